@@ -1,0 +1,1 @@
+"""Run a model's independent operators side by side."""

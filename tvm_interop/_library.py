@@ -1,0 +1,28 @@
+"""Finds and loads the native library, once, before anything asks for its functions."""
+
+from __future__ import annotations
+
+import os
+
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_module
+
+from . import errors as _errors  # noqa: F401  (registers the classes the library raises)
+
+_OVERRIDE = "TVM_INTEROP_LIBRARY"
+
+
+def _load() -> object:
+    """Load `libtvm_interop.so`; its functions register themselves under `tvm_interop.*`.
+
+    The environment variable `TVM_INTEROP_LIBRARY` names another build of it (a sanitizer
+    build, say). Without it the installed distribution's own is taken: in an editable install
+    the library does not lie beside this file.
+    """
+    override = os.environ.get(_OVERRIDE)
+    if override:
+        return tvm_ffi.load_module(override)
+    return load_lib_module("tvm-interop", "tvm_interop")
+
+
+LIBRARY = _load()

@@ -46,3 +46,8 @@ class DeviceError(TVMInteropError):
 @register_error("InputError")
 class InputError(TVMInteropError):
     """An input or output of a model was named, shaped or typed wrongly."""
+
+
+@register_error("ExecutionError")
+class ExecutionError(TVMInteropError):
+    """An operator failed while a model ran, or a model was run where it cannot be."""

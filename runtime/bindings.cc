@@ -1,0 +1,225 @@
+// The runtime's only file that knows tvm-ffi: kernels as packed functions, tensors as arguments.
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cpu_executor.h"
+#include "runtime/cpu_streams.h"
+#include "runtime/cpu_topology.h"
+#include "runtime/measure.h"
+
+namespace tvm_interop {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+// What TVM's code generator asks of a tensor's address.
+constexpr uintptr_t kAlignment = 64;
+
+// Runs `body`; what the core throws becomes an error that Python knows by name.
+template <typename Body>
+auto Guarded(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const ffi::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    TVM_FFI_THROW(ExecutionError) << error.what();
+  }
+  TVM_FFI_UNREACHABLE();
+}
+
+// A packed function and its arguments: addresses of the executor's own tensor headers, so that an
+// input can be pointed elsewhere without touching any call.
+class PackedKernel : public Kernel {
+ public:
+  PackedKernel(ffi::Function function, std::vector<DLTensor*> args) : function_(std::move(function)) {
+    args_.reserve(args.size());
+    for (DLTensor* arg : args) args_.emplace_back(arg);
+  }
+
+  void Run() override {
+    ffi::Any result;
+    function_.CallPacked(args_.data(), static_cast<int32_t>(args_.size()), &result);
+  }
+
+ private:
+  ffi::Function function_;
+  std::vector<ffi::AnyView> args_;
+};
+
+// TVM's kernels take their team from a thread pool of the calling thread's own.
+void SetTVMTeamSize(int threads) {
+  static const std::optional<ffi::Function> configure =
+      ffi::Function::GetGlobal("runtime.config_threadpool");
+  if (configure.has_value()) (*configure)(1, threads);
+}
+
+class CpuStreamsObj : public ffi::Object {
+ public:
+  explicit CpuStreamsObj(const CpuStreamsOptions& options)
+      : streams(std::make_shared<CpuStreams>(options)) {}
+
+  std::shared_ptr<CpuStreams> streams;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CpuStreams", CpuStreamsObj, ffi::Object);
+};
+
+class CpuStreamsRef : public ffi::ObjectRef {
+ public:
+  explicit CpuStreamsRef(const CpuStreamsOptions& options) {
+    data_ = ffi::make_object<CpuStreamsObj>(options);
+  }
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(CpuStreamsRef, ffi::ObjectRef, CpuStreamsObj);
+};
+
+void CheckAlignment(const ffi::Tensor& tensor) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.data_ptr());
+  if (address % kAlignment != 0) {
+    TVM_FFI_THROW(InputError) << "a tensor at address " << tensor.data_ptr()
+                              << " is not aligned to " << kAlignment
+                              << " bytes; allocate it with tvm.runtime.empty, or use set_input, "
+                                 "which copies";
+  }
+}
+
+class ExecutorObj : public ffi::Object {
+ public:
+  ExecutorObj(const CpuStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
+              const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Function>& functions,
+              const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
+              const ffi::Array<ffi::Array<int64_t>>& waits) {
+    headers_.reserve(values.size());
+    for (const ffi::Tensor& value : values) {
+      CheckAlignment(value);
+      tensors_.push_back(value);
+      headers_.push_back(*value.GetDLTensorPtr());
+    }
+    std::vector<PlannedOp> ops(names.size());
+    for (size_t i = 0; i < ops.size(); ++i) {
+      std::vector<DLTensor*> bound;
+      for (int64_t value : args[i]) bound.push_back(&headers_.at(value));
+      kernels_.push_back(std::make_unique<PackedKernel>(functions[i], std::move(bound)));
+      ops[i].name = names[i];
+      ops[i].kernel = kernels_.back().get();
+      ops[i].stream = static_cast<int>(stream_of[i]);
+      for (int64_t wait : waits[i]) ops[i].waits.push_back(static_cast<int>(wait));
+    }
+    executor = std::make_unique<CpuExecutor>(streams->streams, ops);
+  }
+
+  void Bind(int64_t value, const ffi::Tensor& tensor) {
+    CheckAlignment(tensor);
+    tensors_.at(value) = tensor;
+    headers_.at(value).data = tensor.data_ptr();
+  }
+
+  std::unique_ptr<CpuExecutor> executor;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.Executor", ExecutorObj, ffi::Object);
+
+ private:
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<DLTensor> headers_;     // Never resized: the kernels hold their addresses.
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+};
+
+class ExecutorRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ExecutorRef, ffi::ObjectRef, ExecutorObj);
+};
+
+CpuStreamsRef MakeCpuStreams(int64_t num_streams, int64_t threads_per_stream, bool sets_team_size,
+                             double spin_us) {
+  return Guarded([&] {
+    CpuStreamsOptions options;
+    options.num_streams = static_cast<int>(num_streams);
+    options.threads_per_stream = static_cast<int>(threads_per_stream);
+    options.spin = std::chrono::nanoseconds(static_cast<int64_t>(spin_us * 1e3));
+    if (sets_team_size) options.set_team_size = SetTVMTeamSize;
+    return CpuStreamsRef(options);
+  });
+}
+
+ExecutorRef MakeExecutor(CpuStreamsRef streams, ffi::Array<ffi::Tensor> values,
+                         ffi::Array<ffi::String> names, ffi::Array<ffi::Function> functions,
+                         ffi::Array<ffi::Array<int64_t>> args, ffi::Array<int64_t> stream_of,
+                         ffi::Array<ffi::Array<int64_t>> waits) {
+  return Guarded([&] {
+    return ExecutorRef(ffi::make_object<ExecutorObj>(streams, values, names, functions, args,
+                                                     stream_of, waits));
+  });
+}
+
+// Operator, stream, start and end in nanoseconds: four numbers an operator, flat.
+ffi::Array<int64_t> Profile(const ExecutorRef& executor) {
+  return Guarded([&] {
+    ffi::Array<int64_t> flat;
+    for (const OpTiming& timing : executor->executor->Profile()) {
+      flat.push_back(timing.op);
+      flat.push_back(timing.stream);
+      flat.push_back(timing.start_ns);
+      flat.push_back(timing.end_ns);
+    }
+    return flat;
+  });
+}
+
+ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, int64_t warmup,
+                                    int64_t repeats, int64_t seed) {
+  return Guarded([&] {
+    std::vector<CpuExecutor*> contestants;
+    for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor.get());
+    ffi::Array<double> seconds;
+    for (double s : MeasureInterleaved(contestants, static_cast<int>(warmup),
+                                       static_cast<int>(repeats), static_cast<uint64_t>(seed))) {
+      seconds.push_back(s);
+    }
+    return seconds;
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<CpuStreamsObj>();
+  refl::ObjectDef<ExecutorObj>();
+  refl::GlobalDef()
+      .def("tvm_interop.runtime.make_cpu_streams", MakeCpuStreams)
+      .def("tvm_interop.runtime.has_own_cores",
+           [](const CpuStreamsRef& streams) { return streams->streams->has_own_cores(); })
+      .def("tvm_interop.runtime.allowed_cores", [] { return static_cast<int64_t>(AllowedCores()); })
+      .def("tvm_interop.runtime.make_executor", MakeExecutor)
+      .def("tvm_interop.runtime.bind",
+           [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {
+             Guarded([&] {
+               const_cast<ExecutorObj*>(executor.get())->Bind(value, tensor);
+               return 0;
+             });
+           })
+      .def("tvm_interop.runtime.run",
+           [](const ExecutorRef& executor) {
+             Guarded([&] {
+               executor->executor->Run();
+               return 0;
+             });
+           })
+      .def("tvm_interop.runtime.profile", Profile)
+      .def("tvm_interop.runtime.time",
+           [](const ExecutorRef& executor, int64_t number) {
+             return Guarded([&] { return executor->executor->Time(static_cast<int>(number)); });
+           })
+      .def("tvm_interop.runtime.measure_interleaved", MeasureExecutors);
+}
+
+}  // namespace
+}  // namespace tvm_interop

@@ -1,0 +1,22 @@
+#ifndef RUNTIME_MEASURE_H_
+#define RUNTIME_MEASURE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/cpu_executor.h"
+
+namespace tvm_interop {
+
+// Times each executor `repeats` times and returns the seconds, `repeats` values for each executor
+// in turn.
+//
+// The contestants are interleaved: every round runs each once, in an order drawn anew from `seed`,
+// so that whatever drifts (clock, caches, a neighbour's load) falls on all alike. Each is run
+// `warmup` times first, untimed.
+std::vector<double> MeasureInterleaved(const std::vector<CpuExecutor*>& executors, int warmup,
+                                       int repeats, uint64_t seed);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MEASURE_H_

@@ -1,0 +1,68 @@
+# Everything a contributor types. The environment is `.venv`; each target makes it if need be.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DTVM_INTEROP_TESTS=ON -DTVM_INTEROP_WERROR=ON
+CXX_FILES := $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc tests/cpp/*.h tests/cpp/*.cc)
+NATIVE := CMakeLists.txt $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format cpp-test sanitize wheel wheel-test clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/installed: pyproject.toml $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+demo: $(VENV)/installed ## Schedule a real network and compare the schedulers (ARGS=--json)
+	@$(BIN)/python benchmarks/demo.py $(ARGS)
+
+test: lint cpp-test ## Everything but the slow tests
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/installed ## The slow tests
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(VENV)/installed ## Style and types, C++ and Python
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed ## Bring the code into style
+	$(BIN)/clang-format -i $(CXX_FILES)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+cpp-test: $(VENV)/installed ## The C++ tests
+	$(BIN)/cmake $(CMAKE_FLAGS) -S . -B build/test > /dev/null
+	$(BIN)/cmake --build build/test
+	$(BIN)/ctest --test-dir build/test --output-on-failure
+
+sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address- and UBSanitizer
+	for sanitizer in thread address,undefined; do \
+	  $(BIN)/cmake $(CMAKE_FLAGS) -DTVM_INTEROP_BINDINGS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	    -DTVM_INTEROP_SANITIZE=$$sanitizer -S . -B build/sanitize-$$sanitizer > /dev/null && \
+	  $(BIN)/cmake --build build/sanitize-$$sanitizer && \
+	  $(BIN)/ctest --test-dir build/sanitize-$$sanitizer --output-on-failure || exit 1; \
+	done
+
+wheel: $(VENV)/installed ## Build dist/*.whl
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+wheel-test: wheel ## Install the wheel into an empty environment and use it outside the checkout
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet dist/*.whl
+	cd / && $(CURDIR)/.venv-wheel/bin/python $(CURDIR)/tests/wheel_check.py
+	rm -rf .venv-wheel
+
+clean: ## Remove what was built
+	rm -rf build dist .venv .venv-wheel

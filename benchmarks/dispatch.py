@@ -1,0 +1,125 @@
+"""What the executor itself costs: nanoseconds an operator, beside TVM's Relax VM.
+
+A chain of operators that do next to nothing runs on one stream; then with every other operator on
+a second stream, so that each waits for the other stream; and in Relax's VM, in both its modes.
+Contestants take turns, and each is run against itself too.
+
+    python benchmarks/dispatch.py [--operators 100] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import tvm_interop  # First: it sets how TVM binds threads.
+import tvm
+from tvm import relax, te
+
+from tvm_interop import Schedule, _runtime
+from tvm_interop.instance import Instance
+from tvm_interop.kernels import build_kernels
+from tvm_interop.machine import cpu_model
+from tvm_interop.plan import make_plan
+from tvm_interop.program import Operator, Program, Value
+
+ROUNDS = 41
+RUNS = 200
+OPAQUE = 8
+"""TVM's operator pattern that forbids fusion: the chain must stay a chain."""
+
+
+def tiny_kernel() -> tvm.tirx.PrimFunc:
+    """Adds one to one number."""
+    x = te.placeholder((1,), "float32", name="x")
+    y = te.compute((1,), lambda i: x[i] + 1.0, name="y")
+    return te.create_prim_func([x, y]).with_attrs(
+        {"global_symbol": "add_one", "op_pattern": OPAQUE}
+    )
+
+
+def chain_program(operators: int) -> Program:
+    """The chain as our executor's planner sees it."""
+    names = ["x", *(f"y{i}" for i in range(operators))]
+    return Program(
+        values=[Value(name, (1,), "float32") for name in names],
+        operators=[Operator(f"op{i}", "add_one", (i,), (i + 1,)) for i in range(operators)],
+        inputs=(0,),
+        outputs=(operators,),
+    )
+
+
+def relax_module(operators: int) -> tvm.IRModule:
+    """The chain as Relax's VM runs it."""
+    builder = relax.BlockBuilder()
+    kernel = builder.add_func(tiny_kernel(), "add_one")
+    x = relax.Var("x", relax.TensorType((1,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = x
+            for _ in range(operators):
+                value = builder.emit(relax.call_tir(kernel, [value], x.ty))
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
+    """Seconds a run of the chain takes in Relax's VM, the loop in C++."""
+    executable = relax.build(relax_module(operators), "llvm", exec_mode=exec_mode)
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    argument = tvm.runtime.tensor(np.zeros(1, "float32"))
+    assert machine["main"](argument).numpy()[0] == operators
+    timer = machine.time_evaluator("main", tvm.cpu(), number=RUNS)
+    return lambda: timer(argument).mean
+
+
+def our_timer(operators: int, streams: int, kernels: object) -> Callable[[], float]:
+    """Seconds a run of the chain takes in our executor, dealt out over `streams` in turn."""
+    program = chain_program(operators)
+    names = tuple(op.name for op in program.operators)
+    orders = [list(range(s, operators, streams)) for s in range(streams)]
+    plan = make_plan(program, Schedule.from_streams(names, orders))
+    instance = Instance(plan, kernels, {})
+    instance.run()
+    assert instance.arrays[program.outputs[0]][0] == operators
+    return lambda: _runtime.time(instance.executor, RUNS) / RUNS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--operators", type=int, default=100)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    operators = arguments.operators
+    with TemporaryDirectory() as folder:
+        library = Path(folder) / "kernels.so"
+        build_kernels(tvm.IRModule({"add_one": tiny_kernel()}), tvm.target.Target("llvm"), library)
+        kernels = tvm.runtime.load_module(str(library))
+    contestants = {
+        "ours, one stream": our_timer(operators, 1, kernels),
+        "ours, one stream, again": our_timer(operators, 1, kernels),
+        "ours, a wait before each operator": our_timer(operators, 2, kernels),
+        "Relax VM, compiled": relax_timer(operators, "compiled"),
+        "Relax VM, bytecode": relax_timer(operators, "bytecode"),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(ROUNDS):
+        for name, timer in contestants.items():
+            seconds[name].append(timer())
+    ns = {name: float(np.median(s)) * 1e9 / operators for name, s in seconds.items()}
+    if arguments.json:
+        print(json.dumps({"machine": cpu_model(), "operators": operators, "ns_per_operator": ns}))
+        return
+    print(f"{operators} operators in a chain, {cpu_model()}, tvm_interop {tvm_interop.__version__}")
+    for name, value in ns.items():
+        ratio = value / ns["ours, one stream"]
+        print(f"{name:36s}{value:10.1f} ns an operator{ratio:8.2f} x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Plans: made from a schedule, proven safe, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError
+from tvm_interop.plan import Plan, make_plan
+from tvm_interop.program import Operator, Program, Value
+
+
+def diamond() -> Program:
+    """x -> a -> (b, c) -> d -> y, with a reshape of a's result on the way to c."""
+    names = ("x", "a", "b", "c", "d", "e")
+    values = [Value(name, (16, 16), "float32") for name in names]
+    values.append(Value("a_flat", (256,), "float32", alias_of=1))
+    operators = [
+        Operator("A", "k", (0,), (1,)),
+        Operator("B", "k", (1,), (2,)),
+        Operator("C", "k", (6,), (3,)),
+        Operator("D", "k2", (2, 3), (4,)),
+        Operator("E", "k", (4,), (5,)),
+    ]
+    return Program(values, operators, inputs=(0,), outputs=(5,))
+
+
+NAMES = ("A", "B", "C", "D", "E")
+
+
+def two_stream_plan() -> Plan:
+    return make_plan(diamond(), Schedule.from_streams(NAMES, [[0, 1, 3, 4], [2]]))
+
+
+def damaged(plan: Plan, **changes: Any) -> str:
+    """The plan's JSON with an operator's or value's field overwritten: `B__waits=[...]`."""
+    document = json.loads(plan.to_json())
+    for path, value in changes.items():
+        name, field = path.split("__")
+        entries = [*document["operators"], *document["values"]]
+        next(e for e in entries if e["name"] == name)[field] = value
+    return json.dumps(document)
+
+
+def test_waits_are_the_fewest() -> None:
+    plan = two_stream_plan()
+    waits = {op.name: [plan.operators[w].name for w in op.waits] for op in plan.operators}
+    assert waits == {"A": [], "B": [], "C": ["A"], "D": ["C"], "E": []}
+
+
+def test_waits_point_backwards() -> None:
+    for i, op in enumerate(two_stream_plan().operators):
+        assert all(w < i for w in op.waits)
+
+
+def test_sequential_reuses_storage() -> None:
+    plan = make_plan(diamond(), Schedule.from_streams(NAMES, [[0, 1, 2, 3, 4]]))
+    assert plan.arena_bytes == 3 * 1024  # a, b and c live at once; d takes a's place.
+    assert not any(op.waits for op in plan.operators)
+
+
+def test_inputs_outputs_and_aliases_have_their_storage() -> None:
+    plan = two_stream_plan()
+    storage = {v.name: v.storage for v in plan.values}
+    assert storage == {
+        "x": "input",
+        "a": "arena",
+        "b": "arena",
+        "c": "arena",
+        "d": "arena",
+        "e": "output",
+        "a_flat": "alias",
+    }
+
+
+def test_an_output_may_be_an_input_or_an_alias() -> None:
+    program = diamond()
+    program.outputs = (0, 6, 5)
+    plan = make_plan(program, Schedule.from_streams(NAMES, [[0, 1, 3, 4], [2]]))
+    assert plan.values[1].storage == "output"  # Kept for the caller to read.
+
+
+def test_json_round_trip() -> None:
+    plan = two_stream_plan()
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_missing_wait_is_caught() -> None:
+    with pytest.raises(PlanError, match="`C`.*`A`|`A`.*`C`"):
+        Plan.from_json(damaged(two_stream_plan(), C__waits=[]))
+    with pytest.raises(PlanError, match="`D`.*`C`|`C`.*`D`"):
+        Plan.from_json(damaged(two_stream_plan(), D__waits=[]))
+
+
+def test_storage_shared_without_an_order_is_caught() -> None:
+    plan = two_stream_plan()
+    offset = {v.name: v.offset for v in plan.values}
+    for first, second in (("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("b", "d")):
+        with pytest.raises(PlanError):
+            Plan.from_json(damaged(plan, **{f"{second}__offset": offset[first]}))
+
+
+def test_storage_outside_the_arena_is_caught() -> None:
+    plan = two_stream_plan()
+    with pytest.raises(PlanError):
+        Plan.from_json(damaged(plan, b__offset=plan.arena_bytes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"B__stream": 2},
+        {"B__inputs": [99]},
+        {"A__waits": [4]},
+        {"a_flat__alias_of": 6},
+        {"a_flat__shape": [17]},
+        {"x__storage": "arena"},
+        {"d__storage": "input"},
+    ],
+)
+def test_nonsense_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ArtifactError):
+        Plan.from_json(damaged(two_stream_plan(), **changes))
+
+
+def test_unknown_fields_and_versions_are_refused() -> None:
+    document = json.loads(two_stream_plan().to_json())
+    with pytest.raises(ArtifactError, match="colour"):
+        Plan.from_json(json.dumps({**document, "colour": "red"}))
+    with pytest.raises(ArtifactError):
+        Plan.from_json(json.dumps({**document, "version": 2}))
+    with pytest.raises(ArtifactError):
+        Plan.from_json("no json")
+
+
+def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="`D`|`E`"):
+        make_plan(diamond(), Schedule.from_streams(NAMES, [[0, 1, 2, 4, 3]]))

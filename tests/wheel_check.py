@@ -1,0 +1,60 @@
+"""Run in an empty environment, outside the checkout: does the installed wheel do the main job?"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_interop
+
+
+def two_branches() -> onnx.ModelProto:
+    """Two convolutions of one input, concatenated."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((8, 4, 3, 3)).astype("float32"), name)
+        for name in ("left_w", "right_w")
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "left_w"], ["left"], name="left", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "right_w"], ["right"], name="right", pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["left", "right"], ["y"], name="join", axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "two_branches",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 16, 16])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def main() -> None:
+    """Compile, save, load and run; sequential and scheduled runs must agree to the bit."""
+    checkout = Path(__file__).resolve().parent.parent
+    assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"
+    data = np.random.default_rng(1).standard_normal((1, 4, 16, 16)).astype("float32")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for scheduler in ("sequential", "ios"):
+            out = Path(folder) / f"{scheduler}.tar"
+            tvm_interop.compile(
+                two_branches(),
+                scheduler=scheduler,
+                out=out,
+                latency_db=":memory:",
+                keep_slower=True,
+            )
+            module = tvm_interop.GraphModule(tvm_interop.load(out))
+            module.run(x=data)
+            results[scheduler] = module.get_output(0).numpy()
+    assert np.isfinite(results["ios"]).all()
+    assert np.array_equal(results["ios"], results["sequential"])
+    print(f"tvm_interop {tvm_interop.__version__} from {Path(tvm_interop.__file__).parent}: ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The native runtime's functions, typed: streams and executors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+
+from ._library import LIBRARY as _LIBRARY  # noqa: F401  (registers the functions below)
+
+SPIN_US = 50.0
+"""How long a stream that waits keeps its core busy before it parks, in microseconds."""
+
+
+@tvm_ffi.register_object("tvm_interop.CpuStreams", init=False)
+class CpuStreams(tvm_ffi.Object):  # type: ignore[misc]
+    """Worker threads that executors share; stream 0 is the calling thread. Opaque."""
+
+
+@tvm_ffi.register_object("tvm_interop.Executor", init=False)
+class Executor(tvm_ffi.Object):  # type: ignore[misc]
+    """Operators bound to their tensors, streams and waits. Opaque."""
+
+
+def make_cpu_streams(
+    num_streams: int, threads: int, parallel_kernels: bool, spin_us: float = SPIN_US
+) -> CpuStreams:
+    """Start `num_streams - 1` worker threads, each on cores of its own where there are enough.
+
+    Parameters
+    ----------
+    threads: threads the kernels of each stream may use.
+    parallel_kernels: whether kernels use a team at all; serial ones need not be told its size.
+    """
+    return _function("make_cpu_streams")(num_streams, threads, parallel_kernels, spin_us)
+
+
+def has_own_cores(streams: CpuStreams) -> bool:
+    """Whether each stream got cores of its own; if not they take turns, and no speed is gained."""
+    return bool(_function("has_own_cores")(streams))
+
+
+def allowed_cores() -> int:
+    """Physical cores this process may run on."""
+    return int(_function("allowed_cores")())
+
+
+def make_executor(
+    streams: CpuStreams,
+    values: Sequence[Any],
+    names: Sequence[str],
+    functions: Sequence[Any],
+    args: Sequence[Sequence[int]],
+    stream_of: Sequence[int],
+    waits: Sequence[Sequence[int]],
+) -> Executor:
+    """Bind operators to tensors.
+
+    Parameters
+    ----------
+    values: tensors, aligned to 64 bytes; kept alive by the executor.
+    names, functions, args, stream_of, waits: one entry an operator: its name, its kernel, the
+        indices of its arguments in `values`, its stream, the earlier operators it waits for.
+
+    Raises
+    ------
+    ExecutionError
+        A stream that is not there, a wait for an operator that is not earlier.
+    InputError
+        A tensor that is not aligned.
+    """
+    return _function("make_executor")(
+        streams,
+        list(values),
+        list(names),
+        list(functions),
+        [list(a) for a in args],
+        list(stream_of),
+        [list(w) for w in waits],
+    )
+
+
+def bind(executor: Executor, value: int, tensor: Any) -> None:
+    """Point value number `value` at `tensor`, of the same shape and type, from the next run on."""
+    _function("bind")(executor, value, tensor)
+
+
+def run(executor: Executor) -> None:
+    """Run every operator once.
+
+    Raises
+    ------
+    ExecutionError
+        An operator failed (named), another thread is in `run`, or this is a forked child.
+    """
+    _function("run")(executor)
+
+
+def profile(executor: Executor) -> list[tuple[int, int, float, float]]:
+    """Run once; operator, stream, start and end in microseconds since the run began, each."""
+    flat = list(_function("profile")(executor))
+    return [
+        (flat[i], flat[i + 1], flat[i + 2] / 1e3, flat[i + 3] / 1e3)
+        for i in range(0, len(flat), 4)
+    ]
+
+
+def time(executor: Executor, number: int) -> float:
+    """Seconds that `number` runs took, one after the other."""
+    return float(_function("time")(executor, number))
+
+
+def measure_interleaved(
+    executors: Sequence[Executor], warmup: int, repeats: int, seed: int = 0
+) -> list[list[float]]:
+    """Time executors against each other: every round runs each once, in an order drawn anew.
+
+    Returns
+    -------
+    For each executor its `repeats` times, in seconds, in the order of the rounds.
+    """
+    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed))
+    return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]
+
+
+@functools.cache
+def _function(name: str) -> Any:
+    return tvm_ffi.get_global_func(f"tvm_interop.runtime.{name}")

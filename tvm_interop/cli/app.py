@@ -1,0 +1,75 @@
+"""The verbs, and what happens when one fails."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import click
+import typer
+
+from .._version import __version__
+from ..errors import TVMInteropError
+from . import compile as compile_verb
+from . import run as run_verb
+from . import schedule as schedule_verb
+from .console import complain
+
+app = typer.Typer(
+    name="tvm-interop",
+    help="Make a model run its independent operators side by side.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("compile")(compile_verb.compile_model)
+app.command("run")(run_verb.run_model)
+app.command("schedule")(schedule_verb.schedule_model)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Make a model run its independent operators side by side.
+
+    compile a model to an artifact, run the artifact, or look at the schedule alone.
+    """
+
+
+def run_app(arguments: Sequence[str]) -> int:
+    """Run a command line; the exit code: 0, or 2 for a request that is wrong.
+
+    An error is one message on standard error; `--verbose` adds the traceback.
+    """
+    verbose = "--verbose" in arguments or "-v" in arguments
+    try:
+        code = typer.main.get_command(app).main(
+            args=list(arguments), prog_name="tvm-interop", standalone_mode=False
+        )
+    except click.exceptions.Abort:
+        complain("stopped")
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except KeyboardInterrupt:
+        complain("stopped; what was measured is kept")
+        return 130
+    except (TVMInteropError, OSError) as error:
+        if verbose:
+            traceback.print_exc(file=sys.stderr)
+        complain(str(error))
+        return 2
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,144 @@
+"""`tvm-interop run`."""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ..artifact import load
+from ..atomic_file import replacing
+from ..errors import InputError
+from ..executor import GraphModule
+from ..viz import chrome_trace
+from . import options
+
+
+class FillMode(str, enum.Enum):
+    """What inputs hold that no file gives."""
+
+    random = "random"
+    zeros = "zeros"
+    ones = "ones"
+
+
+def run_model(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.TAR", help="What `compile` wrote.", show_default=False)
+    ],
+    inputs: Annotated[
+        Path | None,
+        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
+    ] = None,
+    outputs: Annotated[
+        Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
+    ] = None,
+    fill_mode: Annotated[
+        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
+    ] = FillMode.random,
+    print_time: Annotated[
+        bool, typer.Option("--print-time", help="Time the model and print the figures.")
+    ] = False,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Measurements to take.")] = 10,
+    number: Annotated[int, typer.Option("--number", min=1, help="Runs in a measurement.")] = 10,
+    end_to_end: Annotated[
+        bool, typer.Option("--end-to-end", help="Count copying inputs and outputs too.")
+    ] = False,
+    print_top: Annotated[
+        int | None,
+        typer.Option("--print-top", metavar="N", min=1, help="Print the N largest values of output 0."),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile", help="Write when each operator ran, as a Chrome trace (for Perfetto)."
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Run an artifact once, and time or profile it if asked to."""
+    module = GraphModule(load(model))
+    module.run(**(read_inputs(inputs) if inputs else _filled(module, fill_mode)))
+    facts: dict[str, Any] = {"outputs": {}}
+    results = {
+        module.plan.values[v].name: module.get_output(i).numpy()
+        for i, v in enumerate(module.plan.outputs)
+    }
+    facts["outputs"] = {
+        name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in results.items()
+    }
+    if outputs is not None:
+        _write_outputs(outputs, results)
+    if print_top is not None:
+        facts["top"] = _top(next(iter(results.values())), print_top)
+    if print_time:
+        timed = module.benchmark(repeat=repeat, number=number, end_to_end=end_to_end)
+        facts["time_ms"] = {
+            key: float(getattr(timed, key)) * 1e3 for key in ("mean", "median", "min", "max", "std")
+        }
+    if profile is not None:
+        with replacing(profile) as temporary:
+            Path(temporary).write_text(chrome_trace(module.profile()))
+    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+
+
+def read_inputs(path: Path) -> dict[str, np.ndarray]:
+    """Read arrays by name from an .npz file.
+
+    Raises
+    ------
+    InputError
+        Not there, or no .npz file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except OSError as error:
+        raise InputError(f"cannot read inputs from `{path}`: {error.strerror or error}") from error
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"`{path}` is no .npz file of plain arrays ({error}); write it with numpy.savez"
+        ) from error
+
+
+def _filled(module: GraphModule, fill_mode: FillMode) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes, dtypes = module.get_input_info()
+
+    def fill(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        if fill_mode is FillMode.ones:
+            return np.ones(shape, dtype)
+        # Random integers could be indices out of range: zeros are always valid ones.
+        if fill_mode is FillMode.zeros or np.dtype(dtype).kind != "f":
+            return np.zeros(shape, dtype)
+        return rng.uniform(-1, 1, shape).astype(dtype)
+
+    return {name: fill(shape, dtypes[name]) for name, shape in shapes.items()}
+
+
+def _write_outputs(path: Path, results: dict[str, np.ndarray]) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, **results)
+
+
+def _top(array: np.ndarray, number: int) -> list[dict[str, Any]]:
+    flat = array.ravel()
+    order = np.argsort(flat)[::-1][:number]
+    return [{"index": int(i), "value": float(flat[i])} for i in order]
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    lines = [
+        f"output {name}: {described['dtype']} of shape {tuple(described['shape'])}"
+        for name, described in facts["outputs"].items()
+    ]
+    lines += [f"  [{entry['index']}] {entry['value']:.6g}" for entry in facts.get("top", ())]
+    if "time_ms" in facts:
+        figures = "  ".join(f"{key} {value:.4f}" for key, value in facts["time_ms"].items())
+        lines.append(f"time in ms: {figures}")
+    return "\n".join(lines)

@@ -1,0 +1,184 @@
+"""Stage latencies measured on this machine, on the executor that will run them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import _runtime
+from ..instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
+from ..machine import cpu_model
+from ..planning import pack_groups
+from ..program import Program
+from .base import Groups, LatencyModel
+from .store import LatencyStore
+
+_CHUNK = 32
+"""Stages measured against each other in one go."""
+_ROUND_BUDGET_S = 0.05
+"""A stage is repeated until about this much time went into it, within the limits below."""
+_MIN_REPEATS = 5
+_MAX_REPEATS = 30
+
+
+class Progress(Protocol):
+    """Told how measuring goes: `stages_done` of `stages_total`."""
+
+    def __call__(self, stages_done: int, stages_total: int) -> None: ...
+
+
+class MeasuredLatency(LatencyModel):
+    """Latencies measured by running the stages, in microseconds.
+
+    A stage runs as it will in the model: its groups packed onto the streams by the same rule, at
+    once, on the same executor. Stages are interleaved in random order, each warmed up first; its
+    latency is the median. The cost of starting a run at all, measured alongside as an empty plan,
+    is taken off, since a model pays it once and not once a stage.
+
+    Stages of the same kernels on the same shapes share one measurement, within a model, between
+    models and, through the store, between processes.
+
+    Attributes
+    ----------
+    measured: how many stages were run, as opposed to known already.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Any,
+        kernel_hashes: dict[str, str],
+        *,
+        streams: int,
+        threads: int = 1,
+        parallel_kernels: bool = False,
+        store: LatencyStore | None = None,
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Prepare to measure `program`'s operators.
+
+        Parameters
+        ----------
+        kernels: the loaded kernel library.
+        kernel_hashes: a hash of each kernel's code and shapes, by name.
+        streams, threads: streams there will be, and threads the kernels of each may use.
+        store: where latencies are kept; None keeps them in memory only.
+        """
+        self.measured = 0
+        self._program = program
+        self._hashes = kernel_hashes
+        self._num_streams = streams
+        self._store = store if store is not None else LatencyStore(":memory:")
+        self._progress = progress
+        self._seed = seed
+        self._known: dict[str, float] = {}
+        self._op_us: dict[int, float] = {}
+        self._setting = [cpu_model(), streams, threads, parallel_kernels]
+        self._streams = _runtime.make_cpu_streams(streams, threads, parallel_kernels)
+        self._functions = kernel_functions(kernels, [op.kernel for op in program.operators])
+        self._tensors: dict[int, Any] = {}
+        self._rng = np.random.default_rng(seed)
+
+    def op(self, i: int) -> float:
+        """Latency of operator `i` alone, in microseconds."""
+        return self.stage([[i]])
+
+    def stage(self, groups: Groups) -> float:
+        """Latency of `groups` run at once, in microseconds."""
+        return float(self.stages([groups])[0])
+
+    def stages(self, stages: Sequence[Groups]) -> np.ndarray:
+        """Latency of each stage, in microseconds; those not known are measured together."""
+        if any(len(groups) > self._num_streams for groups in stages):
+            self._measure_ops(sorted({op for groups in stages for ops in groups for op in ops}))
+        programs = [self._on_streams(groups) for groups in stages]
+        keys = [self._key(streams) for streams in programs]
+        unknown = {k: p for k, p in zip(keys, programs, strict=True) if k not in self._known}
+        self._known.update(self._store.get(unknown))
+        self._measure({k: p for k, p in unknown.items() if k not in self._known})
+        return np.array([self._known[k] for k in keys])
+
+    def _measure_ops(self, ops: list[int]) -> None:
+        """Packing more groups than streams needs each operator's own latency first."""
+        missing = [op for op in ops if op not in self._op_us]
+        if missing:
+            self._op_us.update(zip(missing, self.stages([[[op]] for op in missing]), strict=True))
+
+    def _on_streams(self, groups: Groups) -> list[list[int]]:
+        """The operators of each stream, as the plan will lay this stage out."""
+        streams: list[list[int]] = [[] for _ in range(self._num_streams)]
+        if len(groups) <= self._num_streams:
+            stream_of: Sequence[int] = range(len(groups))
+        else:
+            weights = [sum(self._op_us[op] for op in ops) for ops in groups]
+            stream_of = pack_groups(weights, self._num_streams)
+        for ops, s in zip(groups, stream_of, strict=True):
+            streams[s].extend(ops)
+        return streams
+
+    def _key(self, streams: list[list[int]]) -> str:
+        """Names a stage by what decides its latency, not by which operators of which model it is."""
+        kernels = [[self._hashes[self._program.operators[op].kernel] for op in s] for s in streams]
+        described = json.dumps([self._setting, sorted(kernels)])
+        return hashlib.sha256(described.encode()).hexdigest()
+
+    def _measure(self, unknown: dict[str, list[list[int]]]) -> None:
+        items = list(unknown.items())
+        for begin in range(0, len(items), _CHUNK):
+            if self._progress is not None:
+                self._progress(begin, len(items))
+            chunk = items[begin : begin + _CHUNK]
+            latencies = self._time([streams for _, streams in chunk])
+            found = [(key, us) for (key, _), us in zip(chunk, latencies, strict=True)]
+            # Kept at once: whoever stops the search loses this chunk at most.
+            self._store.put(found)
+            self._known.update(found)
+            self.measured += len(found)
+        if self._progress is not None and items:
+            self._progress(len(items), len(items))
+
+    def _time(self, programs: list[list[list[int]]]) -> list[float]:
+        executors = [self._executor([[] for _ in range(self._num_streams)])]
+        executors += [self._executor(streams) for streams in programs]
+        trial = _runtime.measure_interleaved(executors, 1, 1, self._seed)
+        round_s = max(sum(times[0] for times in trial) / len(trial), 1e-9)
+        repeats = int(np.clip(_ROUND_BUDGET_S / round_s, _MIN_REPEATS, _MAX_REPEATS))
+        timed = _runtime.measure_interleaved(executors, 0, repeats, self._seed + 1)
+        empty, *stages = (float(np.median(times)) * 1e6 for times in timed)
+        return [max(us - empty, 0.0) for us in stages]
+
+    def _executor(self, streams: list[list[int]]) -> _runtime.Executor:
+        """The stage's own plan. Its groups are independent, so nothing waits for anything."""
+        ops = [(op, s) for s, ops in enumerate(streams) for op in ops]
+        operators = [self._program.operators[op] for op, _ in ops]
+        args = [(*operator.inputs, *operator.outputs) for operator in operators]
+        values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
+        return _runtime.make_executor(
+            self._streams,
+            [self._tensor(v) for v in values],
+            [operator.name for operator in operators],
+            [self._functions[op] for op, _ in ops],
+            [[values[v] for v in arg] for arg in args],
+            [s for _, s in ops],
+            [()] * len(ops),
+        )
+
+    def _tensor(self, value: int) -> Any:
+        """Memory of the value's own, filled once with numbers of a model's usual size."""
+        if value not in self._tensors:
+            described = self._program.values[value]
+            if value in self._program.weights:
+                array = aligned_copy(self._program.weights[value])
+            else:
+                array = aligned_empty(described.shape, described.dtype)
+                # Zeros are valid indices; floats get values that are neither special nor denormal.
+                array[...] = (
+                    self._rng.standard_normal(described.shape) if array.dtype.kind == "f" else 0
+                )
+            self._tensors[value] = as_tensor(array)
+        return self._tensors[value]

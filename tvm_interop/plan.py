@@ -1,0 +1,316 @@
+"""An execution plan: what runs on which stream, what waits for what, and where tensors live.
+
+A plan is all the executor needs besides kernels and weights. It is made once, checked once, and
+written into the artifact as JSON; nothing in it depends on Relax.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from .errors import ArtifactError
+from .graph import OpGraph
+from .planning import Buffer, check_memory, check_sync, memory_plan, sync_plan
+
+if TYPE_CHECKING:
+    from .program import Program
+    from .schedules import Schedule
+
+ALIGNMENT = 64
+"""Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
+
+
+class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue of operators.
+
+    Attributes
+    ----------
+    device: `cpu:0`.
+    threads: threads its kernels may use.
+    """
+
+    device: str
+    threads: int
+
+
+class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor and where its bytes are.
+
+    Attributes
+    ----------
+    storage: `input`, `weight` and `output` have a buffer of their own, for as long as the module
+        lives; `arena` shares the arena, at `offset` bytes; `alias` reads the bytes of `alias_of`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    storage: Literal["input", "weight", "output", "arena", "alias"]
+    offset: int | None = None
+    alias_of: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the tensor takes, without padding."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kernel call.
+
+    Attributes
+    ----------
+    inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
+    stream: index into `Plan.streams`.
+    waits: operators on other streams that must have ended: indices of earlier operators.
+    """
+
+    name: str
+    kernel: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    stream: int
+    waits: tuple[int, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole model, ready to run.
+
+    Attributes
+    ----------
+    operators: in an order that respects dependencies, stream orders and waits.
+    inputs, outputs: indices into `values`, in the model's order.
+    arena_bytes: size of the storage that `arena` values share.
+    parallel_kernels: whether any kernel splits its work over a team of threads.
+    """
+
+    streams: tuple[Stream, ...]
+    values: tuple[PlannedValue, ...]
+    operators: tuple[PlannedOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    arena_bytes: int
+    parallel_kernels: bool
+    format: Literal["tvm_interop.plan"] = "tvm_interop.plan"
+    version: Literal[1] = 1
+
+    def to_json(self) -> str:
+        """The plan as JSON text, for `Plan.from_json`."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Plan:
+        """Read a plan and check it.
+
+        Raises
+        ------
+        ArtifactError
+            The text is no plan of this version; an index is out of range.
+        PlanError
+            The plan is unsafe: a missing wait, or storage shared without an order.
+        """
+        try:
+            plan = msgspec.json.decode(text, type=Plan)
+        except msgspec.DecodeError as error:
+            raise ArtifactError(
+                f"plan.json is not a plan this version can read: {error}; compile the model again"
+            ) from error
+        plan.check()
+        return plan
+
+    def root_of(self, value: int) -> int:
+        """The value whose bytes `value` reads."""
+        alias_of = self.values[value].alias_of
+        return value if alias_of is None else alias_of
+
+    def graph(self) -> OpGraph:
+        """The dependencies between the plan's operators."""
+        producer = {v: i for i, op in enumerate(self.operators) for v in op.outputs}
+        edges = [
+            (producer[root], i)
+            for i, op in enumerate(self.operators)
+            for root in map(self.root_of, op.inputs)
+            if root in producer
+        ]
+        return OpGraph.from_edges([op.name for op in self.operators], edges)
+
+    def stream_orders(self) -> list[list[int]]:
+        """The operators of each stream, in order."""
+        orders: list[list[int]] = [[] for _ in self.streams]
+        for i, op in enumerate(self.operators):
+            orders[op.stream].append(i)
+        return orders
+
+    def check(self) -> None:
+        """Prove the plan safe: every dependency ordered, no storage shared without an order.
+
+        Raises
+        ------
+        ArtifactError
+            An index points nowhere.
+        PlanError
+            Names the operators whose order, or the buffers whose storage, is at fault.
+        """
+        _check_indices(self)
+        orders = self.stream_orders()
+        waits = [op.waits for op in self.operators]
+        check_sync(self.graph(), orders, waits)
+        buffers = _arena_buffers(self)
+        offsets = [self.values[v].offset or 0 for v in buffers]
+        names = [op.name for op in self.operators]
+        check_memory(
+            names, orders, waits, list(buffers.values()), offsets, self.arena_bytes, ALIGNMENT
+        )
+
+
+def make_plan(
+    program: Program, schedule: Schedule, threads: int = 1, parallel_kernels: bool = False
+) -> Plan:
+    """Turn a schedule into a plan: streams, the fewest waits, and a memory layout.
+
+    Parameters
+    ----------
+    program: the model.
+    schedule: of `program`'s operators; validated here.
+    threads: threads the kernels of each stream may use.
+    parallel_kernels: whether any kernel uses more than its calling thread.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule does not fit the program.
+    """
+    graph = OpGraph.from_edges([op.name for op in program.operators], program.edges())
+    schedule.validate(graph)
+    stream_orders = schedule.streams
+    waits = sync_plan(graph, stream_orders, schedule.ordering_edges())
+    order = _launch_order(graph, stream_orders, waits)
+    position = {op: i for i, op in enumerate(order)}
+    stream_of = {op: s for s, ops in enumerate(stream_orders) for op in ops}
+    operators = tuple(
+        PlannedOperator(
+            name=program.operators[op].name,
+            kernel=program.operators[op].kernel,
+            inputs=program.operators[op].inputs,
+            outputs=program.operators[op].outputs,
+            stream=stream_of[op],
+            waits=tuple(sorted(position[w] for w in waits[op])),
+        )
+        for op in order
+    )
+    unplaced = Plan(
+        streams=tuple(Stream("cpu:0", threads) for _ in stream_orders),
+        values=_values_by_kind(program),
+        operators=operators,
+        inputs=program.inputs,
+        outputs=program.outputs,
+        arena_bytes=0,
+        parallel_kernels=parallel_kernels,
+    )
+    plan = _place(unplaced)
+    plan.check()
+    return plan
+
+
+def _launch_order(
+    graph: OpGraph, stream_orders: list[list[int]], waits: list[tuple[int, ...]]
+) -> list[int]:
+    """Merge the streams into one order in which every wait points backwards.
+
+    Round robin over the streams, each advancing as far as its waits allow.
+    """
+    order: list[int] = []
+    done: set[int] = set()
+    next_of = [0] * len(stream_orders)
+    while len(order) < graph.num_ops:
+        before = len(order)
+        for s, ops in enumerate(stream_orders):
+            while next_of[s] < len(ops) and done.issuperset(waits[ops[next_of[s]]]):
+                done.add(ops[next_of[s]])
+                order.append(ops[next_of[s]])
+                next_of[s] += 1
+        assert len(order) > before, "validated schedules have no circular waits"
+    return order
+
+
+def _values_by_kind(program: Program) -> tuple[PlannedValue, ...]:
+    producers = program.producers()
+    inputs = set(program.inputs)
+    outputs = {program.storage_of(v) for v in program.outputs}
+
+    def storage(index: int) -> Literal["input", "weight", "output", "arena"]:
+        if index in program.weights:
+            return "weight"
+        if index in inputs:
+            return "input"
+        assert index in producers, f"value `{program.values[index].name}` has no producer"
+        return "output" if index in outputs else "arena"
+
+    return tuple(
+        PlannedValue(v.name, v.shape, v.dtype, storage(i))
+        if v.alias_of is None
+        else PlannedValue(v.name, v.shape, v.dtype, "alias", alias_of=v.alias_of)
+        for i, v in enumerate(program.values)
+    )
+
+
+def _place(plan: Plan) -> Plan:
+    """Give every arena value its offset."""
+    buffers = _arena_buffers(plan)
+    layout = memory_plan(
+        [op.name for op in plan.operators],
+        plan.stream_orders(),
+        [op.waits for op in plan.operators],
+        list(buffers.values()),
+        ALIGNMENT,
+    )
+    offset_of = dict(zip(buffers, layout.offsets, strict=True))
+    values = tuple(
+        msgspec.structs.replace(v, offset=offset_of[i]) if i in offset_of else v
+        for i, v in enumerate(plan.values)
+    )
+    return msgspec.structs.replace(plan, values=values, arena_bytes=layout.arena_bytes)
+
+
+def _arena_buffers(plan: Plan) -> dict[int, Buffer]:
+    """The buffers in the arena by value: who writes each, and who reads it, aliases included."""
+    producer = {v: i for i, op in enumerate(plan.operators) for v in op.outputs}
+    readers: dict[int, list[int]] = {}
+    for i, op in enumerate(plan.operators):
+        for value in op.inputs:
+            readers.setdefault(plan.root_of(value), []).append(i)
+    return {
+        v: Buffer(value.nbytes, producer[v], tuple(dict.fromkeys(readers.get(v, ()))))
+        for v, value in enumerate(plan.values)
+        if value.storage == "arena"
+    }
+
+
+def _check_indices(plan: Plan) -> None:
+    """Refuse a plan that points outside itself, before anything follows the pointer."""
+    values = range(len(plan.values))
+    for i, op in enumerate(plan.operators):
+        if op.stream not in range(len(plan.streams)):
+            raise ArtifactError(f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}")
+        if not all(v in values for v in (*op.inputs, *op.outputs)):
+            raise ArtifactError(f"operator `{op.name}` reads or writes a value that is not there")
+        if not all(w in range(i) for w in op.waits):
+            raise ArtifactError(f"operator `{op.name}` waits for one that is not planned before it")
+    written = {v for op in plan.operators for v in op.outputs}
+    for v, value in enumerate(plan.values):
+        if value.storage == "alias":
+            root = value.alias_of
+            if root not in values or plan.values[root].storage == "alias":
+                raise ArtifactError(f"value `{value.name}` is an alias of none with storage")
+            if plan.values[root].nbytes != value.nbytes:
+                raise ArtifactError(f"value `{value.name}` and what it aliases differ in size")
+        elif value.storage in ("arena", "output") and v not in written:
+            raise ArtifactError(f"no operator writes value `{value.name}`")
+        elif value.storage in ("input", "weight") and v in written:
+            raise ArtifactError(f"an operator writes {value.storage} `{value.name}`")
+    if not all(v in values for v in (*plan.inputs, *plan.outputs)):
+        raise ArtifactError("an input or output of the model is not among its values")

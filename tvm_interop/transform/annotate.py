@@ -1,0 +1,31 @@
+"""A schedule kept in the module it is for: an attribute of the function, ignored by stock TVM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..schedules import Schedule
+
+_ATTRIBUTE = "tvm_interop.schedule"
+
+
+def annotate(module: Any, schedule: Schedule, function: str = "main") -> Any:
+    """A module whose `function` carries `schedule`."""
+    annotated = module.clone()
+    global_var = module.get_global_var(function)
+    annotated[global_var] = module[global_var].with_attr(_ATTRIBUTE, schedule.to_json())
+    return annotated
+
+
+def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
+    """The schedule `function` carries, or None.
+
+    Raises
+    ------
+    ScheduleError
+        It carries one that cannot be read.
+    """
+    attributes = module[function].attrs
+    if attributes is None or _ATTRIBUTE not in attributes:
+        return None
+    return Schedule.from_json(str(attributes[_ATTRIBUTE]))

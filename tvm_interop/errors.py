@@ -46,3 +46,7 @@ class DeviceError(TVMInteropError):
 @register_error("InputError")
 class InputError(TVMInteropError):
     """An input or output of a model was named, shaped or typed wrongly."""
+
+
+class LatencyError(TVMInteropError, ValueError):
+    """A latency is negative, not a number, or missing: names the operator."""

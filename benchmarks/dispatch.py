@@ -83,7 +83,7 @@ def our_timer(operators: int, streams: int, kernels: object) -> Callable[[], flo
     program = chain_program(operators)
     names = tuple(op.name for op in program.operators)
     orders = [list(range(s, operators, streams)) for s in range(streams)]
-    plan = make_plan(program, Schedule.from_streams(names, orders))
+    plan = make_plan(program, Schedule("by hand", names, streams=orders))
     instance = Instance(plan, kernels, {})
     instance.run()
     assert instance.arrays[program.outputs[0]][0] == operators

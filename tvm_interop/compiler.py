@@ -24,8 +24,8 @@ from .latency.measured import MeasuredLatency, Progress
 from .latency.store import LatencyStore
 from .plan import Plan, make_plan
 from .program import Program
+from .schedulers import options_of
 from .schedulers import schedule as run_scheduler
-from .schedulers import scheduler_options
 from .schedules import Schedule
 from .transform.annotate import annotated_schedule
 from .transform.extract import extract
@@ -150,7 +150,7 @@ class Compilation:
         """
         if scheduler == "sequential":
             return run_scheduler(self.graph, scheduler, latency=latency, **options)
-        if "streams" in scheduler_options(scheduler):
+        if "streams" in options_of(scheduler):
             options.setdefault("streams", self.streams)
         return run_scheduler(
             self.graph, scheduler, latency=latency or self.measured_latency, **options

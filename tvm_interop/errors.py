@@ -48,6 +48,10 @@ class InputError(TVMInteropError):
     """An input or output of a model was named, shaped or typed wrongly."""
 
 
+class LatencyError(TVMInteropError, ValueError):
+    """A latency is negative, not a number, or missing: names the operator."""
+
+
 @register_error("ExecutionError")
 class ExecutionError(TVMInteropError):
     """An operator failed while a model ran, or a model was run where it cannot be."""

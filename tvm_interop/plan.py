@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import ArtifactError
 from .graph import OpGraph
-from .planning import Buffer, check_memory, check_sync, memory_plan, sync_plan
+from .planning import Buffer, MemoryPlan, check_memory, check_sync, memory_plan, sync_plan
 
 if TYPE_CHECKING:
     from .program import Program
@@ -156,15 +156,15 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Names the operators whose order, or the buffers whose storage, is at fault.
         """
         _check_indices(self)
+        graph = self.graph()
         orders = self.stream_orders()
         waits = [op.waits for op in self.operators]
-        check_sync(self.graph(), orders, waits)
+        check_sync(graph, orders, waits)
         buffers = _arena_buffers(self)
-        offsets = [self.values[v].offset or 0 for v in buffers]
-        names = [op.name for op in self.operators]
-        check_memory(
-            names, orders, waits, list(buffers.values()), offsets, self.arena_bytes, ALIGNMENT
+        layout = MemoryPlan(
+            tuple(self.values[v].offset or 0 for v in buffers), self.arena_bytes
         )
+        check_memory(graph, orders, waits, list(buffers.values()), layout, ALIGNMENT)
 
 
 def make_plan(
@@ -186,7 +186,7 @@ def make_plan(
     """
     graph = OpGraph.from_edges([op.name for op in program.operators], program.edges())
     schedule.validate(graph)
-    stream_orders = schedule.streams
+    stream_orders = [list(ops) for ops in schedule.streams if ops]
     waits = sync_plan(graph, stream_orders, schedule.ordering_edges())
     order = _launch_order(graph, stream_orders, waits)
     position = {op: i for i, op in enumerate(order)}
@@ -262,7 +262,7 @@ def _place(plan: Plan) -> Plan:
     """Give every arena value its offset."""
     buffers = _arena_buffers(plan)
     layout = memory_plan(
-        [op.name for op in plan.operators],
+        plan.graph(),
         plan.stream_orders(),
         [op.waits for op in plan.operators],
         list(buffers.values()),

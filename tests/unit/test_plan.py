@@ -31,7 +31,7 @@ NAMES = ("A", "B", "C", "D", "E")
 
 
 def two_stream_plan() -> Plan:
-    return make_plan(diamond(), Schedule.from_streams(NAMES, [[0, 1, 3, 4], [2]]))
+    return make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 3, 4], [2]]))
 
 
 def damaged(plan: Plan, **changes: Any) -> str:
@@ -56,7 +56,7 @@ def test_waits_point_backwards() -> None:
 
 
 def test_sequential_reuses_storage() -> None:
-    plan = make_plan(diamond(), Schedule.from_streams(NAMES, [[0, 1, 2, 3, 4]]))
+    plan = make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 2, 3, 4]]))
     assert plan.arena_bytes == 3 * 1024  # a, b and c live at once; d takes a's place.
     assert not any(op.waits for op in plan.operators)
 
@@ -78,7 +78,7 @@ def test_inputs_outputs_and_aliases_have_their_storage() -> None:
 def test_an_output_may_be_an_input_or_an_alias() -> None:
     program = diamond()
     program.outputs = (0, 6, 5)
-    plan = make_plan(program, Schedule.from_streams(NAMES, [[0, 1, 3, 4], [2]]))
+    plan = make_plan(program, Schedule("by hand", NAMES, streams=[[0, 1, 3, 4], [2]]))
     assert plan.values[1].storage == "output"  # Kept for the caller to read.
 
 
@@ -137,4 +137,4 @@ def test_unknown_fields_and_versions_are_refused() -> None:
 
 def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:
     with pytest.raises(ScheduleError, match="`D`|`E`"):
-        make_plan(diamond(), Schedule.from_streams(NAMES, [[0, 1, 2, 4, 3]]))
+        make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 2, 4, 3]]))

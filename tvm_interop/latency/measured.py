@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import _runtime
 from ..instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
 from ..machine import cpu_model
 from ..planning import pack_groups
 from ..program import Program
-from .base import Groups, LatencyModel
+from .base import LatencyModel
 from .store import LatencyStore
 
 _CHUNK = 32
@@ -84,16 +85,16 @@ class MeasuredLatency(LatencyModel):
         self._tensors: dict[int, Any] = {}
         self._rng = np.random.default_rng(seed)
 
-    def op(self, i: int) -> float:
-        """Latency of operator `i` alone, in microseconds."""
-        return self.stage([[i]])
+    def op(self, op: int) -> float:
+        """Microseconds that operator `op` takes alone."""
+        return self.stage([[op]])
 
-    def stage(self, groups: Groups) -> float:
-        """Latency of `groups` run at once, in microseconds."""
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """Microseconds that `groups` take, run at once."""
         return float(self.stages([groups])[0])
 
-    def stages(self, stages: Sequence[Groups]) -> np.ndarray:
-        """Latency of each stage, in microseconds; those not known are measured together."""
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each stage, shape (len(stages),); those not known are measured now."""
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops(sorted({op for groups in stages for ops in groups for op in ops}))
         programs = [self._on_streams(groups) for groups in stages]
@@ -109,7 +110,7 @@ class MeasuredLatency(LatencyModel):
         if missing:
             self._op_us.update(zip(missing, self.stages([[[op]] for op in missing]), strict=True))
 
-    def _on_streams(self, groups: Groups) -> list[list[int]]:
+    def _on_streams(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
         """The operators of each stream, as the plan will lay this stage out."""
         streams: list[list[int]] = [[] for _ in range(self._num_streams)]
         if len(groups) <= self._num_streams:

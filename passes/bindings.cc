@@ -1,0 +1,294 @@
+// The only file here that knows tvm-ffi. It turns arrays into the core's types and back, and the
+// core's errors into the Python classes of the same name. Long lists of numbers travel as bytes
+// (int64 or double, as numpy lays them out), short ones as arrays.
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "passes/blocks.h"
+#include "passes/check_plan.h"
+#include "passes/error.h"
+#include "passes/greedy.h"
+#include "passes/ios.h"
+#include "passes/lios.h"
+#include "passes/memory_plan.h"
+#include "passes/op_graph.h"
+#include "passes/pack_groups.h"
+#include "passes/schedule.h"
+#include "passes/simulate.h"
+#include "passes/stage_batch.h"
+#include "passes/sync_plan.h"
+
+namespace tvm_interop {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+using IntList = ffi::Array<int64_t>;
+using IntLists = ffi::Array<IntList>;
+
+class OpGraphObj : public ffi::Object {
+ public:
+  explicit OpGraphObj(OpGraph graph) : graph(std::move(graph)) {}
+  const OpGraph graph;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.OpGraph", OpGraphObj, ffi::Object);
+};
+
+class OpGraphRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(OpGraphRef, ffi::ObjectRef, OpGraphObj);
+};
+
+class IosSearchObj : public ffi::Object {
+ public:
+  IosSearchObj(OpGraphRef graph, const IosOptions& options)
+      : graph(std::move(graph)), search(this->graph->graph, options) {}
+  const OpGraphRef graph;  // which the search refers to
+  const IosSearch search;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.IosSearch", IosSearchObj, ffi::Object);
+};
+
+class IosSearchRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(IosSearchRef, ffi::ObjectRef, IosSearchObj);
+};
+
+// Saturates: an id that far out is refused as one that the graph does not have.
+int ToInt(int64_t value) {
+  return static_cast<int>(
+      std::clamp<int64_t>(value, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+}
+
+std::vector<int> ToVector(const IntList& list) {
+  std::vector<int> values;
+  values.reserve(list.size());
+  for (int64_t value : list) values.push_back(ToInt(value));
+  return values;
+}
+
+std::vector<std::vector<int>> ToVectors(const IntLists& lists) {
+  std::vector<std::vector<int>> values;
+  values.reserve(lists.size());
+  for (const IntList& list : lists) values.push_back(ToVector(list));
+  return values;
+}
+
+IntList ToArray(const std::vector<int>& values) {
+  IntList list;
+  list.reserve(static_cast<int64_t>(values.size()));
+  for (int value : values) list.push_back(value);
+  return list;
+}
+
+IntLists ToArrays(const std::vector<std::vector<int>>& lists) {
+  IntLists arrays;
+  arrays.reserve(static_cast<int64_t>(lists.size()));
+  for (const auto& list : lists) arrays.push_back(ToArray(list));
+  return arrays;
+}
+
+template <typename T>
+std::vector<T> Unpack(const ffi::Bytes& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+template <typename T>
+ffi::Bytes Pack(const std::vector<T>& values) {
+  return ffi::Bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+std::vector<Edge> UnpackEdges(const ffi::Bytes& bytes) {
+  const std::vector<int64_t> ids = Unpack<int64_t>(bytes);
+  std::vector<Edge> edges;
+  for (size_t i = 0; i + 1 < ids.size(); i += 2)
+    edges.emplace_back(ToInt(ids[i]), ToInt(ids[i + 1]));
+  return edges;
+}
+
+// A stage crosses as lists of numbers: {kind, barrier}, the groups' streams, then each group.
+std::vector<Stage> ToStages(const ffi::Array<IntLists>& lists) {
+  std::vector<Stage> stages;
+  for (const IntLists& list : lists) {
+    Stage stage;
+    stage.kind = static_cast<Stage::Kind>(list[0][0]);
+    stage.barrier = list[0][1] != 0;
+    stage.streams = ToVector(list[1]);
+    for (size_t g = 2; g < list.size(); ++g) stage.groups.push_back(ToVector(list[g]));
+    stages.push_back(std::move(stage));
+  }
+  return stages;
+}
+
+ffi::Array<IntLists> FromStages(const std::vector<Stage>& stages) {
+  ffi::Array<IntLists> lists;
+  for (const Stage& stage : stages) {
+    IntLists list = {{static_cast<int64_t>(stage.kind), stage.barrier}, ToArray(stage.streams)};
+    for (const auto& group : stage.groups) list.push_back(ToArray(group));
+    lists.push_back(list);
+  }
+  return lists;
+}
+
+ffi::Array<ffi::Bytes> FromBatch(const StageBatch& batch) {
+  return {Pack(batch.ops), Pack(batch.group_ends), Pack(batch.stage_ends)};
+}
+
+StageBatch ToBatch(const ffi::Array<ffi::Bytes>& parts) {
+  return {Unpack<int64_t>(parts[0]), Unpack<int64_t>(parts[1]), Unpack<int64_t>(parts[2])};
+}
+
+std::vector<Buffer> ToBuffers(const IntList& nbytes, const IntList& producers,
+                              const IntLists& users) {
+  std::vector<Buffer> buffers;
+  for (size_t b = 0; b < nbytes.size(); ++b) {
+    buffers.push_back({nbytes[b], ToInt(producers[b]), ToVector(users[b])});
+  }
+  return buffers;
+}
+
+// The function with the core's errors turned into tvm-ffi's, which Python raises by their kind.
+template <typename Result, typename... Args>
+auto Guarded(Result (*function)(Args...)) {
+  return [function](Args... args) -> Result {
+    try {
+      return function(std::move(args)...);
+    } catch (const PassError& error) {
+      throw ffi::Error(error.kind(), error.what(), "");
+    }
+  };
+}
+
+OpGraphRef MakeGraph(ffi::Array<ffi::String> names, ffi::Bytes edges) {
+  std::vector<std::string> copied(names.begin(), names.end());
+  return OpGraphRef(ffi::make_object<OpGraphObj>(OpGraph(std::move(copied), UnpackEdges(edges))));
+}
+int64_t Width(OpGraphRef graph) { return graph->graph.Width(); }
+bool Reaches(OpGraphRef graph, int64_t from, int64_t to) {
+  return graph->graph.Reaches(ToInt(from), ToInt(to));
+}
+IntList Predecessors(OpGraphRef graph, int64_t op) {
+  return ToArray(graph->graph.predecessors(ToInt(op)));
+}
+IntList Successors(OpGraphRef graph, int64_t op) {
+  return ToArray(graph->graph.successors(ToInt(op)));
+}
+IntList TopologicalOrderOf(OpGraphRef graph) { return ToArray(graph->graph.topological_order()); }
+IntLists Blocks(OpGraphRef graph) { return ToArrays(FindBlocks(graph->graph)); }
+
+void ValidateStagesOf(OpGraphRef graph, ffi::Array<IntLists> stages) {
+  ValidateStages(graph->graph, ToStages(stages));
+}
+void ValidateStreamsOf(OpGraphRef graph, IntLists streams) {
+  ValidateStreams(graph->graph, ToVectors(streams));
+}
+double Simulate(OpGraphRef graph, IntLists streams, ffi::Bytes op_us) {
+  return SimulateStreams(graph->graph, ToVectors(streams), Unpack<double>(op_us));
+}
+
+ffi::Array<ffi::Bytes> PackStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us,
+                                    int64_t streams) {
+  return FromBatch(PackStages(ToBatch(batch), Unpack<double>(op_us), ToInt(streams)));
+}
+ffi::Bytes PriceStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us) {
+  return Pack(PriceStages(ToBatch(batch), Unpack<double>(op_us)));
+}
+IntList PackGroupsOf(ffi::Bytes group_us, int64_t streams) {
+  return ToArray(PackGroups(Unpack<double>(group_us), ToInt(streams)));
+}
+
+IosSearchRef IosEnumerate(OpGraphRef graph, int64_t max_group_ops, int64_t max_groups,
+                          bool single_root, int64_t max_transitions) {
+  const IosOptions options = {{ToInt(max_group_ops), ToInt(max_groups), single_root},
+                              max_transitions};
+  return IosSearchRef(ffi::make_object<IosSearchObj>(graph, options));
+}
+ffi::Array<ffi::Bytes> IosStages(IosSearchRef search) { return FromBatch(search->search.stages()); }
+ffi::Map<ffi::String, ffi::Any> IosStatsOf(IosSearchRef search) {
+  const IosStats& stats = search->search.stats();
+  return {{"blocks", stats.blocks},
+          {"parts_cut", stats.parts_cut},
+          {"states", stats.states},
+          {"transitions", stats.transitions},
+          {"stages_priced", stats.stages_priced},
+          {"schedules", stats.schedules}};
+}
+ffi::Array<IntLists> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
+  return FromStages(search->search.Solve(Unpack<double>(price_us)).stages);
+}
+
+// The streams, then the timeline as {operator, stream} and {start, finish} of each placement.
+ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
+  const Schedule schedule = ScheduleLios(graph->graph, Unpack<double>(op_us), ToInt(streams));
+  std::vector<int64_t> where;
+  std::vector<double> when_us;
+  for (const Placement& placement : schedule.timeline) {
+    where.insert(where.end(), {placement.op, placement.stream});
+    when_us.insert(when_us.end(), {placement.start_us, placement.finish_us});
+  }
+  return {ToArrays(schedule.streams), Pack(where), Pack(when_us)};
+}
+ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
+  return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
+}
+
+IntLists PlanSyncOf(OpGraphRef graph, IntLists streams, ffi::Bytes extra_edges) {
+  return ToArrays(PlanSync(graph->graph, ToVectors(streams), UnpackEdges(extra_edges)));
+}
+void CheckSyncOf(OpGraphRef graph, IntLists streams, IntLists waits, ffi::Bytes extra_edges) {
+  CheckSync(graph->graph, ToVectors(streams), ToVectors(waits), UnpackEdges(extra_edges));
+}
+ffi::Array<ffi::Any> PlanMemoryOf(OpGraphRef graph, IntLists streams, IntLists waits,
+                                  IntList nbytes, IntList producers, IntLists users,
+                                  int64_t alignment) {
+  const MemoryPlan plan = PlanMemory(graph->graph, ToVectors(streams), ToVectors(waits),
+                                     ToBuffers(nbytes, producers, users), alignment);
+  return {IntList(plan.offsets.begin(), plan.offsets.end()), plan.arena_bytes};
+}
+void CheckMemoryOf(OpGraphRef graph, IntLists streams, IntLists waits, IntList nbytes,
+                   IntList producers, IntLists users, int64_t alignment, IntList offsets,
+                   int64_t arena_bytes) {
+  const MemoryPlan plan = {{offsets.begin(), offsets.end()}, arena_bytes};
+  CheckMemory(graph->graph, ToVectors(streams), ToVectors(waits),
+              ToBuffers(nbytes, producers, users), alignment, plan);
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<OpGraphObj>();
+  refl::ObjectDef<IosSearchObj>();
+  refl::GlobalDef()
+      .def("tvm_interop.graph_make", Guarded(MakeGraph))
+      .def("tvm_interop.graph_width", Guarded(Width))
+      .def("tvm_interop.graph_reaches", Guarded(Reaches))
+      .def("tvm_interop.graph_predecessors", Guarded(Predecessors))
+      .def("tvm_interop.graph_successors", Guarded(Successors))
+      .def("tvm_interop.graph_topological_order", Guarded(TopologicalOrderOf))
+      .def("tvm_interop.graph_blocks", Guarded(Blocks))
+      .def("tvm_interop.validate_stages", Guarded(ValidateStagesOf))
+      .def("tvm_interop.validate_streams", Guarded(ValidateStreamsOf))
+      .def("tvm_interop.simulate_streams", Guarded(Simulate))
+      .def("tvm_interop.pack_groups", Guarded(PackGroupsOf))
+      .def("tvm_interop.pack_stages", Guarded(PackStagesOf))
+      .def("tvm_interop.price_stages", Guarded(PriceStagesOf))
+      .def("tvm_interop.ios_enumerate", Guarded(IosEnumerate))
+      .def("tvm_interop.ios_stages", Guarded(IosStages))
+      .def("tvm_interop.ios_stats", Guarded(IosStatsOf))
+      .def("tvm_interop.ios_solve", Guarded(IosSolve))
+      .def("tvm_interop.lios", Guarded(Lios))
+      .def("tvm_interop.greedy", Guarded(Greedy))
+      .def("tvm_interop.plan_sync", Guarded(PlanSyncOf))
+      .def("tvm_interop.check_sync", Guarded(CheckSyncOf))
+      .def("tvm_interop.plan_memory", Guarded(PlanMemoryOf))
+      .def("tvm_interop.check_memory", Guarded(CheckMemoryOf));
+}
+
+}  // namespace
+}  // namespace tvm_interop

@@ -1,0 +1,83 @@
+#include "passes/ios.h"
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "passes/blocks.h"
+#include "passes/error.h"
+#include "passes/part_search.h"
+
+namespace tvm_interop {
+namespace {
+
+void CheckOptions(const IosOptions& options) {
+  if (options.limits.max_group_ops < 0 || options.limits.max_groups < 0) {
+    throw ScheduleError("`max_group_ops` and `max_groups` must be 0 (no limit) or more");
+  }
+  // A single operator has one transition: with fewer allowed no cut would ever be enough.
+  if (options.max_transitions < 1) throw ScheduleError("`max_transitions` must be 1 or more");
+}
+
+}  // namespace
+
+IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options) : graph_(graph) {
+  CheckOptions(options);
+  std::vector<std::vector<int>> blocks = FindBlocks(graph);
+  stats_.blocks = static_cast<int64_t>(blocks.size());
+  for (std::vector<int>& ops : blocks) Search(std::move(ops), options);
+}
+
+IosSearch::~IosSearch() = default;
+
+void IosSearch::Search(std::vector<int> ops, const IosOptions& options) {
+  {
+    // In a scope of its own: a search that failed has used up all its memory.
+    std::unique_ptr<PartSearch> part = PartSearch::Make(graph_, ops, options.limits);
+    if (part->Enumerate(options.max_transitions, &stages_)) {
+      part->CountInto(&stats_);
+      parts_.push_back(std::move(part));
+      return;
+    }
+  }
+  ++stats_.parts_cut;
+  const auto middle = ops.begin() + static_cast<std::ptrdiff_t>(ops.size() / 2);
+  Search(std::vector<int>(ops.begin(), middle), options);
+  Search(std::vector<int>(middle, ops.end()), options);
+}
+
+Schedule IosSearch::Solve(const std::vector<double>& price_us) const {
+  CheckPrices(price_us);
+  Schedule schedule;
+  for (const auto& part : parts_) {
+    for (size_t index : part->Solve(price_us)) {
+      Stage stage;
+      stage.groups = stages_.GroupsOf(index);
+      stage.streams.resize(stage.groups.size());
+      std::iota(stage.streams.begin(), stage.streams.end(), 0);
+      schedule.stages.push_back(std::move(stage));
+    }
+  }
+  return schedule;
+}
+
+void IosSearch::CheckPrices(const std::vector<double>& price_us) const {
+  if (price_us.size() != stages_.num_stages()) {
+    throw ScheduleError("the latency model priced " + std::to_string(price_us.size()) + " of " +
+                        std::to_string(stages_.num_stages()) +
+                        " stages; it must give one price for each");
+  }
+  for (size_t i = 0; i < price_us.size(); ++i) {
+    if (std::isfinite(price_us[i]) && price_us[i] >= 0) continue;
+    std::string ops;
+    for (const auto& group : stages_.GroupsOf(i)) {
+      for (int op : group) ops += (ops.empty() ? "`" : ", `") + graph_.name(op) + "`";
+    }
+    throw ScheduleError("the latency model says that the stage of " + ops + " takes " +
+                        std::to_string(price_us[i]) +
+                        " microseconds; a latency must be finite and not negative");
+  }
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,67 @@
+#include "passes/stage_batch.h"
+
+#include <algorithm>
+
+#include "passes/pack_groups.h"
+
+namespace tvm_interop {
+namespace {
+
+double GroupUs(const StageBatch& batch, size_t group, const std::vector<double>& op_us) {
+  double sum = 0;
+  for (int64_t i = group == 0 ? 0 : batch.group_ends[group - 1]; i < batch.group_ends[group]; ++i) {
+    sum += op_us[batch.ops[i]];
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> StageBatch::GroupsOf(size_t stage) const {
+  std::vector<std::vector<int>> groups;
+  for (int64_t g = stage == 0 ? 0 : stage_ends[stage - 1]; g < stage_ends[stage]; ++g) {
+    const int64_t begin = g == 0 ? 0 : group_ends[g - 1];
+    groups.emplace_back(ops.begin() + begin, ops.begin() + group_ends[g]);
+  }
+  return groups;
+}
+
+StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams) {
+  StageBatch packed;
+  packed.ops.reserve(batch.ops.size());
+  packed.stage_ends.reserve(batch.num_stages());
+  std::vector<double> group_us;
+  int64_t first_group = 0;
+  for (const int64_t end_group : batch.stage_ends) {
+    group_us.clear();
+    for (int64_t g = first_group; g < end_group; ++g) group_us.push_back(GroupUs(batch, g, op_us));
+    const std::vector<int> stream_of = PackGroups(group_us, num_streams);
+    const int used = stream_of.empty() ? 0 : *std::max_element(stream_of.begin(), stream_of.end());
+    for (int stream = 0; stream <= used; ++stream) {
+      for (int64_t g = first_group; g < end_group; ++g) {
+        if (stream_of[g - first_group] != stream) continue;
+        const int64_t begin = g == 0 ? 0 : batch.group_ends[g - 1];
+        packed.ops.insert(packed.ops.end(), batch.ops.begin() + begin,
+                          batch.ops.begin() + batch.group_ends[g]);
+      }
+      packed.group_ends.push_back(static_cast<int64_t>(packed.ops.size()));
+    }
+    packed.stage_ends.push_back(static_cast<int64_t>(packed.group_ends.size()));
+    first_group = end_group;
+  }
+  return packed;
+}
+
+std::vector<double> PriceStages(const StageBatch& batch, const std::vector<double>& op_us) {
+  std::vector<double> prices;
+  prices.reserve(batch.num_stages());
+  int64_t group = 0;
+  for (const int64_t end : batch.stage_ends) {
+    double longest = 0;
+    for (; group < end; ++group) longest = std::max(longest, GroupUs(batch, group, op_us));
+    prices.push_back(longest);
+  }
+  return prices;
+}
+
+}  // namespace tvm_interop

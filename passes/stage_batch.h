@@ -1,0 +1,30 @@
+#ifndef PASSES_STAGE_BATCH_H_
+#define PASSES_STAGE_BATCH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tvm_interop {
+
+// Many stages in three flat lists, so that a hundred thousand of them cross into Python, and into a
+// vectorised latency model, as three arrays.
+struct StageBatch {
+  std::vector<int64_t> ops;         // of all groups, one group after the other
+  std::vector<int64_t> group_ends;  // where each group ends in `ops`
+  std::vector<int64_t> stage_ends;  // where each stage ends in `group_ends`
+
+  size_t num_stages() const { return stage_ends.size(); }
+  std::vector<std::vector<int>> GroupsOf(size_t stage) const;
+};
+
+// The same stages as they run on at most `num_streams` streams: groups that share a stream
+// (PackGroups, weighed by the sums of `op_us`) become one group, in their old order.
+StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams);
+
+// A stage takes as long as its longest group, a group as long as its operators together.
+std::vector<double> PriceStages(const StageBatch& batch, const std::vector<double>& op_us);
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_STAGE_BATCH_H_

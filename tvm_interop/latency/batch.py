@@ -1,0 +1,92 @@
+"""Many stages at once, as flat arrays: IOS asks for the prices of a hundred thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+class StageBatch(Sequence[Groups]):
+    """A read-only list of stages, each a tuple of groups, each a tuple of operator ids.
+
+    It reads like a list and is stored as three arrays, which a vectorised latency model takes
+    directly.
+
+    Attributes
+    ----------
+    ops: (num_ops_in_all_groups,) int64, the operators of one group after the other.
+    group_ends: (num_groups,) int64, where each group ends in `ops`.
+    stage_ends: (num_stages,) int64, where each stage ends in `group_ends`.
+    """
+
+    def __init__(
+        self,
+        ops: npt.NDArray[np.int64],
+        group_ends: npt.NDArray[np.int64],
+        stage_ends: npt.NDArray[np.int64],
+    ) -> None:
+        self.ops = ops
+        self.group_ends = group_ends
+        self.stage_ends = stage_ends
+
+    @classmethod
+    def from_stages(cls, stages: Iterable[Sequence[Sequence[int]]]) -> StageBatch:
+        """Flatten a list of stages; one that is a batch already is returned as it is."""
+        if isinstance(stages, cls):
+            return stages
+        ops: list[int] = []
+        group_ends: list[int] = []
+        stage_ends: list[int] = []
+        for groups in stages:
+            for group in groups:
+                ops.extend(group)
+                group_ends.append(len(ops))
+            stage_ends.append(len(group_ends))
+        return cls(*(np.asarray(part, dtype=np.int64) for part in (ops, group_ends, stage_ends)))
+
+    @classmethod
+    def from_bytes(cls, parts: Iterable[bytes]) -> StageBatch:
+        """Take over the three arrays as the native functions return them."""
+        return cls(*(np.frombuffer(part, dtype=np.int64) for part in parts))
+
+    def to_bytes(self) -> list[bytes]:
+        """The three arrays as the native functions take them."""
+        parts = (self.ops, self.group_ends, self.stage_ends)
+        return [np.ascontiguousarray(part, dtype=np.int64).tobytes() for part in parts]
+
+    def __len__(self) -> int:
+        return len(self.stage_ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Groups: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Groups]: ...
+    def __getitem__(self, index: int | slice) -> Groups | list[Groups]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"stage {index} of {len(self)}")
+        first = self.stage_ends[index - 1] if index else 0
+        ends = self.group_ends[first : self.stage_ends[index]].tolist()
+        begin = int(self.group_ends[first - 1]) if first else 0
+        return tuple(
+            tuple(self.ops[start:end].tolist())
+            for start, end in zip([begin, *ends], ends, strict=False)
+        )
+
+    def __iter__(self) -> Iterator[Groups]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, StageBatch):
+            return NotImplemented
+        return self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]

@@ -120,8 +120,9 @@ class ExecutorObj : public ffi::Object {
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
     CheckAlignment(tensor);
+    // The whole header: its shape and strides lie in the tensor, whose predecessor goes now.
+    headers_.at(value) = *tensor.GetDLTensorPtr();
     tensors_.at(value) = tensor;
-    headers_.at(value).data = tensor.data_ptr();
   }
 
   std::unique_ptr<CpuExecutor> executor;

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
 from . import _runtime
 from ._version import __version__
@@ -207,7 +208,7 @@ class Compilation:
                 tvm_version=tvm.__version__,
                 target=str(self.target),
                 scheduler=schedule.scheduler,
-                structural_hash=f"{tvm.ir.structural_hash(self.module) & (2**64 - 1):016x}",
+                structural_hash=f"{tvm_ffi.structural_hash(self.module) % 2**64:016x}",
                 speed_check=speed_check,
             ),
         )

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
-import click
 import typer
 
 from .._version import __version__
@@ -55,21 +54,12 @@ def run_app(arguments: Sequence[str]) -> int:
     """
     verbose = "--verbose" in arguments or "-v" in arguments
     try:
-        code = typer.main.get_command(app).main(
-            args=list(arguments), prog_name="tvm-interop", standalone_mode=False
-        )
-    except click.exceptions.Abort:
-        complain("stopped")
-        return 130
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except KeyboardInterrupt:
-        complain("stopped; what was measured is kept")
-        return 130
+        typer.main.get_command(app).main(args=list(arguments), prog_name="tvm-interop")
+    except SystemExit as exit:  # How the command line library ends, well or not.
+        return exit.code if isinstance(exit.code, int) else 0
     except (TVMInteropError, OSError) as error:
         if verbose:
             traceback.print_exc(file=sys.stderr)
         complain(str(error))
         return 2
-    return code if isinstance(code, int) else 0
+    return 0

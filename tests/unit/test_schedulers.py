@@ -246,7 +246,8 @@ def test_the_same_question_gets_the_same_answer():
     graph = layered(60, 5)
     us = LatencyTable(latencies(60, 5))
     for name in ("ios", "lios", "greedy", "sequential"):
-        assert schedule(graph, name, us) == schedule(graph, name, us)
+        options = {"max_transitions": 20_000} if name == "ios" else {}
+        assert schedule(graph, name, us, **options) == schedule(graph, name, us, **options)
 
 
 def test_a_randwire_block_is_searched_whole():

@@ -87,6 +87,7 @@ Schedule IosSearch::Solve(const std::vector<double>& price_us) const {
       stage.streams.resize(stage.groups.size());
       std::iota(stage.streams.begin(), stage.streams.end(), 0);
       schedule.stages.push_back(std::move(stage));
+      schedule.makespan_us += price_us[index];
     }
   }
   return schedule;

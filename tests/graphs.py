@@ -34,10 +34,7 @@ def sparse(num_ops: int, seed: int, degree: float = 2.0) -> OpGraph:
     rng.shuffle(order)
     share = min(1.0, degree / max(1, num_ops))
     edges = [
-        (order[i], order[j])
-        for j in range(num_ops)
-        for i in range(j)
-        if rng.random() < 2 * share
+        (order[i], order[j]) for j in range(num_ops) for i in range(j) if rng.random() < 2 * share
     ]
     return OpGraph.from_edges(num_ops, edges)
 

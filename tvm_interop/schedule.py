@@ -12,7 +12,7 @@ import tvm_ffi
 from . import _library as _library
 from .errors import ScheduleError
 from .graph import OpGraph
-from .latency.base import LatencyModel, op_latencies
+from .latency.base import LatencyModel, check_size, op_latencies
 from .schedule_json import read_schedule, write_schedule
 
 _VALIDATE_STAGES = tvm_ffi.get_global_func("tvm_interop.validate_stages")
@@ -174,6 +174,7 @@ class Schedule:
         if not self.is_staged:
             op_us = op_latencies(latency, graph.names)
             return float(_SIMULATE_STREAMS(graph.native, self._streams_in(ids), op_us.tobytes()))
+        check_size(latency, graph.names)
         makespan = 0.0
         for price in latency.stages(
             [

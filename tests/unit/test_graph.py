@@ -67,7 +67,7 @@ def test_blocks_partition_the_graph_in_order():
     ],
 )
 def test_refuses_what_is_no_graph(n_or_names, edges, says):
-    with pytest.raises(GraphError, match="(?s).*") as caught:
+    with pytest.raises(GraphError) as caught:
         OpGraph.from_edges(n_or_names, edges)
     assert says in str(caught.value)
     assert isinstance(caught.value, TVMInteropError)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_barriers_order_whole_stages():
 def reduction(graph, streams):
     """The edges between streams that no other path replaces: transitive reduction as defined."""
     stream_of = {op: s for s, ops in enumerate(streams) for op in ops}
-    edges = set(graph.edges) | {pair for ops in streams for pair in zip(ops, ops[1:], strict=False)}
+    edges = set(graph.edges) | {pair for ops in streams for pair in pairwise(ops)}
     joined = OpGraph.from_edges(graph.num_ops, sorted(edges))
     return {
         (u, v)
@@ -158,7 +159,7 @@ def test_waits_of_the_wrong_shape():
 def in_use_at_once(graph, streams, waits, buffers):
     """Pairs of buffers that may not share bytes, by the definition."""
     edges = [(u, v) for v, sources in enumerate(waits) for u in sources]
-    edges += [pair for ops in streams for pair in zip(ops, ops[1:], strict=False)]
+    edges += [pair for ops in streams for pair in pairwise(ops)]
     order = OpGraph.from_edges(graph.num_ops, edges)
 
     def done_before(first, second):
@@ -198,7 +199,7 @@ def test_the_message_names_both_producers():
     buffers = [Buffer(64, 0, (1,)), Buffer(64, 1)]
     plan = memory_plan(graph, [[0, 1]], [(), ()], buffers)
     assert plan.offsets == (0, 64)
-    with pytest.raises(PlanError, match="`conv`.*shares bytes with.*`relu`"):
+    with pytest.raises(PlanError, match=r"`conv`.*shares bytes with.*`relu`"):
         check_memory(graph, [[0, 1]], [(), ()], buffers, replace(plan, offsets=(0, 0)))
 
 

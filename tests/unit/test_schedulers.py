@@ -207,6 +207,17 @@ def test_ios_is_optimal(r, s):
         assert found == brute_force_us(graph, us, r, s)
 
 
+def test_of_equally_cheap_endings_ios_takes_the_first():
+    class ByTheGroup(LatencyTable):
+        def stage(self, groups):
+            return float(len(groups))
+
+    # The endings of {0, 1}, in order: {0}, {0, 1} and {1}. All cost 2 with what is left.
+    made = schedule(OpGraph.from_edges(2, []), "ios", ByTheGroup([1, 1]))
+    assert [stage.groups for stage in made.stages] == [((1,),), ((0,),)]
+    assert made.makespan == 2
+
+
 def test_lios_is_what_the_paper_says():
     """Algorithm 1, written down naively."""
     for seed, streams in product(range(30), (1, 2, 5)):

@@ -221,11 +221,14 @@ ffi::Map<ffi::String, ffi::Any> IosStatsOf(IosSearchRef search) {
           {"stages_priced", stats.stages_priced},
           {"schedules", stats.schedules}};
 }
-ffi::Array<IntLists> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
-  return FromStages(search->search.Solve(Unpack<double>(price_us)).stages);
+// The stages, and the predicted makespan in microseconds.
+ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
+  const Schedule schedule = search->search.Solve(Unpack<double>(price_us));
+  return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
-// The streams, then the timeline as {operator, stream} and {start, finish} of each placement.
+// The streams, the timeline as {operator, stream} and {start, finish} of each placement, and the
+// predicted makespan in microseconds.
 ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
   const Schedule schedule = ScheduleLios(graph->graph, Unpack<double>(op_us), ToInt(streams));
   std::vector<int64_t> where;
@@ -234,7 +237,7 @@ ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
     where.insert(where.end(), {placement.op, placement.stream});
     when_us.insert(when_us.end(), {placement.start_us, placement.finish_us});
   }
-  return {ToArrays(schedule.streams), Pack(where), Pack(when_us)};
+  return {ToArrays(schedule.streams), Pack(where), Pack(when_us), schedule.makespan_us};
 }
 ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);

@@ -63,6 +63,16 @@ class BasicBitSet {
     for (uint64_t word : words_) count += __builtin_popcountll(word);
     return count;
   }
+  // Whether more than `limit` members from `first` on are also in `other`. Stops as soon as it
+  // knows.
+  bool HasMoreInCommon(const BasicBitSet& other, int limit, int first) const {
+    int count = __builtin_popcountll(words_[Word(first)] & other.words_[Word(first)] &
+                                     (~uint64_t{0} << (static_cast<size_t>(first) % 64)));
+    for (size_t w = Word(first) + 1; w < words_.size() && count <= limit; ++w) {
+      count += __builtin_popcountll(words_[w] & other.words_[w]);
+    }
+    return count > limit;
+  }
   // The smallest member, or -1.
   int First() const { return NextAfter(-1); }
   // The smallest member above i, or -1.

@@ -52,8 +52,10 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      Set group = up_sets_[u] & state;
-      if (!FitsGroup(group)) return;
+      // Most operators of a large state reach too many others: this is the innermost test.
+      const int limit = limits_.max_group_ops;
+      if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
+      const Set group = up_sets_[u] & state;
       rooted_.emplace_back(u, group);
       found_.Insert(group);
     });

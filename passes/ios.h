@@ -14,8 +14,8 @@ namespace tvm_interop {
 
 struct IosOptions {
   EndingLimits limits{3, 8, false};
-  // The most transitions (a state and one of its endings, 8 bytes each) kept for a block, and by it
-  // the most sets of operators: about 24 bytes for each transition allowed.
+  // The most transitions (a state and one of its endings, 8 bytes each) kept for a block. Its sets
+  // of operators, and its stages, may take about as much memory again.
   int64_t max_transitions = 20'000'000;
 };
 

@@ -56,6 +56,7 @@ Schedule ScheduleLios(const OpGraph& graph, const std::vector<double>& op_us, in
     const double start = std::max(free_us[best], ready_us);
     schedule.streams[best].push_back(op);
     schedule.timeline.push_back({op, static_cast<int>(best), start, best_finish});
+    schedule.makespan_us = std::max(schedule.makespan_us, best_finish);
     free_us[best] = finish_us[op] = best_finish;
     for (int next : graph.successors(op)) {
       if (--unscheduled_predecessors[next] == 0) wait_list.push({op_us[next], arrivals++, next});

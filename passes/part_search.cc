@@ -2,56 +2,33 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
-#include <unordered_map>
 #include <utility>
 
 #include "passes/bit_set.h"
 #include "passes/endings.h"
+#include "passes/part_sets.h"
 #include "passes/set_index.h"
 
 namespace tvm_interop {
 namespace {
 
-template <typename Set>
-Set MakeEmpty(int size) {
-  if constexpr (std::is_same_v<Set, BitSet>) {
-    return EmptyBitSet(size);
-  } else {
-    return Set();
-  }
-}
-
-// Of each operator, itself and what it reaches within the part, as positions in `ops`. No path
-// between two of them leaves the part: it is consecutive in a topological order.
-template <typename Set>
-std::vector<Set> UpSets(const OpGraph& graph, const std::vector<int>& ops) {
-  std::unordered_map<int, int> local;
-  for (size_t i = 0; i < ops.size(); ++i) local[ops[i]] = static_cast<int>(i);
-  std::vector<Set> up(ops.size(), MakeEmpty<Set>(static_cast<int>(ops.size())));
-  for (size_t i = ops.size(); i-- > 0;) {
-    up[i].Set(static_cast<int>(i));
-    for (int next : graph.successors(ops[i])) {
-      const auto found = local.find(next);
-      if (found != local.end()) up[i] |= up[found->second];
-    }
-  }
-  return up;
-}
+// A search this small is never cut for the memory of its sets.
+constexpr size_t kSmall = 1 << 16;
 
 template <typename Set>
 class PartSearchOf : public PartSearch {
  public:
   PartSearchOf(const OpGraph& graph, std::vector<int> ops, const EndingLimits& limits)
       : ops_(std::move(ops)),
-        empty_(MakeEmpty<Set>(static_cast<int>(ops_.size()))),
-        up_sets_(UpSets<Set>(graph, ops_)),
+        empty_(MakeEmpty<Set>(ops_.size())),
+        up_sets_(PartUpSets<Set>(graph, ops_)),
         limits_(limits) {}
 
   bool Enumerate(int64_t max_transitions, StageBatch* stages) override {
     const size_t limit = static_cast<size_t>(max_transitions);
-    // The sets must not take more memory than the transitions they belong to.
-    const size_t max_sets = 2 * (limit + 1) / empty_.words().size();
+    // Sets and stages must not take more memory than the transitions they belong to.
+    const size_t max_sets = (limit + kSmall) / empty_.words().size();
+    const size_t max_numbers = limit + kSmall;
     EndingEnumerator<Set> endings(up_sets_, empty_, limits_);
     SetIndex<Set> states;
     SetIndex<Set> stage_sets;
@@ -62,18 +39,21 @@ class PartSearchOf : public PartSearch {
     for (size_t i = 0; i < states.size(); ++i) {
       first_transition_.push_back(transitions_.size());
       const Set state = states[i];
-      const bool done = endings.ForEach(state, limit - transitions_.size(),
-                                        [&](const Set& ending, const std::vector<Set>& groups) {
-                                          if (transitions_.size() == limit) return false;
-                                          const uint32_t next = states.Insert(state - ending).first;
-                                          const auto [stage, is_new] = stage_sets.Insert(ending);
-                                          if (is_new) Append(groups, &batch);
-                                          transitions_.push_back({stage, next});
-                                          return states.size() + stage_sets.size() <= max_sets + 1;
-                                        });
+      const bool done =
+          endings.ForEach(state, limit - transitions_.size(),
+                          [&](const Set& ending, const std::vector<Set>& groups) {
+                            if (transitions_.size() == limit) return false;
+                            const uint32_t next = states.Insert(state - ending).first;
+                            const auto [stage, is_new] = stage_sets.Insert(ending);
+                            if (is_new) Append(groups, &batch);
+                            transitions_.push_back({stage, next});
+                            return states.size() + stage_sets.size() <= max_sets &&
+                                   batch.ops.size() + batch.group_ends.size() <= max_numbers;
+                          });
       if (!done) return false;
     }
     first_transition_.push_back(transitions_.size());
+    transitions_.shrink_to_fit();  // they are kept until all parts are enumerated and priced
     for (const Set& state : states.sets()) state_sizes_.push_back(state.Count());
     num_stages_ = batch.num_stages();
     first_stage_ = stages->num_stages();
@@ -172,6 +152,7 @@ std::unique_ptr<PartSearch> PartSearch::Make(const OpGraph& graph, std::vector<i
   if (words <= 1) return std::make_unique<PartSearchOf<FixedBitSet<1>>>(graph, ops, limits);
   if (words <= 2) return std::make_unique<PartSearchOf<FixedBitSet<2>>>(graph, ops, limits);
   if (words <= 4) return std::make_unique<PartSearchOf<FixedBitSet<4>>>(graph, ops, limits);
+  if (words <= 8) return std::make_unique<PartSearchOf<FixedBitSet<8>>>(graph, ops, limits);
   if (words <= 16) return std::make_unique<PartSearchOf<FixedBitSet<16>>>(graph, ops, limits);
   return std::make_unique<PartSearchOf<BitSet>>(graph, ops, limits);
 }

@@ -36,6 +36,7 @@ struct Schedule {
   std::vector<std::vector<int>> streams;  // the operators of each stream, in order
   // In the order in which the scheduler placed them; empty where it predicts nothing.
   std::vector<Placement> timeline;
+  double makespan_us = 0;  // predicted, by those schedulers that do
 };
 
 // Both throw ScheduleError at the first fault, naming the operators at fault: an operator that the

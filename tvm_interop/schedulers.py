@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import tvm_ffi
 from . import _library as _library
 from .errors import ScheduleError
 from .graph import OpGraph
-from .latency.base import LatencyModel, op_latencies
+from .latency.base import LatencyModel, check_size, op_latencies
 from .latency.batch import StageBatch
 from .schedules import Schedule, pack_onto_streams, unpack_stages
 
@@ -71,7 +71,9 @@ def schedule(
         started = time.perf_counter()
         makespan = result.simulate(graph, latency)
         stats["pricing_us"] += _us_since(started)
-    return replace(result, makespan=makespan, stats=stats, streams=_own_streams(result))
+    # The streams of a staged schedule are derived from its stages again.
+    streams = () if result.is_staged else result.streams
+    return replace(result, makespan=makespan, stats=stats, streams=streams)
 
 
 def schedulers() -> list[str]:
@@ -142,6 +144,9 @@ def ios(
         into halves along the topological order, again if need be; `stats["parts_cut"]` counts
         the cuts. The schedule is then optimal only between them.
 
+    `stats` counts blocks, parts_cut, states (nonempty), transitions, stages_priced (distinct) and
+    schedules (ways through the states of all blocks; inf past the range of a double).
+
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """
     model = _required(latency, "ios")
@@ -158,22 +163,22 @@ def ios(
     search_us = _us_since(started)
 
     started = time.perf_counter()
+    check_size(model, graph.names)
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names)
         flat = _PACK_STAGES(flat, op_us.tobytes(), streams)
-    elif hasattr(model, "num_ops"):
-        op_latencies(model, graph.names)
     price_us = np.asarray(model.stages(StageBatch.from_bytes(flat)), dtype=np.float64)
     pricing_us = _us_since(started)
 
     started = time.perf_counter()
-    stages = unpack_stages(_IOS_SOLVE(search, price_us.tobytes()))
+    native_stages, makespan = _IOS_SOLVE(search, price_us.tobytes())
+    stages = unpack_stages(native_stages)
     if streams is not None and op_us is not None:
         stages = pack_onto_streams(stages, op_us.tolist(), streams)
     search_us += _us_since(started)
     stats = {"search_us": search_us, "pricing_us": pricing_us, **dict(_IOS_STATS(search))}
-    return Schedule("ios", graph.names, stages=stages, stats=stats)
+    return Schedule("ios", graph.names, stages=stages, makespan=makespan, stats=stats)
 
 
 @register_scheduler("lios")
@@ -197,7 +202,7 @@ def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = Non
     pricing_us = _us_since(started)
     started = time.perf_counter()
     num_streams = max(graph.width, 1) if streams is None else streams
-    native_streams, where, when_us = _LIOS(graph.native, op_us.tobytes(), num_streams)
+    native_streams, where, when_us, makespan = _LIOS(graph.native, op_us.tobytes(), num_streams)
     ops_and_streams = np.frombuffer(where, dtype=np.int64).reshape(-1, 2).tolist()
     times = np.frombuffer(when_us, dtype=np.float64).reshape(-1, 2).tolist()
     timeline = tuple(
@@ -208,7 +213,7 @@ def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = Non
         "lios",
         graph.names,
         streams=tuple(tuple(ops) for ops in native_streams),
-        makespan=max((row[3] for row in timeline), default=0.0),
+        makespan=makespan,
         timeline=timeline,
         stats={"search_us": _us_since(started), "pricing_us": pricing_us},
     )
@@ -313,11 +318,6 @@ def _check_counts(at_least: int = 0, **options: int) -> None:
 def _check_streams(streams: int | None) -> None:
     if streams is not None:
         _check_counts(at_least=1, streams=streams)
-
-
-def _own_streams(result: Schedule) -> Iterable[Iterable[int]]:
-    # Those of a staged schedule are derived again.
-    return () if result.is_staged else result.streams
 
 
 def _us_since(started: float) -> float:

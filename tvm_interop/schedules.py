@@ -11,7 +11,7 @@ import tvm_ffi
 from . import _library as _library
 from .errors import ScheduleError
 from .graph import OpGraph
-from .latency.base import LatencyModel, op_latencies
+from .latency.base import LatencyModel, check_size, op_latencies
 from .planning import pack_groups
 from .schedules_json import read_schedule, write_schedule
 
@@ -173,6 +173,7 @@ class Schedule:
         if not self.is_staged:
             op_us = op_latencies(latency, graph.names)
             return float(_SIMULATE_STREAMS(graph.native, self._streams_in(ids), op_us.tobytes()))
+        check_size(latency, graph.names)
         makespan = 0.0
         for price in latency.stages(
             [

@@ -72,11 +72,10 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
         scheduler=scheduler,
         op_names=tuple(names),
         stages=tuple(
-            _read_stage(make_stage, stage, f"stage {i}", ids) for i, stage in enumerate(stages or ())
+            _read_stage(make_stage, stage, f"stage {i}", ids)
+            for i, stage in enumerate(stages or ())
         ),
-        streams=tuple(
-            _ids(stream, f"stream {i}", ids) for i, stream in enumerate(streams or ())
-        ),
+        streams=tuple(_ids(stream, f"stream {i}", ids) for i, stream in enumerate(streams or ())),
         makespan=makespan,
         timeline=None
         if timeline is None
@@ -112,7 +111,9 @@ def _parse(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise ScheduleError(f"the schedule is no valid JSON: {error}; write it with to_json") from None
+        raise ScheduleError(
+            f"the schedule is no valid JSON: {error}; write it with to_json"
+        ) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,7 +157,9 @@ def _ids(value: Any, where: str, ids: dict[str, int]) -> tuple[int, ...]:
     names = _strings(_typed(value, list, where), where)
     for name in names:
         if name not in ids:
-            raise ScheduleError(f"{where} has an operator `{name}`, which `operators` does not list")
+            raise ScheduleError(
+                f"{where} has an operator `{name}`, which `operators` does not list"
+            )
     return tuple(ids[name] for name in names)
 
 
@@ -164,7 +167,7 @@ def _strings(values: list[Any], where: str) -> list[str]:
     return [_typed(value, str, f"an operator in {where}") for value in values]
 
 
-def _typed(value: Any, kind: type, where: str) -> Any:
+def _typed(value: Any, kind: Any, where: str) -> Any:
     # In JSON a whole number is a number too, and True is none.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**1023 else math.inf

@@ -72,8 +72,8 @@ class LatencyTable(LatencyModel):
             raise LatencyError(
                 f"operator {i} has a latency of {table[i]} us; it must be finite, not negative"
             )
-        if streams is not None and streams < 1:
-            raise LatencyError(f"`streams` is {streams}; give 1 or more, or None for no limit")
+        if streams is not None and (not isinstance(streams, (int, np.integer)) or streams < 1):
+            raise LatencyError(f"`streams` is {streams!r}; give 1 or more, or None for no limit")
         self._op_us = table
         self._streams = streams
 
@@ -121,19 +121,10 @@ def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.
 
     Raises
     ------
-    LatencyError: where the answer is negative or not finite, naming the operator, and where a
-        table has entries for more or fewer operators than `names`.
+    LatencyError: where the answer is negative or not finite, naming the operator, and as
+        `check_size`.
     """
-    if isinstance(latency, LatencyTable) and latency.num_ops != len(names):
-        detail = (
-            f"operator `{names[latency.num_ops]}` is the first without one"
-            if latency.num_ops < len(names)
-            else f"the last operator is `{names[-1]}`" if names else "there are none"
-        )
-        raise LatencyError(
-            f"the latency table has {latency.num_ops} entries for {len(names)} operators: "
-            f"{detail}; give one latency per operator, by id"
-        )
+    check_size(latency, names)
     op_us = np.empty(len(names), dtype=np.float64)
     for i, name in enumerate(names):
         op_us[i] = latency.op(i)
@@ -143,3 +134,23 @@ def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.
                 "must be finite and not negative"
             )
     return op_us
+
+
+def check_size(latency: LatencyModel, names: Sequence[str]) -> None:
+    """Check that a table is one of these operators.
+
+    Raises
+    ------
+    LatencyError: where it has entries for fewer or more, naming the first operator without one.
+    """
+    if not isinstance(latency, LatencyTable) or latency.num_ops == len(names):
+        return
+    without = (
+        f"; operator `{names[latency.num_ops]}` is the first without one"
+        if latency.num_ops < len(names)
+        else ""
+    )
+    raise LatencyError(
+        f"the latency table has {latency.num_ops} entries for {len(names)} operators{without}; "
+        "give one latency per operator, by id"
+    )

@@ -1,0 +1,76 @@
+#include "passes/blocks.h"
+
+#include <set>
+
+#include "tests/cpp/check.h"
+#include "tests/cpp/random_graph.h"
+
+namespace {
+
+using tvm_interop::FindBlocks;
+using tvm_interop::OpGraph;
+using Blocks = std::vector<std::vector<int>>;
+
+// The definition read literally: a cut where all before reach all behind, by depth-first search.
+Blocks BruteBlocks(const OpGraph& graph) {
+  const auto successors = Successors(graph);
+  const auto& order = graph.topological_order();
+  Blocks components;
+  std::vector<int> component;
+  for (size_t k = 0; k < order.size(); ++k) {
+    component.push_back(order[k]);
+    bool is_cut = true;
+    for (size_t i = 0; i <= k; ++i) {
+      for (size_t j = k + 1; j < order.size(); ++j) {
+        is_cut = is_cut && HasPath(successors, order[i], order[j]);
+      }
+    }
+    if (!is_cut) continue;
+    components.push_back(component);
+    component.clear();
+  }
+  Blocks blocks;
+  for (size_t i = 0; i < components.size(); ++i) {
+    if (i > 0 && components[i].size() == 1 && components[i - 1].size() > 1) {
+      blocks.back().push_back(components[i][0]);
+    } else {
+      blocks.push_back(components[i]);
+    }
+  }
+  return blocks;
+}
+
+TEST_CASE(AChainIsABlockAnOperator) {
+  CHECK_EQ(FindBlocks(MakeGraph(3, {{0, 1}, {1, 2}})), Blocks({{0}, {1}, {2}}));
+}
+
+TEST_CASE(AnExitJoinsItsBlock) {
+  // stem, two branches, their concat, a head.
+  CHECK_EQ(FindBlocks(MakeGraph(5, {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}})),
+           Blocks({{0}, {1, 2, 3}, {4}}));
+}
+
+TEST_CASE(TwoLayersThatAreFullyJoinedAreTwoBlocks) {
+  CHECK_EQ(FindBlocks(MakeGraph(4, {{0, 2}, {0, 3}, {1, 2}, {1, 3}})), Blocks({{0, 1}, {2, 3}}));
+}
+
+TEST_CASE(ASkipIsNoCut) {
+  CHECK_EQ(FindBlocks(MakeGraph(4, {{0, 1}, {1, 2}, {0, 2}, {2, 3}})),
+           Blocks({{0}, {1}, {2}, {3}}));
+  CHECK_EQ(FindBlocks(MakeGraph(4, {{0, 1}, {0, 2}, {1, 3}})).size(), 2u);
+}
+
+TEST_CASE(BlocksAreAsDefined) {
+  int with_cuts = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    const OpGraph graph = RandomGraph(1 + seed % 14, 0.2 + 0.07 * (seed % 10), seed);
+    const Blocks blocks = FindBlocks(graph);
+    CHECK_EQ(blocks, BruteBlocks(graph));
+    with_cuts += blocks.size() > 1;
+  }
+  CHECK(with_cuts > 50);
+}
+
+TEST_CASE(AnEmptyGraphHasNone) { CHECK(FindBlocks(MakeGraph(0, {})).empty()); }
+
+}  // namespace

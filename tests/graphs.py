@@ -1,0 +1,69 @@
+"""Random operator graphs for the tests, the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+
+from tvm_interop.graph import OpGraph
+
+
+def layered(num_ops: int, seed: int, *, layer: int = 6, reach: int = 2) -> OpGraph:
+    """Layers of 1 to `layer` operators, each reading 1 to 3 of the `reach` layers before it.
+
+    Ids are shuffled, so that they are no topological order; some edges are given twice.
+    """
+    rng = random.Random(seed)
+    layers: list[list[int]] = []
+    edges: list[tuple[int, int]] = []
+    ids = list(range(num_ops))
+    rng.shuffle(ids)
+    while ids:
+        current = [ids.pop() for _ in range(min(len(ids), rng.randint(1, layer)))]
+        before = [op for earlier in layers[-reach:] for op in earlier]
+        for op in current:
+            for source in rng.sample(before, min(len(before), rng.randint(0, 3))):
+                edges += [(source, op)] * (2 if rng.random() < 0.1 else 1)
+        layers.append(current)
+    return OpGraph.from_edges(num_ops, edges)
+
+
+def sparse(num_ops: int, seed: int, degree: float = 2.0) -> OpGraph:
+    """Each pair of operators joined with the same probability, along a random order."""
+    rng = random.Random(seed)
+    order = list(range(num_ops))
+    rng.shuffle(order)
+    share = min(1.0, degree / max(1, num_ops))
+    edges = [
+        (order[i], order[j]) for j in range(num_ops) for i in range(j) if rng.random() < 2 * share
+    ]
+    return OpGraph.from_edges(num_ops, edges)
+
+
+def randwire(num_ops: int, seed: int, *, neighbours: int = 4, rewire: float = 0.75) -> OpGraph:
+    """A stage of RandWire: a Watts-Strogatz ring, each edge from its lower to its higher end.
+
+    The last of the `num_ops` operators gathers all those that nobody reads.
+    """
+    rng = random.Random(seed)
+    n = num_ops - 1
+    edges: set[tuple[int, int]] = set()
+    for distance in range(1, neighbours // 2 + 1):
+        for u in range(n):
+            v = (u + distance) % n
+            if rng.random() < rewire:
+                free = [w for w in range(n) if w != u and _ordered(u, w) not in edges]
+                v = rng.choice(free)
+            edges.add(_ordered(u, v))
+    read = {u for u, _ in edges}
+    edges |= {(u, n) for u in range(n) if u not in read}
+    return OpGraph.from_edges(num_ops, sorted(edges))
+
+
+def latencies(num_ops: int, seed: int) -> list[float]:
+    """Microseconds, whole numbers: sums come out exactly and ties happen."""
+    rng = random.Random(seed)
+    return [float(rng.randint(1, 40)) for _ in range(num_ops)]
+
+
+def _ordered(u: int, v: int) -> tuple[int, int]:
+    return (u, v) if u < v else (v, u)

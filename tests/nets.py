@@ -1,0 +1,162 @@
+"""Small ONNX networks for tests, made on the spot with seeded weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Net:
+    """Builds an ONNX model operator by operator; each operator's name is its first output's."""
+
+    def __init__(self, *, name_nodes: bool = True) -> None:
+        self._rng = np.random.default_rng(0)
+        self._name_nodes = name_nodes
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._initializers: list[onnx.TensorProto] = []
+
+    def input(
+        self, name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto.FLOAT
+    ) -> str:
+        self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return name
+
+    def weight(self, *shape: int, scale: float = 0.2) -> str:
+        return self.constant((self._rng.standard_normal(shape) * scale).astype(np.float32))
+
+    def positive(self, *shape: int) -> str:
+        return self.constant(self._rng.uniform(0.5, 1.5, shape).astype(np.float32))
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"w{len(self._initializers)}"
+        self._initializers.append(numpy_helper.from_array(array, name))
+        return name
+
+    def op(self, kind: str, inputs: Sequence[str], *outputs: str, **attrs: object) -> str:
+        name = f"{outputs[0]}/{kind}" if self._name_nodes else ""
+        self._nodes.append(helper.make_node(kind, inputs, outputs, name=name, **attrs))
+        return outputs[0]
+
+    def conv(self, x: str, out: str, channels: tuple[int, int], size: int, group: int = 1) -> str:
+        weights = [
+            self.weight(channels[1], channels[0] // group, size, size),
+            self.weight(channels[1]),
+        ]
+        pads = [size // 2] * 4
+        return self.op("Conv", [x, *weights], out, kernel_shape=[size] * 2, pads=pads, group=group)
+
+    def model(self, *outputs: str, opset: int = 17, check: bool = True) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            self._nodes,
+            "net",
+            self._inputs,
+            [onnx.ValueInfoProto(name=name) for name in outputs],
+            self._initializers,
+        )
+        opsets = [helper.make_opsetid("", opset)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        if check:
+            model = onnx.shape_inference.infer_shapes(model)
+            onnx.checker.check_model(model)
+        return model
+
+
+def branches(*, name_nodes: bool = True, batch: int | str = 1) -> onnx.ModelProto:
+    """Five branches of an image network, two of them alike, then a classifier."""
+    net = Net(name_nodes=name_nodes)
+    x = net.input("x", [batch, 8, 8, 8])
+    pooled = net.op("MaxPool", [x], "pool", kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1])
+    convs = [
+        net.conv(x, "c1", (8, 6), 1),
+        net.conv(x, "c2", (8, 6), 1),
+        net.conv(net.op("Relu", [net.conv(x, "c3a", (8, 4), 1)], "r3a"), "c3", (4, 6), 3),
+        net.conv(x, "dw", (8, 8), 3, group=8),
+        net.conv(pooled, "c4", (8, 6), 1),
+    ]
+    relus = [net.op("Relu", [conv], f"{conv}_relu") for conv in convs]
+    net.op("Concat", relus, "cat", axis=1)
+    net.op("GlobalAveragePool", ["cat"], "gap")
+    net.op("Flatten", ["gap"], "flat")
+    net.op("Gemm", ["flat", net.weight(10, 32), net.weight(10)], "logits", transB=1)
+    net.op("Softmax", ["logits"], "y", axis=-1)
+    return net.model("y")
+
+
+def attention() -> onnx.ModelProto:
+    """A BERT-like block: attention of two heads and a feed-forward layer, both residual."""
+    net = Net()
+    x = net.input("hidden.states", [1, 6, 16])
+    heads = {}
+    for name in ("q", "k", "v"):
+        net.op("MatMul", [x, net.weight(16, 16)], f"{name}_mm")
+        net.op("Add", [f"{name}_mm", net.weight(16)], f"{name}_add")
+        shape = net.constant(np.array([1, 6, 2, 8], np.int64))
+        net.op("Reshape", [f"{name}_add", shape], f"{name}_heads")
+        perm = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        heads[name] = net.op("Transpose", [f"{name}_heads"], name, perm=perm)
+    net.op("MatMul", [heads["q"], heads["k"]], "scores")
+    net.op("Div", ["scores", net.constant(np.array(8**0.5, np.float32))], "scaled")
+    net.op("Softmax", ["scaled"], "probs", axis=-1)
+    net.op("MatMul", ["probs", heads["v"]], "context")
+    net.op("Transpose", ["context"], "context_t", perm=[0, 2, 1, 3])
+    net.op("Reshape", ["context_t", net.constant(np.array([1, 6, 16], np.int64))], "merged")
+    net.op("Add", ["merged", x], "residual")
+    net.op("LayerNormalization", ["residual", net.positive(16), net.weight(16)], "norm", axis=-1)
+    net.op("MatMul", ["norm", net.weight(16, 32)], "up")
+    net.op("Relu", ["up"], "up_relu")
+    net.op("MatMul", ["up_relu", net.weight(32, 16)], "down")
+    net.op("Add", ["down", "norm"], "out")
+    return net.model("out", "probs")
+
+
+def norms() -> onnx.ModelProto:
+    """Batch norms after a convolution with a bias, after a shared one, and on an input."""
+    net = Net()
+    x = net.input("x", [1, 4, 5, 5])
+
+    def norm(source: str, out: str) -> str:
+        values = [net.positive(4), net.weight(4), net.weight(4), net.positive(4)]
+        return net.op("BatchNormalization", [source, *values], out, epsilon=1e-3)
+
+    net.conv(norm(x, "bn_in"), "conv", (4, 4), 3)
+    norm("conv", "bn")
+    net.op("Mul", ["bn", net.positive(4, 1, 1)], "scaled")
+    net.op("Add", [net.weight(1, 4, 1, 1), "scaled"], "shifted")
+    net.op("Relu", ["shifted"], "relu")
+    net.conv("relu", "shared", (4, 4), 1)
+    norm("shared", "bn_a")
+    net.op("Sum", ["bn_a", "shared", "relu"], "out")
+    return net.model("out")
+
+
+def split() -> onnx.ModelProto:
+    """One operator with three outputs, two of them used; outputs that are inputs or views."""
+    net = Net()
+    x, other = net.input("x", [2, 6]), net.input("other", [2, 2])
+    sizes = net.constant(np.array([1, 2, 3], np.int64))
+    net.op("Split", [x, sizes], "a", "b", "c", axis=1)
+    net.op("Add", ["b", other], "sum")
+    net.op("Reshape", ["sum", net.constant(np.array([4], np.int64))], "flat")
+    net.op("Identity", [other], "same")
+    net.op("Relu", ["c"], "relu")
+    net.op("Identity", ["relu"], "relu_again")
+    net.op("Unsqueeze", [x, net.constant(np.array([0], np.int64))], "x_view")
+    return net.model("flat", "same", "relu", "relu_again", "x_view", "a")
+
+
+ALL = {"branches": branches, "attention": attention, "norms": norms, "split": split}
+
+
+def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
+    """Random float inputs of the shapes `model` declares."""
+    rng = np.random.default_rng(seed)
+    return {
+        value.name: rng.standard_normal(
+            [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for value in model.graph.input
+    }

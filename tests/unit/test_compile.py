@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 import tvm_interop
-from tests.nets import NetBuilder, inception_like
+from tests.nets import chain, inception_like
 from tvm_interop import (
     DeviceError,
     GraphModule,
@@ -45,14 +44,6 @@ def test_every_scheduler_gives_the_same_bits(
     assert len(artifact.plan.streams) <= streams
     for _ in range(3):
         np.testing.assert_array_equal(result(artifact), sequential)
-
-
-def chain() -> onnx.ModelProto:
-    net = NetBuilder()
-    x = "x"
-    for i in range(6):
-        x = net.conv(x, f"c{i}", 4, 4)
-    return net.model({"x": [1, 4, 4, 4]}, {x: [1, 4, 4, 4]})
 
 
 def test_what_is_slower_does_not_ship() -> None:

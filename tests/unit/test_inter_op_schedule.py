@@ -43,7 +43,7 @@ def test_it_annotates(scheduled: tvm.IRModule) -> None:
     assert isinstance(schedule, Schedule)
     assert schedule.scheduler == "ios"
     assert schedule.num_streams == 2
-    assert "b5_conv" in schedule.op_names
+    assert "b5/Conv" in schedule.op_names
 
 
 def test_stock_tvm_runs_the_result_with_the_same_numbers(

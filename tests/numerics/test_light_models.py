@@ -1,0 +1,42 @@
+"""Real architectures, run one operator at a time, against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import nets
+import numpy as np
+import pytest
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.numerics.reference import run_program
+
+from tvm_interop.frontend import load_model
+from tvm_interop.models import light
+from tvm_interop.transform import LowerToUnits, extract
+
+_SLOW = {
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "vgg19",
+    "zfnet512",
+}
+_MODELS = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in light.names()
+]
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
+    model = light.build(name)
+    feeds = nets.feeds(model)
+    program = extract(LowerToUnits()(load_model(model)))
+    got = run_program(program, feeds, tmp_path)
+    want = run_onnxruntime(model, feeds)
+    assert list(got) == list(want)
+    for output, expected in want.items():
+        # Different orders of summation, over up to 200 operators in float32: relative to the
+        # largest value the error seen is below 1e-5.
+        np.testing.assert_allclose(got[output], expected, rtol=0, atol=1e-4 * abs(expected).max())

@@ -1,0 +1,225 @@
+"""Loading models: names kept, shapes static, and a clear word where it cannot be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import nets
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from tvm_interop.errors import InputError, UnsupportedModelError
+from tvm_interop.frontend import load_model
+
+
+def _names(mod: tvm.IRModule) -> list[str]:
+    return [b.var.name for block in mod["main"].body.blocks for b in block.bindings]
+
+
+def test_path_and_proto_give_the_same(tmp_path: Path) -> None:
+    model = nets.branches()
+    path = tmp_path / "net.onnx"
+    onnx.save(model, path)
+    loaded = [load_model(model), load_model(path), load_model(str(path))]
+    for mod in loaded[1:]:
+        tvm.ir.assert_structural_equal(loaded[0], mod)
+
+
+def test_bindings_carry_the_names_of_nodes() -> None:
+    names = _names(load_model(nets.branches()))
+    assert {"c1/Conv", "dw/Conv", "cat/Concat", "logits/Gemm"} <= set(names)
+    assert not [name for name in names if name.startswith("lv")]
+
+
+def test_unnamed_nodes_go_by_their_first_output() -> None:
+    names = _names(load_model(nets.branches(name_nodes=False)))
+    assert {"c1", "dw", "cat", "logits"} <= set(names)
+
+
+def test_names_of_inputs_and_outputs_survive() -> None:
+    main = load_model(nets.attention())["main"]
+    assert [param.name for param in main.params] == ["hidden.states"]
+    assert list(main.attrs["tvm_interop.output_names"]) == ["out", "probs"]
+
+
+def test_initializers_listed_as_inputs_are_weights() -> None:
+    model = nets.branches()
+    for tensor in model.graph.initializer:
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+    assert [param.name for param in load_model(model)["main"].params] == ["x"]
+
+
+def test_dynamic_dimension_is_refused_with_the_option_to_give() -> None:
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_model(nets.branches(batch="N"))
+    message = str(caught.value)
+    assert "`x` has shape (N, 8, 8, 8)" in message
+    assert 'input_shapes={"x": (1, 8, 8, 8)}' in message
+    assert "--input-shapes x:1,8,8,8" in message
+
+
+def test_input_of_unknown_rank_is_refused() -> None:
+    net = nets.Net()
+    net.op("Relu", [net.input("x", None)], "y")
+    model = net.model("y", check=False)
+    with pytest.raises(UnsupportedModelError, match="`x` has no shape at all"):
+        load_model(model)
+    mod = load_model(model, {"x": (2, 3)})
+    assert [int(dim) for dim in mod["main"].ret_ty.shape] == [2, 3]
+
+
+def test_given_shape_is_taken() -> None:
+    mod = load_model(nets.branches(batch="N"), {"x": (3, 8, 8, 8)})
+    assert [int(dim) for dim in mod["main"].params[0].ty.shape] == [3, 8, 8, 8]
+    assert [int(dim) for dim in mod["main"].ret_ty.shape] == [3, 10]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"y": (1, 8, 8, 8)}, "names `y`, which is no input of the model: its inputs are `x`"),
+        ({"x": (1, 8, 8)}, "`x` has 4 dimensions, input_shapes gives it 3"),
+        ({"x": (0, 8, 8, 8)}, "sizes start at 1"),
+    ],
+)
+def test_wrong_shapes_are_refused(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_model(nets.branches(), shapes)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\x00\xff\x17garbage\x80" * 9, "is not an ONNX file"),
+        (b"just some text, no model\n", "is not an ONNX"),
+        (onnx.ModelProto(ir_version=8).SerializeToString(), "holds no graph"),
+    ],
+)
+def test_files_that_are_no_model(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
+
+
+def test_truncated_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(nets.branches().SerializeToString()[:-100])
+    with pytest.raises(UnsupportedModelError, match=r"model\.onnx"):
+        load_model(path)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"no file .*none\.onnx"):
+        load_model(tmp_path / "none.onnx")
+    with pytest.raises(UnsupportedModelError, match="is a directory"):
+        load_model(tmp_path)
+
+
+def test_missing_external_weights(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        nets.branches(), path, save_as_external_data=True, location="weights", size_threshold=0
+    )
+    load_model(path)
+    (tmp_path / "weights").unlink()
+    with pytest.raises(UnsupportedModelError, match="weights"):
+        load_model(path)
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="not `int`"):
+        load_model(3)  # type: ignore[arg-type]
+
+
+def test_unknown_operators_are_named_with_their_nodes() -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["t"], name="frob.1", domain="my.ops"),
+        helper.make_node("Frobnicate", ["t"], ["y"], domain="my.ops"),
+    ]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]
+    with pytest.raises(UnsupportedModelError, match=r"`my\.ops\.Frobnicate` \(nodes `frob.1`, `y`"):
+        load_model(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+
+
+def test_invalid_onnx_is_refused_in_the_checkers_words() -> None:
+    model = nets.branches()
+    model.graph.node[0].input[0] = "nowhere"
+    with pytest.raises(UnsupportedModelError, match=r"not valid ONNX.*"):
+        load_model(model)
+
+
+def test_node_tvm_fails_on_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 1, 4, 4])
+    sizes = net.input("sizes", [4], TensorProto.INT64)
+    net.op("Resize", [x, "", "", sizes], "z", mode="cubic", antialias=1)
+    model = net.model("z", opset=18, check=False)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", 1, [1, 1, None, None]))
+    with pytest.raises(UnsupportedModelError, match=r"node `z/Resize` \(`Resize`\)"):
+        load_model(model)
+    assert capfd.readouterr().out == ""
+
+
+def test_sequence_input_is_refused() -> None:
+    value = helper.make_tensor_sequence_value_info("xs", TensorProto.FLOAT, [2])
+    node = helper.make_node("ConcatFromSequence", ["xs"], ["y"], axis=0)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([node], "g", [value], [result])
+    opsets = [helper.make_opsetid("", 17)]
+    with pytest.raises(UnsupportedModelError, match="`xs` is a sequence_type"):
+        load_model(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+
+
+@I.ir_module
+class _Dynamic:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+        with R.dataflow():
+            y = R.nn.relu(x)
+            R.output(y)
+        return y
+
+
+def test_relax_module_passes_through() -> None:
+    mod = load_model(nets.branches())
+    tvm.ir.assert_structural_equal(load_model(mod), mod)
+
+
+def test_dynamic_relax_module_takes_shapes() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"`x` has shape \(n, 4\)"):
+        load_model(_Dynamic)
+    main = load_model(_Dynamic, {"x": (5, 4)})["main"]
+    assert [int(dim) for dim in main.ret_ty.shape] == [5, 4]
+    with pytest.raises(InputError, match="dimension of 4 where input_shapes gives 3"):
+        load_model(_Dynamic, {"x": (5, 3)})
+
+
+def test_relax_module_without_main_lists_its_functions() -> None:
+    mod = tvm.IRModule({"forward": _Dynamic["main"].without_attr("global_symbol")})
+    with pytest.raises(UnsupportedModelError, match="no function `main`, only `forward`"):
+        load_model(mod)
+
+
+def test_sum_fuses_like_add() -> None:
+    """TVM's importer stacks the summands of `Sum`; ours adds them up."""
+    ops = [
+        block_binding.value.op.name
+        for block in load_model(nets.norms())["main"].body.blocks
+        for block_binding in block.bindings
+        if isinstance(block_binding.value, relax.Call)
+    ]
+    assert "relax.stack" not in ops
+    assert np.sum([op == "relax.add" for op in ops]) >= 2

@@ -1,0 +1,109 @@
+"""Loads a model, whatever form it comes in, as a Relax module with static shapes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+import onnx.inliner
+import tvm
+
+from ..errors import UnsupportedModelError
+from .onnx_importer import check_operators, import_graph
+from .shapes import bind_relax_shapes, onnx_input_shapes
+
+Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule"
+
+
+def load_model(
+    model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> tvm.IRModule:
+    """Load a model as a Relax module whose `main` has static input shapes.
+
+    Parameters
+    ----------
+    model
+        The path of an ONNX file, an `onnx.ModelProto`, or a Relax module with a `main`.
+    input_shapes
+        The shape of each input that has a dynamic dimension; other inputs may be given too,
+        and then take the shape given.
+
+    Returns
+    -------
+    mod
+        Bindings of `main` are named after the ONNX nodes they come from, its parameters after
+        the ONNX inputs; the function attribute `tvm_interop.output_names` holds the names of
+        the outputs. Weights are constants.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The file is no ONNX model, a shape is dynamic, or TVM cannot import an operator.
+    InputError
+        `input_shapes` names an input the model lacks, or gives it a wrong number of dimensions.
+
+    Examples
+    --------
+    >>> mod = load_model("squeezenet.onnx", {"data_0": (1, 3, 224, 224)})  # doctest: +SKIP
+    """
+    shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
+    if isinstance(model, tvm.IRModule):
+        return bind_relax_shapes(model, shapes)
+    if isinstance(model, onnx.ModelProto):
+        return _from_onnx(model, shapes, "the ONNX model given")
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        return _from_onnx(_read(path), shapes, f"`{path}`")
+    raise UnsupportedModelError(
+        f"a model must be the path of an ONNX file, an onnx.ModelProto or a Relax IRModule, "
+        f"not `{type(model).__name__}`"
+    )
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    """Parse the file at `path`, with the external weights it refers to."""
+    if not path.exists():
+        raise UnsupportedModelError(f"there is no file `{path}`: check the path")
+    if path.is_dir():
+        raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
+    if path.stat().st_size == 0:
+        raise UnsupportedModelError(f"`{path}` is empty: export or download the model again")
+    try:
+        return onnx.load(path, format="protobuf")
+    except OSError as err:
+        raise UnsupportedModelError(f"cannot read `{path}`: {err}") from err
+    except onnx.checker.ValidationError as err:
+        raise UnsupportedModelError(
+            f"`{path}` keeps weights in other files that cannot be read: {err}"
+        ) from err
+    except Exception as err:  # protobuf's DecodeError lives in no stable place
+        raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
+
+
+def _from_onnx(
+    model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], origin: str
+) -> tvm.IRModule:
+    """Check `model` and import it; `origin` says in messages where it came from."""
+    if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
+        raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    check_operators(model.graph, origin)
+    static = onnx_input_shapes(model.graph, shapes)
+    _check(model, origin)
+    return import_graph(model, static, origin)
+
+
+def _check(model: onnx.ModelProto, origin: str) -> None:
+    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.input):
+        return  # the checker wants a shape there, but the user has given it elsewhere
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as err:
+        raise UnsupportedModelError(f"{origin} is not valid ONNX: {err}") from err
+    except ValueError:
+        # Over 2 GiB protobuf cannot serialise it, and the checker needs that.
+        return

@@ -1,0 +1,177 @@
+"""Imports an ONNX graph with TVM's importer, keeping the names of its nodes.
+
+TVM's importer drops them. `_NamedImporter` binds the result of each node as soon as it is
+converted, and remembers which node every binding comes from; the bindings are renamed at the
+end. Relax passes keep the names of bindings they do not touch, so that is all there is to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from ..errors import UnsupportedModelError
+from ..transform.names import OUTPUT_NAMES, rename_bindings
+
+
+def import_graph(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: str
+) -> tvm.IRModule:
+    """Import `model`, a checked one, with the input shapes given."""
+    graph = model.graph
+    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()})
+    try:
+        # On failure the importer prints the node's inputs, weights and all.
+        with contextlib.redirect_stdout(io.StringIO()):
+            mod = importer.from_onnx(graph, _opset(model))
+    except UnsupportedModelError:
+        raise
+    except Exception as err:
+        raise UnsupportedModelError(f"TVM cannot import {origin}: {_first_line(err)}") from err
+    main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
+    outputs = [value.name for value in graph.output]
+    mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
+    return mod
+
+
+def check_operators(graph: onnx.GraphProto, origin: str) -> None:
+    """Refuse a graph with operators TVM has no converter for, naming each and its nodes."""
+    known = {*onnx_frontend._get_convert_map(), "If", "Constant"}
+    missing: dict[str, list[str]] = {}
+    for node in _nodes(graph):
+        if node.op_type not in known or node.domain not in ("", "ai.onnx"):
+            kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            missing.setdefault(kind, []).append(node_name(node))
+    if missing:
+        found = "; ".join(
+            f"`{kind}` (node{'s' if len(names) > 1 else ''} {_some(names)})"
+            for kind, names in missing.items()
+        )
+        raise UnsupportedModelError(
+            f"{origin} uses operators TVM cannot import: {found}. Export the model without "
+            "them, or with a lower opset that spells them out"
+        )
+
+
+def node_name(node: onnx.NodeProto) -> str:
+    """The node's name, or where it has none that of its first output."""
+    return str(node.name or next((name for name in node.output if name), node.op_type))
+
+
+class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+    """TVM's importer, remembering which node each binding comes from."""
+
+    def __init__(self, shapes: dict[str, list[int]]) -> None:
+        super().__init__(shapes, None, sanitize=False)
+        self._names: dict[relax.Var, str] = {}
+
+    def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
+        """The node each binding of `main`, the function imported, comes from."""
+        names = dict(self._names)
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                # The importer ends with `gv = result`, which lowering folds into `gv`.
+                if isinstance(binding, relax.VarBinding) and binding.value in names:
+                    names[binding.var] = names[binding.value]
+        return names
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        # Converters are told a node's name but not its outputs: give every node a name.
+        named = onnx.GraphProto(node=graph.node)
+        for node in _nodes(named):
+            node.name = node_name(node)
+        used = {name for node in _nodes(named) for name in node.input}
+        used.update(value.name for value in graph.output)
+        for node in named.node:
+            if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
+                del node.output[1:]  # the mask, which old models declare and never read
+        super()._construct_nodes(named)
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Does nothing: `check_operators` has named the nodes too."""
+
+    def _convert_operator(
+        self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        name = attrs["tvm_custom"]["name"]
+        try:
+            result = self._convert_simply(op_name, inputs, attrs)
+            if result is None:
+                result = super()._convert_operator(op_name, inputs, attrs, opset)
+        except Exception as err:
+            raise UnsupportedModelError(
+                f"TVM cannot import node `{name}` (`{op_name}`): {_first_line(err)}"
+            ) from err
+        result = self._bind(result, name)
+        self._claim(result, name)
+        return result
+
+    def _convert_simply(self, op_name: str, inputs: Any, attrs: dict[str, Any]) -> Any:
+        """Operators that TVM's converters make slower than need be; None for all others."""
+        if op_name == "Sum":
+            # TVM would stack the summands and reduce: a copy of all, and nothing fuses.
+            return self.bb.normalize(functools.reduce(relax.op.add, inputs))
+        if op_name == "Dropout" and attrs["tvm_custom"]["num_outputs"] == 1 and len(inputs) < 3:
+            # TVM would compute the mask too, although nothing asks for it.
+            return inputs[0]
+        return None
+
+    def _bind(self, result: Any, name: str) -> Any:
+        """Bind a tensor, or each of several, that `result` computes; leave shapes alone."""
+        if isinstance(result, relax.Tuple):
+            fields = [self._bind(field, name) for field in result.fields]
+            return self.bb.normalize(relax.Tuple(fields))
+        computes = isinstance(result, (relax.Call, relax.TupleGetItem))
+        if computes and isinstance(result.ty, (relax.TensorType, relax.TupleType)):
+            return self.bb.emit(result, name)
+        return result
+
+    def _claim(self, expr: Any, name: str) -> None:
+        """Note that what `expr` is computed from, as far as no node has yet, is of `name`."""
+        pending = [expr]
+        while pending:
+            expr = pending.pop()
+            if isinstance(expr, relax.Tuple):
+                pending.extend(expr.fields)
+            elif isinstance(expr, relax.Call):
+                pending.extend(expr.args)
+            elif isinstance(expr, relax.TupleGetItem):
+                pending.append(expr.tuple_value)
+            elif isinstance(expr, relax.Var) and expr not in self._names:
+                value = self.bb.lookup_binding(expr)
+                if value is not None:
+                    self._names[expr] = name
+                    pending.append(value)
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    standard = (op.version for op in model.opset_import if op.domain in ("", "ai.onnx"))
+    return next(standard, 1)
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node of `graph`, those in the branches of an `If` too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _some(names: list[str], limit: int = 3) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def _first_line(err: Exception) -> str:
+    """What `err` says, without the backtrace TVM appends."""
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    return lines[0] if lines else type(err).__name__

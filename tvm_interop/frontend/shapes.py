@@ -1,0 +1,127 @@
+"""Makes every input shape static, or says which one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+import tvm
+from tvm import relax
+
+from ..errors import InputError, UnsupportedModelError
+
+Shape = tuple[int, ...]
+
+
+def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dict[str, Shape]:
+    """The static shape of each input of `graph`, initializers left out.
+
+    ONNX before IR version 4 lists every initializer among the graph's inputs too: those are
+    weights, not inputs.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    _check_names(given, [value.name for value in inputs])
+    return {value.name: _static_shape(value, given.get(value.name)) for value in inputs}
+
+
+def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRModule:
+    """`mod` with the symbolic dimensions of `main`'s inputs replaced by those `given`."""
+    functions = [var.name_hint for var in mod.get_global_vars()]
+    if "main" not in functions or not isinstance(mod["main"], relax.Function):
+        raise UnsupportedModelError(
+            f"the Relax module has no function `main`, only {_list(functions)}: name the one to "
+            "run `main`"
+        )
+    params = mod["main"].params
+    _check_names(given, [param.name for param in params])
+    bindings: dict[tvm.tirx.Var, int] = {}
+    for param in params:
+        if not isinstance(param.ty, relax.TensorType) or param.ty.shape is None:
+            raise UnsupportedModelError(
+                f"input `{param.name}` of `main` has type {param.ty}: only tensors of a known "
+                "number of dimensions can be inputs"
+            )
+        _match(param, given.get(param.name), bindings)
+    if bindings:
+        mod = relax.transform.BindSymbolicVars(bindings, "main")(mod)
+    for param in mod["main"].params:
+        dims = list(param.ty.shape)
+        if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
+            raise _dynamic(param.name, [str(getattr(d, "value", d)) for d in dims])
+    return mod
+
+
+def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, int]) -> None:
+    """Add to `bindings` what the shape `given` for `param` says of its symbolic dimensions."""
+    if given is None:
+        return
+    dims = list(param.ty.shape)
+    _check_rank(param.name, given, len(dims))
+    for dim, size in zip(dims, given, strict=True):
+        known = int(dim) if isinstance(dim, tvm.tirx.IntImm) else bindings.get(dim)
+        if known is not None and known != size:
+            raise InputError(
+                f"input `{param.name}` has a dimension of {known} where input_shapes gives {size}"
+            )
+        if isinstance(dim, tvm.tirx.Var):
+            bindings[dim] = size
+
+
+def _static_shape(value: onnx.ValueInfoProto, given: Shape | None) -> Shape:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedModelError(
+            f"input `{value.name}` is a {kind or 'value of no type'}: only tensors can be inputs"
+        )
+    known_rank = value.type.tensor_type.HasField("shape")
+    dims = value.type.tensor_type.shape.dim
+    if given is not None:
+        if known_rank:
+            _check_rank(value.name, given, len(dims))
+        return given
+    if not known_rank:
+        raise _dynamic(value.name, None)
+    if not all(dim.HasField("dim_value") for dim in dims):
+        raise _dynamic(
+            value.name,
+            [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims],
+        )
+    return tuple(dim.dim_value for dim in dims)
+
+
+def _check_names(given: Mapping[str, Shape], inputs: list[str]) -> None:
+    for name, shape in given.items():
+        if name not in inputs:
+            raise InputError(
+                f"input_shapes names `{name}`, which is no input of the model: its inputs are "
+                f"{_list(inputs)}"
+            )
+        if any(size < 1 for size in shape):
+            raise InputError(f"input_shapes gives `{name}` the shape {shape}: sizes start at 1")
+
+
+def _check_rank(name: str, given: Shape, rank: int) -> None:
+    if len(given) != rank:
+        raise InputError(
+            f"input `{name}` has {rank} dimensions, input_shapes gives it {len(given)}: {given}"
+        )
+
+
+def _dynamic(name: str, dims: list[str] | None) -> UnsupportedModelError:
+    if dims is None:
+        shape, example, typed = "no shape at all", "(1, 3, 224, 224)", "1,3,224,224"
+    else:
+        filled = [dim if dim.isdigit() else "1" for dim in dims]
+        shape = f"shape ({', '.join(dims)})"
+        example = f"({', '.join(filled)}{',' if len(filled) == 1 else ''})"
+        typed = ",".join(filled)
+    return UnsupportedModelError(
+        f"input `{name}` has {shape}, and a schedule needs every dimension: give them, for "
+        f'example input_shapes={{"{name}": {example}}}, or on the command line '
+        f"--input-shapes {name}:{typed}"
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"

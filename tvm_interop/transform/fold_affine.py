@@ -1,0 +1,217 @@
+"""Folds batch norms, and scales and shifts of channels, into the convolution before them.
+
+TVM's `FoldBatchnormToConv2D` takes only a batch norm right after a convolution without a bias,
+and its `FoldConstant` compiles a kernel for each constant it computes, which takes most of the
+time of lowering a network. Here the constants are computed with NumPy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .names import bindings_of
+
+_CONVS = {tvm.ir.Op.get(f"relax.nn.conv{rank}d") for rank in (1, 2, 3)}
+_BATCH_NORM = tvm.ir.Op.get("relax.nn.batch_norm")
+_VIEWS = {tvm.ir.Op.get(f"relax.{name}") for name in ("reshape", "expand_dims", "squeeze")}
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = (
+    tvm.ir.Op.get(f"relax.{name}") for name in ("add", "subtract", "multiply", "divide")
+)
+
+_Array = npt.NDArray[np.float64]
+
+
+@module_pass(opt_level=0, name="FoldAffine")
+class FoldAffine:
+    """Make each chain of batch norms and per-channel constants one scale and one shift.
+
+    After a convolution with constant weights the scale goes into the weights; else it stays,
+    as one multiplication. Only values with a single use are folded away. The convolution keeps
+    its name, the last value of the chain too.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Fold in `mod`; called by TVM's pass machinery."""
+        main = mod["main"]
+        chains = _Chains(main)
+        blocks = []
+        for block in main.body.blocks:
+            bindings = []
+            for binding in block.bindings:
+                bindings += chains.rewritten(binding)
+            blocks.append(type(block)(bindings))
+        body = relax.SeqExpr(blocks, main.body.body)
+        folded = mod.clone()
+        folded.update_func(
+            folded.get_global_var("main"),
+            relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs),
+        )
+        return folded
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """`source * scale + shift`, by channel; `length` operators made it."""
+
+    source: relax.Var
+    scale: _Array
+    shift: _Array
+    length: int
+
+
+class _Chains:
+    """The values of a function that are a scale and a shift of another."""
+
+    def __init__(self, main: relax.Function) -> None:
+        self._values = {
+            b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)
+        }
+        self._uses: Counter[relax.Var] = Counter()
+        for expr in (*self._values.values(), main.body.body):
+            self._uses.update(_operands(expr))
+        self._chains: dict[relax.Var, _Chain] = {}
+        for var, value in self._values.items():
+            chain = self._extended(var, value)
+            if chain is not None:
+                self._chains[var] = chain
+
+    def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
+        """What to have in place of `binding`; those it makes useless are left to be removed."""
+        chain = self._chains.get(binding.var)
+        conv = self._foldable_conv(chain.source) if chain else None
+        if chain is None or (conv is None and not self._is_worth_it(binding.var)):
+            return [binding]
+        var, dtype = binding.var, str(binding.var.ty.dtype)
+        rank = len(var.ty.shape)
+        builder = relax.BlockBuilder()
+        if conv is not None:
+            weight = conv.args[1].value.numpy()
+            scaled = weight * chain.scale.reshape(-1, *[1] * (rank - 1))
+            call = relax.Call(conv.op, [conv.args[0], _constant(scaled, dtype)], conv.attrs)
+        else:
+            call = relax.op.multiply(chain.source, _constant(_spread(chain.scale, rank), dtype))
+        call = builder.normalize(call)
+        name = chain.source.name if conv is not None else var.name
+        inner = relax.DataflowVar(name, call.ty)
+        result = relax.op.add(inner, _constant(_spread(chain.shift, rank), dtype))
+        return [relax.VarBinding(inner, call), relax.VarBinding(var, builder.normalize(result))]
+
+    def _is_worth_it(self, var: relax.Var) -> bool:
+        """Whether one scale and one shift are less than what computes `var` now."""
+        is_norm = isinstance(self._values[var], relax.TupleGetItem)
+        return is_norm or self._chains[var].length > 2
+
+    def _extended(self, var: relax.Var, value: relax.Expr) -> _Chain | None:
+        """The chain that ends in `var`; None if `value` is no scale or shift by constants."""
+        if not isinstance(var.ty, relax.TensorType) or var.ty.shape is None:
+            return None
+        if len(var.ty.shape) < 3 or not isinstance(var.ty.shape[1], tvm.tirx.IntImm):
+            return None
+        channels = int(var.ty.shape[1])
+        found = self._as_scale_and_shift(value, len(var.ty.shape), channels)
+        if found is None:
+            return None
+        source, scale, shift = found
+        before = self._chains.get(source)
+        if before is None or self._uses[source] > 1:
+            before = _Chain(source, np.ones(channels), np.zeros(channels), 0)
+        return _Chain(
+            before.source, before.scale * scale, before.shift * scale + shift, before.length + 1
+        )
+
+    def _as_scale_and_shift(
+        self, value: relax.Expr, rank: int, channels: int
+    ) -> tuple[relax.Var, _Array, _Array] | None:
+        if isinstance(value, relax.TupleGetItem) and value.index == 0:
+            return self._from_batch_norm(self._values.get(value.tuple_value))
+        if not isinstance(value, relax.Call) or len(value.args) != 2:
+            return None
+        source, other = value.args
+        if value.op in (_ADD, _MULTIPLY) and self._array(source) is not None:
+            source, other = other, source
+        array = self._by_channel(other, rank, channels)
+        if array is None or not isinstance(source, relax.Var) or not _is_float(source):
+            return None
+        if len(source.ty.shape) != rank or int(source.ty.shape[1]) != channels:
+            return None  # the constant widens it
+        one, zero = np.ones(channels), np.zeros(channels)
+        effects = {
+            _ADD: (one, array),
+            _SUBTRACT: (one, -array),
+            _MULTIPLY: (array, zero),
+        }
+        if value.op == _DIVIDE and np.all(array != 0):
+            return source, 1 / array, zero
+        return (source, *effects[value.op]) if value.op in effects else None
+
+    def _from_batch_norm(self, norm: relax.Expr | None) -> tuple[relax.Var, _Array, _Array] | None:
+        if not isinstance(norm, relax.Call) or norm.op != _BATCH_NORM:
+            return None
+        attrs = norm.attrs
+        arrays = [self._array(arg) for arg in norm.args[1:5]]
+        if attrs.training or int(attrs.axis) != 1 or not isinstance(norm.args[0], relax.Var):
+            return None
+        if any(array is None for array in arrays):
+            return None
+        gamma, beta, mean, variance = (np.asarray(array, np.float64).ravel() for array in arrays)
+        scale = 1 / np.sqrt(variance + float(attrs.epsilon))
+        scale = scale * gamma if attrs.scale else scale
+        shift = -mean * scale + (beta if attrs.center else 0)
+        return norm.args[0], scale, shift
+
+    def _foldable_conv(self, source: relax.Var) -> relax.Call | None:
+        conv = self._values.get(source)
+        if not isinstance(conv, relax.Call) or conv.op not in _CONVS or self._uses[source] > 1:
+            return None
+        layouts = conv.attrs.data_layout[:2], conv.attrs.kernel_layout[:2]
+        is_constant = isinstance(conv.args[1], tvm.ir.GenericConst)
+        return conv if layouts == ("NC", "OI") and is_constant and _is_float(source) else None
+
+    def _array(self, expr: relax.Expr) -> npt.NDArray[np.generic] | None:
+        """The constant `expr` is, seen through reshapes; None if it is none."""
+        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+            array: npt.NDArray[np.generic] = expr.value.numpy()
+            return array
+        value = self._values.get(expr) if isinstance(expr, relax.Var) else None
+        if isinstance(value, relax.Call) and value.op in _VIEWS:
+            array_ = self._array(value.args[0])
+            return None if array_ is None else array_.reshape([int(d) for d in expr.ty.shape])
+        return None
+
+    def _by_channel(self, expr: relax.Expr, rank: int, channels: int) -> _Array | None:
+        """The constant `expr` as one number a channel; None if it varies otherwise."""
+        array = self._array(expr)
+        if array is None or array.ndim > rank or array.dtype.kind != "f":
+            return None
+        shape = (1,) * (rank - array.ndim) + array.shape
+        if any(size != 1 for axis, size in enumerate(shape) if axis != 1):
+            return None
+        return np.broadcast_to(array.astype(np.float64).ravel(), channels)
+
+
+def _operands(expr: relax.Expr) -> list[relax.Var]:
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return _operands(expr.tuple_value)
+    parts = expr.args if isinstance(expr, relax.Call) else getattr(expr, "fields", [])
+    return [var for part in parts for var in _operands(part)]
+
+
+def _is_float(var: relax.Var) -> bool:
+    return isinstance(var.ty, relax.TensorType) and str(var.ty.dtype) in ("float32", "float64")
+
+
+def _spread(by_channel: _Array, rank: int) -> _Array:
+    return by_channel.reshape(1, -1, *[1] * (rank - 2))
+
+
+def _constant(array: _Array, dtype: str) -> relax.Expr:
+    return relax.const(array.astype(dtype), dtype)

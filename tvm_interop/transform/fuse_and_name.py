@@ -1,0 +1,137 @@
+"""Fuses operators, and names what comes out after the bindings that went in.
+
+`FuseOps` makes up new names, and groups that compute the same share one function, so which
+bindings went into a group can only be told by matching: the function of each group is played
+through with the arguments of the call, and each call in it looked up among those before fusion
+by its kernel and its arguments.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
+
+_HEAVIEST_PATTERN = 4
+"""TVM's `kOutEWiseFusable`, the kind of convolutions and matrix products. Numbers above it say
+that the kernel cannot be fused into others, not how heavy it is."""
+
+
+@module_pass(opt_level=0, name="FuseAndName")
+class FuseAndName:
+    """Run `FuseOps` and name each unit of `main` by the rule that `LowerToUnits` states."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Fuse `mod`; called by TVM's pass machinery."""
+        fused = relax.transform.FuseOps()(mod)
+        main = fused["main"]
+        matcher = _Matcher(mod["main"], fused)
+        unique = UniqueNames({param.name for param in main.params})
+        names = {}
+        for binding in bindings_of(main):
+            members = matcher.members(binding)
+            kernel = _callee(binding)
+            if kernel is not None:
+                names[binding.var] = unique.take(_unit_name(fused, kernel, members))
+        fused.update_func(fused.get_global_var("main"), rename_bindings(main, names))
+        return fused
+
+
+_Member = tuple[relax.Var, relax.Expr]
+
+
+class _Matcher:
+    """Finds the bindings of `before` that each binding of the fused `main` stands for."""
+
+    def __init__(self, before: relax.Function, fused: tvm.IRModule) -> None:
+        self._fused = fused
+        self._before: dict[Hashable, list[_Member]] = defaultdict(list)
+        # What a variable holds, told by variables of `before`; parameters are the same in both.
+        self._held: dict[relax.Var, Hashable] = {}
+        held: dict[relax.Var, Hashable] = {}
+        for binding in bindings_of(before):
+            key = self._key(binding.value, held)
+            if isinstance(binding.value, relax.Call):
+                self._before[key].append((binding.var, binding.value))
+            else:
+                held[binding.var] = key
+        for old, new in zip(before.params, fused["main"].params, strict=True):
+            self._held[new] = old
+
+    def members(self, binding: relax.Binding) -> list[_Member]:
+        """The bindings before fusion that `binding` computes; in order, one after the other."""
+        members: list[_Member] = []
+        self._held[binding.var] = self._play(binding.value, self._held, members)
+        return members
+
+    def _play(
+        self, value: relax.Expr, held: dict[relax.Var, Hashable], members: list[_Member]
+    ) -> Hashable:
+        """What `value` is in terms of `before`; adds the bindings found to `members`."""
+        if not isinstance(value, relax.Call):
+            return self._key(value, held)
+        if not isinstance(value.op, tvm.ir.GlobalVar):
+            key = self._key(value, held)
+            if not self._before[key]:
+                return key
+            member = self._before[key].pop(0)
+            members.append(member)
+            found: Hashable = member[0]
+            return found
+        group = self._fused[value.op]
+        keys = [self._key(arg, held) for arg in value.args]
+        inner = dict(zip(group.params, keys, strict=True))
+        for binding in bindings_of(group):
+            inner[binding.var] = self._play(binding.value, inner, members)
+        return self._key(group.body.body, inner)
+
+    def _key(self, expr: relax.Expr, held: dict[relax.Var, Hashable]) -> Hashable:
+        """Equal for expressions of the same meaning, whatever their variables are called."""
+        if isinstance(expr, relax.Var):
+            known: Hashable = held.get(expr, expr)
+            return known
+        if isinstance(expr, relax.Tuple):
+            return ("tuple", *(self._key(field, held) for field in expr.fields))
+        if isinstance(expr, relax.TupleGetItem):
+            source = self._key(expr.tuple_value, held)
+            if isinstance(source, tuple) and source[0] == "tuple":
+                item: Hashable = source[1 + expr.index]
+                return item
+            return ("item", expr.index, source)
+        if isinstance(expr, relax.Call):
+            return (self._key(expr.op, held), *(self._key(arg, held) for arg in expr.args))
+        if isinstance(expr, tvm.ir.GenericConst):
+            content: Hashable = expr.value
+            return content
+        return str(expr)
+
+
+def _callee(binding: relax.Binding) -> tvm.ir.GlobalVar | None:
+    """The group or kernel that `binding` calls, if it calls one."""
+    call = binding.value
+    if isinstance(call, relax.Call):
+        if isinstance(call.op, tvm.ir.GlobalVar):
+            return call.op
+        if call.op == tvm.ir.Op.get("relax.call_tir"):
+            return call.args[0]
+    return None
+
+
+def _unit_name(mod: tvm.IRModule, kernel: tvm.ir.GlobalVar, members: list[_Member]) -> str:
+    named = [member for member in members if is_meaningful(member[0].name)]
+    if not named:
+        return str(kernel.name_hint)
+    return str(max(named, key=lambda member: _weight(mod, member[1]))[0].name)
+
+
+def _weight(mod: tvm.IRModule, value: relax.Expr) -> int:
+    """How much of a unit's work `value` is likely to be: TVM's kind of its kernel."""
+    is_kernel = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
+    attrs = mod[value.args[0]].attrs if is_kernel else None
+    pattern = int(attrs["op_pattern"]) if attrs and "op_pattern" in attrs else -1
+    return min(pattern, _HEAVIEST_PATTERN)

@@ -1,0 +1,99 @@
+"""Lowers a Relax module to schedule units: fused kernel calls and free reshapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from ..errors import UnsupportedModelError
+from .fold_affine import FoldAffine
+from .fuse_and_name import FuseAndName
+from .names import bindings_of
+
+_LOWERED = "tvm_interop.lowered"
+"""Attribute of `main`: its bindings are units already."""
+
+
+@module_pass(opt_level=0, name="LowerToUnits")
+class LowerToUnits:
+    """Lower `main` to fused `call_tir` units, each bound to a readable unique name.
+
+    Batch norms fold into convolutions, constants are computed, operators become kernels and
+    element-wise ones join the kernel they follow. What only changes a shape becomes
+    `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
+    convolution or matrix product before it stays one that a library could take over.
+
+    The result compiles and runs with stock TVM, and lowering it again changes nothing.
+
+    A unit is named after the binding that matters most in it: the heaviest by TVM's own kinds
+    (convolution and matrix product, then reduction, then injective, broadcast, element-wise),
+    the first of equals. Bindings imported from ONNX carry their node's name; names Relax made
+    up (`lv3`) do not count, and a unit of those alone is named after its kernel. A name taken
+    already gets a suffix.
+
+    Parameters
+    ----------
+    target
+        What the kernels are for; decides how operators are lowered. By default the target of
+        the surrounding `with target:`, or else `llvm`.
+
+    Examples
+    --------
+    >>> lowered = LowerToUnits()(mod)  # doctest: +SKIP
+    """
+
+    def __init__(self, target: tvm.target.Target | str | dict[str, Any] | None = None) -> None:
+        self._target = target
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Lower `mod`; called by TVM's pass machinery."""
+        if _is_lowered(mod):
+            return mod
+        with self._resolve_target():
+            mod = _lowering()(mod)
+        var = mod.get_global_var("main")
+        mod.update_func(var, mod[var].with_attr(_LOWERED, True))
+        return mod
+
+    def _resolve_target(self) -> tvm.target.Target:
+        if self._target is not None:
+            return tvm.target.Target(self._target)
+        return tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")
+
+
+def _lowering() -> tvm.transform.Sequential:
+    """The passes, in order."""
+    passes = relax.transform
+    return tvm.transform.Sequential(
+        [
+            FoldAffine(),
+            passes.DeadCodeElimination(),
+            passes.FoldConstant(),
+            passes.DecomposeOpsForInference(),
+            passes.CanonicalizeBindings(),
+            passes.LegalizeOps(),
+            passes.AnnotateTIROpPattern(),
+            passes.FoldConstant(),
+            passes.RewriteDataflowReshape(),
+            passes.DeadCodeElimination(),
+            FuseAndName(),
+            passes.FuseTIR(),
+            passes.DeadCodeElimination(),
+        ],
+        name="LowerToUnits",
+    )
+
+
+def _is_lowered(mod: tvm.IRModule) -> bool:
+    """Whether `LowerToUnits` made `main`, and nobody added operators to it since."""
+    if "main" not in [var.name_hint for var in mod.get_global_vars()]:
+        raise UnsupportedModelError("the Relax module has no function `main` to lower")
+    main = mod["main"]
+    if not main.attrs or _LOWERED not in main.attrs:
+        return False
+    units = (tvm.ir.Op.get("relax.call_tir"), tvm.ir.Op.get("relax.reshape"))
+    calls = (b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding))
+    return all(call.op in units for call in calls if isinstance(call, relax.Call))

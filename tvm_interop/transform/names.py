@@ -1,0 +1,67 @@
+"""Names of Relax bindings: which mean something, and how to set them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+OUTPUT_NAMES = "tvm_interop.output_names"
+"""Attribute of a Relax function: the names of its outputs, in order."""
+
+_MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")
+
+
+def is_meaningful(name: str) -> bool:
+    """Whether a person or a model chose `name`, not Relax (`lv7`, `gv`)."""
+    return bool(name) and _MADE_UP.fullmatch(name) is None
+
+
+class UniqueNames:
+    """Makes names unique: the second `conv` becomes `conv_1`."""
+
+    def __init__(self, taken: set[str] | None = None) -> None:
+        self._taken = set(taken or ())
+
+    def take(self, name: str) -> str:
+        """`name`, or if it is taken `name_1`, `name_2`, ..."""
+        candidate, suffix = name, 0
+        while candidate in self._taken:
+            suffix += 1
+            candidate = f"{name}_{suffix}"
+        self._taken.add(candidate)
+        return candidate
+
+
+def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
+    """The bindings of `func`, in order, across its blocks."""
+    for block in func.body.blocks:
+        yield from block.bindings
+
+
+def rename_bindings(func: relax.Function, names: Mapping[relax.Var, str]) -> relax.Function:
+    """`func` with each variable in `names` renamed; two may take the same name."""
+    return _Renamer(names).visit_expr(func)
+
+
+@mutator
+class _Renamer(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, names: Mapping[relax.Var, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def visit_var_def_(self, var: relax.Var) -> relax.Var:
+        return self._rename(var, relax.Var)
+
+    def visit_dataflow_var_def_(self, var: relax.DataflowVar) -> relax.Var:
+        return self._rename(var, relax.DataflowVar)
+
+    def _rename(self, var: relax.Var, kind: type[relax.Var]) -> relax.Var:
+        name = self._names.get(var)
+        if name is None or name == var.name:
+            return var
+        renamed = kind(name, var.ty)
+        self.set_var_remap(var, renamed)
+        return renamed

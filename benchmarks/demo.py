@@ -24,7 +24,7 @@ from tvm_interop.cli.console import measuring_bar
 from tvm_interop.compiler import Compilation, CompileOptions
 from tvm_interop.machine import cpu_model
 from tvm_interop.models import light
-from tvm_interop.schedules import Schedule
+from tvm_interop.scheduling import Schedule
 
 SCHEDULERS = ("sequential", "greedy", "lios", "ios")
 MEASURING_S = 30.0
@@ -97,7 +97,9 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="inception_v1", choices=light.names())
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on the last line"
+    )
     parser.add_argument("--latency-db", default=None, help="file of measured latencies")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder to write to")
     return parser.parse_args()

@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import tvm_interop  # First: it sets how TVM binds threads.
 import tvm
 from tvm import relax, te
 
+import tvm_interop  # First: it sets how TVM binds threads.
 from tvm_interop import Schedule, _runtime
 from tvm_interop.instance import Instance
 from tvm_interop.kernels import build_kernels

@@ -33,8 +33,7 @@ from .errors import (
 from .executor import GraphModule, measure_interleaved
 from .graph import OpGraph
 from .latency import LatencyModel, LatencyTable
-from .schedulers import register_scheduler, schedule, schedulers
-from .schedules import Schedule, Stage
+from .scheduling import Schedule, Stage, register_scheduler, schedule, schedulers
 
 if TYPE_CHECKING:
     from . import transform

@@ -102,8 +102,7 @@ def profile(executor: Executor) -> list[tuple[int, int, float, float]]:
     """Run once; operator, stream, start and end in microseconds since the run began, each."""
     flat = list(_function("profile")(executor))
     return [
-        (flat[i], flat[i + 1], flat[i + 2] / 1e3, flat[i + 3] / 1e3)
-        for i in range(0, len(flat), 4)
+        (flat[i], flat[i + 1], flat[i + 2] / 1e3, flat[i + 3] / 1e3) for i in range(0, len(flat), 4)
     ]
 
 

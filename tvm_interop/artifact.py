@@ -22,7 +22,7 @@ import numpy as np
 from .atomic_file import replacing
 from .errors import ArtifactError
 from .plan import Plan
-from .schedules import Schedule
+from .scheduling import Schedule
 
 _MEMBERS = ("plan.json", "schedule.json", "kernels.so", "weights.npz")
 

@@ -25,9 +25,8 @@ from .latency.measured import MeasuredLatency, Progress
 from .latency.store import LatencyStore
 from .plan import Plan, make_plan
 from .program import Program
-from .schedulers import options_of
-from .schedulers import schedule as run_scheduler
-from .schedules import Schedule
+from .scheduling import Schedule, options_of
+from .scheduling import schedule as run_scheduler
 from .transform.annotate import annotated_schedule
 from .transform.extract import extract
 from .transform.lower import LowerToUnits

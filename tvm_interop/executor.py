@@ -14,7 +14,6 @@ from .errors import DeviceError, InputError
 from .instance import ALIGNMENT, Instance, aligned_empty, as_tensor
 from .plan import PlannedValue
 
-
 _DLPACK_CPU = 1
 
 

@@ -21,7 +21,9 @@ def cpu_model() -> str:
                 if key.strip() == "model name":
                     model = value.strip()
                 elif key.strip() == "flags":
-                    flags = " ".join(sorted(f for f in value.split() if f.startswith(("avx", "amx"))))
+                    flags = " ".join(
+                        sorted(f for f in value.split() if f.startswith(("avx", "amx")))
+                    )
                     break
     except OSError:
         pass  # Not Linux: the platform module's name has to do.

@@ -18,7 +18,7 @@ from .planning import Buffer, MemoryPlan, check_memory, check_sync, memory_plan,
 
 if TYPE_CHECKING:
     from .program import Program
-    from .schedules import Schedule
+    from .scheduling import Schedule
 
 ALIGNMENT = 64
 """Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
@@ -161,9 +161,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         waits = [op.waits for op in self.operators]
         check_sync(graph, orders, waits)
         buffers = _arena_buffers(self)
-        layout = MemoryPlan(
-            tuple(self.values[v].offset or 0 for v in buffers), self.arena_bytes
-        )
+        layout = MemoryPlan(tuple(self.values[v].offset or 0 for v in buffers), self.arena_bytes)
         check_memory(graph, orders, waits, list(buffers.values()), layout, ALIGNMENT)
 
 
@@ -295,7 +293,9 @@ def _check_indices(plan: Plan) -> None:
     values = range(len(plan.values))
     for i, op in enumerate(plan.operators):
         if op.stream not in range(len(plan.streams)):
-            raise ArtifactError(f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}")
+            raise ArtifactError(
+                f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}"
+            )
         if not all(v in values for v in (*op.inputs, *op.outputs)):
             raise ArtifactError(f"operator `{op.name}` reads or writes a value that is not there")
         if not all(w in range(i) for w in op.waits):

@@ -9,7 +9,7 @@ import pytest
 
 from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
-from tvm_interop.schedulers import schedule
+from tvm_interop.scheduling import schedule
 
 # SqueezeNet's fire block with a convolution on its bypass. The squeeze is op 0, the expands 1 and
 # 2, their concat 3, the bypass 4, the sum 5.

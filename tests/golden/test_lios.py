@@ -7,7 +7,7 @@ import pytest
 
 from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
-from tvm_interop.schedulers import schedule
+from tvm_interop.scheduling import schedule
 
 LATENCY_US = [3, 5, 5, 5, 8, 15, 10, 7, 13, 2]
 EDGES = [(1, 2), (1, 3), (1, 4), (1, 5), (5, 8), (2, 6), (3, 6), (4, 7)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import nets
 import numpy as np
 import pytest
+
+from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.numerics.reference import run_program
-
 from tvm_interop.frontend import load_model
 from tvm_interop.models import light
 from tvm_interop.transform import LowerToUnits, extract

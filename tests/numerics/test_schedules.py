@@ -16,7 +16,10 @@ QUICK = ("squeezenet", "shufflenet")
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in light.names()],
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in light.names()
+    ],
 )
 def test_schedules_agree(name: str) -> None:
     model = light.build(name)

@@ -42,11 +42,11 @@ def test_round_trip(saved: Path) -> None:
     assert artifact.plan == again.plan
     assert artifact.schedule == again.schedule
     assert artifact.schedule.scheduler == "lios"
-    assert artifact.manifest.target.startswith('{"kind": "llvm"') or "llvm" in artifact.manifest.target
-    module = GraphModule(artifact)
-    module.run(
-        image=np.ones((1, 4, 2, 2), "float32"), vector=np.ones((1, 6), "float32")
+    assert (
+        artifact.manifest.target.startswith('{"kind": "llvm"') or "llvm" in artifact.manifest.target
     )
+    module = GraphModule(artifact)
+    module.run(image=np.ones((1, 4, 2, 2), "float32"), vector=np.ones((1, 6), "float32"))
     assert np.isfinite(module.get_output(0).numpy()).all()
 
 

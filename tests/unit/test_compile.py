@@ -129,7 +129,9 @@ def test_a_scheduler_of_the_users_own(sequential: np.ndarray) -> None:
         @tvm_interop.register_scheduler("by_parity")
         def by_parity(graph, latency, *, streams=2):  # type: ignore[no-untyped-def]
             order = graph.topological_order()
-            return Schedule("by_parity", graph.names, streams=[order[s::streams] for s in range(streams)])
+            return Schedule(
+                "by_parity", graph.names, streams=[order[s::streams] for s in range(streams)]
+            )
 
     artifact = tvm_interop.compile(inception_like(), scheduler="by_parity", keep_slower=True)
     np.testing.assert_array_equal(result(artifact), sequential)

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
-from tests import nets
 import numpy as np
 import onnx
 import pytest
 import tvm
-from tests.numerics.onnx_oracle import run_onnxruntime
-from tests.numerics.reference import run_program
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from tests import nets
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.numerics.reference import run_program
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 from tvm_interop.program import Program, Value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import nets
 import numpy as np
 import onnx
 import pytest
@@ -14,6 +13,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests import nets
 from tvm_interop.errors import InputError, UnsupportedModelError
 from tvm_interop.frontend import load_model
 

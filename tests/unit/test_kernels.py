@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests import nets
 import numpy as np
 import pytest
 import tvm
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
+from tests import nets
 from tvm_interop.errors import DeviceError
 from tvm_interop.frontend import load_model
 from tvm_interop.kernels import build_kernels, kernel_hashes, uses_parallel_loops

@@ -6,7 +6,7 @@ import pytest
 from tvm_interop.errors import LatencyError, TVMInteropError
 from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyModel, LatencyTable, StageBatch
-from tvm_interop.schedulers import schedule
+from tvm_interop.scheduling import schedule
 
 STAGES = [[[0, 1], [2]], [[3]], [[0], [1], [2], [3]]]
 

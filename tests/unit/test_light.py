@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests import nets
 import numpy as np
 import onnx
 import pytest
-from tests.numerics.onnx_oracle import run_onnxruntime
 
+from tests import nets
+from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.models import light
 

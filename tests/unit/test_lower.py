@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests import nets
 import numpy as np
 import onnx
 import pytest
 import tvm
-from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests import nets
+from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 from tvm_interop.transform import LowerToUnits

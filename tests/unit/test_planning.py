@@ -11,8 +11,7 @@ from tvm_interop.errors import PlanError
 from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
 from tvm_interop.planning import Buffer, check_memory, check_sync, memory_plan, sync_plan
-from tvm_interop.schedules import Schedule
-from tvm_interop.schedulers import schedule
+from tvm_interop.scheduling import Schedule, schedule
 
 OPTIONS = {
     "ios": {"max_group_ops": 2, "max_groups": 4, "max_transitions": 2000},

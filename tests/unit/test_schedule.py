@@ -8,8 +8,7 @@ from tests.graphs import latencies, layered
 from tvm_interop.errors import ScheduleError
 from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
-from tvm_interop.schedules import Schedule, Stage
-from tvm_interop.schedulers import schedule
+from tvm_interop.scheduling import Schedule, Stage, schedule
 
 NAMES = ("a", "b", "c", "d")
 GRAPH = OpGraph.from_edges(NAMES, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])

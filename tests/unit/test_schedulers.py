@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 from tests.graphs import latencies, layered, randwire, sparse
-from tvm_interop import schedulers as registry
 from tvm_interop.errors import ScheduleError
 from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyModel, LatencyTable
-from tvm_interop.schedules import Schedule, Stage
-from tvm_interop.schedulers import register_scheduler, schedule, schedulers
+from tvm_interop.scheduling import (
+    Schedule,
+    Stage,
+    register_scheduler,
+    registry,
+    schedule,
+    schedulers,
+)
 
 GRAPH = OpGraph.from_edges(["a", "b", "c", "d"], [(0, 1), (0, 2), (1, 3), (2, 3)])
 US = LatencyTable([1, 2, 3, 4])

@@ -11,7 +11,7 @@ import typer
 from ..artifact import Artifact
 from ..compiler import compile as compile_to_artifact
 from ..errors import ScheduleError
-from ..schedules import Schedule
+from ..scheduling import Schedule
 from . import options
 from .console import measuring_bar
 

@@ -27,7 +27,9 @@ def measuring_bar() -> Iterator[MeasuringProgress]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("measuring", total=None)
 
         def show(stages_done: int, stages_total: int) -> None:

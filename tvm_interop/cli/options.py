@@ -9,11 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from ..schedulers import schedulers
+from ..scheduling import schedulers
 
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
-]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 Target = Annotated[
     str, typer.Option("--target", help="TVM target of the kernels.", rich_help_panel="Model")
 ]

@@ -50,7 +50,9 @@ def run_model(
     ] = False,
     print_top: Annotated[
         int | None,
-        typer.Option("--print-top", metavar="N", min=1, help="Print the N largest values of output 0."),
+        typer.Option(
+            "--print-top", metavar="N", min=1, help="Print the N largest values of output 0."
+        ),
     ] = None,
     profile: Annotated[
         Path | None,
@@ -70,7 +72,8 @@ def run_model(
         for i, v in enumerate(module.plan.outputs)
     }
     facts["outputs"] = {
-        name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in results.items()
+        name: {"shape": list(array.shape), "dtype": str(array.dtype)}
+        for name, array in results.items()
     }
     if outputs is not None:
         _write_outputs(outputs, results)

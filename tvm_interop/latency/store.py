@@ -19,7 +19,11 @@ _LAYOUT = 1
 def default_path() -> Path:
     """Where latencies are kept: `$TVM_INTEROP_LATENCY_DB`, or a file in the user's cache folder."""
     override = os.environ.get(_ENVIRONMENT)
-    return Path(override) if override else Path(platformdirs.user_cache_dir("tvm_interop")) / "latency.db"
+    return (
+        Path(override)
+        if override
+        else Path(platformdirs.user_cache_dir("tvm_interop")) / "latency.db"
+    )
 
 
 class LatencyStore:

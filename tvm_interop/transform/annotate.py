@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..schedules import Schedule
+from ..scheduling import Schedule
 
 _ATTRIBUTE = "tvm_interop.schedule"
 

@@ -27,6 +27,7 @@ class UniqueNames:
 
     def take(self, name: str) -> str:
         """`name`, or if it is taken `name_1`, `name_2`, ..."""
+        name = str(name)  # TVM's names are a subclass that not everyone takes.
         candidate, suffix = name, 0
         while candidate in self._taken:
             suffix += 1

@@ -8,12 +8,11 @@ from typing import Any
 
 import tvm_ffi
 
-from . import _library as _library
-from .errors import ScheduleError
-from .graph import OpGraph
-from .latency.base import LatencyModel, check_size, op_latencies
-from .planning import pack_groups
-from .schedules_json import read_schedule, write_schedule
+from ..errors import ScheduleError
+from ..graph import OpGraph
+from ..latency.base import LatencyModel, check_size, op_latencies
+from ..planning import pack_groups
+from .schedule_json import read_schedule, write_schedule
 
 _VALIDATE_STAGES = tvm_ffi.get_global_func("tvm_interop.validate_stages")
 _VALIDATE_STREAMS = tvm_ffi.get_global_func("tvm_interop.validate_streams")

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import ScheduleError
+from ..errors import ScheduleError
 
 if TYPE_CHECKING:
-    from .schedules import Schedule, Stage
+    from .schedule import Schedule, Stage
 
 FORMAT = "tvm_interop.schedule"
 VERSION = 1

@@ -1,0 +1,49 @@
+"""Greedy: whatever is ready runs now."""
+
+from __future__ import annotations
+
+import time
+
+import tvm_ffi
+
+from ..graph import OpGraph
+from ..latency.base import LatencyModel, op_latencies
+from .options import check_counts, check_streams, us_since
+from .registry import register_scheduler
+from .schedule import Schedule, pack_onto_streams, unpack_stages
+
+_GREEDY = tvm_ffi.get_global_func("tvm_interop.greedy")
+
+
+@register_scheduler("greedy")
+def greedy(
+    graph: OpGraph,
+    latency: LatencyModel | None,
+    max_groups: int = 8,
+    streams: int | None = None,
+) -> Schedule:
+    """Greedy: again and again one stage of all operators that are ready (IOS, section 6.1).
+
+    Each operator is a group of its own. Needs no latency model.
+
+    Parameters
+    ----------
+    max_groups: the most operators in a stage, lowest ids first; the others wait for the next.
+        0 for any number.
+    streams: the groups are packed onto that many streams, weighed by `latency.op`, or all alike
+        without a latency model. None: a stream per group.
+    """
+    check_counts(max_groups=max_groups)
+    check_streams(streams)
+    pricing_us = 0.0
+    op_us = [1.0] * graph.num_ops
+    if latency is not None and streams is not None:
+        started = time.perf_counter()
+        op_us = op_latencies(latency, graph.names).tolist()
+        pricing_us = us_since(started)
+    started = time.perf_counter()
+    stages = unpack_stages(_GREEDY(graph.native, max_groups))
+    if streams is not None:
+        stages = pack_onto_streams(stages, op_us, streams)
+    stats = {"search_us": us_since(started), "pricing_us": pricing_us}
+    return Schedule("greedy", graph.names, stages=stages, stats=stats)

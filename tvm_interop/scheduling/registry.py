@@ -1,0 +1,134 @@
+"""The schedulers by name, and the door through which users add their own."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..errors import ScheduleError
+from ..graph import OpGraph
+from ..latency.base import LatencyModel
+from .options import us_since
+from .schedule import Schedule
+
+Scheduler = Callable[..., Schedule]
+_F = TypeVar("_F", bound=Scheduler)
+_REGISTRY: dict[str, Scheduler] = {}
+
+
+def schedule(
+    graph: OpGraph, name: str, latency: LatencyModel | None = None, **options: Any
+) -> Schedule:
+    """Schedule `graph` with the scheduler called `name`.
+
+    Parameters
+    ----------
+    graph: the operators and who reads whose output.
+    name: one of `schedulers()`.
+    latency: how long operators and stages take; `ios` and `lios` cannot do without.
+    options: the scheduler's own; see the function behind it.
+
+    Returns
+    -------
+    A schedule that was validated against `graph`. Where there is a latency model its `makespan`
+    is predicted. `stats["search_us"]` is the time the search took, `stats["pricing_us"]` what
+    the latency model took of it, both in microseconds.
+
+    Raises
+    ------
+    ScheduleError: for a name or an option that does not exist (listing those that do), an option
+        of no use, a latency model that is missing, and a scheduler whose schedule is invalid.
+    LatencyError: where the latency model gives no usable number, naming the operator.
+    """
+    scheduler = _lookup(name)
+    _check_options(name, scheduler, options)
+    started = time.perf_counter()
+    result = scheduler(graph, latency, **options)
+    if not isinstance(result, Schedule):
+        raise ScheduleError(
+            f"scheduler `{name}` returned a {type(result).__name__}; it must return a Schedule"
+        )
+    stats = {"search_us": us_since(started), "pricing_us": 0.0, **result.stats}
+    result.validate(graph)
+    makespan = result.makespan
+    if latency is not None and makespan is None:
+        started = time.perf_counter()
+        makespan = result.simulate(graph, latency)
+        stats["pricing_us"] += us_since(started)
+    # The streams of a staged schedule are derived from its stages again.
+    streams = () if result.is_staged else result.streams
+    return replace(result, makespan=makespan, stats=stats, streams=streams)
+
+
+def schedulers() -> list[str]:
+    """The names that `schedule` takes, in alphabetical order."""
+    return sorted(_REGISTRY)
+
+
+def options_of(name: str) -> list[str]:
+    """The options that the scheduler called `name` takes.
+
+    Raises
+    ------
+    ScheduleError: for a name that does not exist, listing those that do.
+    """
+    return [parameter.name for parameter in _option_parameters(_lookup(name))]
+
+
+def register_scheduler(name: str) -> Callable[[_F], _F]:
+    """Decorate `fn(graph, latency, **options) -> Schedule` so that `schedule` finds it by name.
+
+    What it returns is validated. The parameters after the first two are its options.
+
+    Raises
+    ------
+    ScheduleError: when the name is taken or empty.
+    """
+    if not name or not isinstance(name, str):
+        raise ScheduleError(f"a scheduler cannot be called {name!r}; give it a name")
+
+    def register(function: _F) -> _F:
+        if name in _REGISTRY:
+            raise ScheduleError(f"there is a scheduler `{name}` already; choose another name")
+        _REGISTRY[name] = function
+        return function
+
+    return register
+
+
+def _lookup(name: str) -> Scheduler:
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    raise ScheduleError(
+        f"there is no scheduler `{name}`; {_choices(str(name), schedulers(), 'the schedulers are')}"
+    )
+
+
+def _check_options(name: str, scheduler: Scheduler, options: dict[str, Any]) -> None:
+    parameters = _option_parameters(scheduler)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters]
+    for option in options:
+        if option not in known:
+            raise ScheduleError(
+                f"scheduler `{name}` has no option `{option}`; "
+                + _choices(option, known, "its options are")
+            )
+
+
+def _option_parameters(scheduler: Scheduler) -> list[inspect.Parameter]:
+    """Those after the graph and the latency model."""
+    return list(inspect.signature(scheduler).parameters.values())[2:]
+
+
+def _choices(wrong: str, known: list[str], intro: str) -> str:
+    if not known:
+        return "it takes none"
+    close = difflib.get_close_matches(wrong, known, n=1)
+    hint = f"did you mean `{close[0]}`? " if close else ""
+    return f"{hint}{intro} {', '.join(known)}"

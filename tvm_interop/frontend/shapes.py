@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError, UnsupportedModelError
+from ..transform.static_shape import static_shape
 
 Shape = tuple[int, ...]
 
@@ -37,7 +38,8 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
     _check_names(given, [param.name for param in params])
     bindings: dict[tvm.tirx.Var, int] = {}
     for param in params:
-        if not isinstance(param.ty, relax.TensorType) or param.ty.shape is None:
+        is_tensor = isinstance(param.ty, relax.TensorType)
+        if not is_tensor or not isinstance(param.ty.shape, relax.ShapeExpr):
             raise UnsupportedModelError(
                 f"input `{param.name}` of `main` has type {param.ty}: only tensors of a known "
                 "number of dimensions can be inputs"
@@ -46,8 +48,8 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
     if bindings:
         mod = relax.transform.BindSymbolicVars(bindings, "main")(mod)
     for param in mod["main"].params:
-        dims = list(param.ty.shape)
-        if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
+        if static_shape(param.ty) is None:
+            dims = param.ty.shape.values
             raise _dynamic(param.name, [str(getattr(d, "value", d)) for d in dims])
     return mod
 

@@ -11,6 +11,7 @@ from tvm import relax, s_tir, tirx
 from ..errors import UnsupportedModelError
 from ..program import Operator, Program, Value
 from .names import OUTPUT_NAMES, UniqueNames, bindings_of, is_meaningful
+from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
 _Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
@@ -219,13 +220,13 @@ def _output_names(func: relax.Function) -> list[str]:
 
 
 def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
-    dims = None if ty.shape is None else list(getattr(ty.shape, "values", ty.shape))
-    if dims is None or not all(isinstance(dim, tirx.IntImm) for dim in dims):
+    shape = static_shape(ty)
+    if shape is None:
         _refuse(where, f"has the dynamic shape {ty.shape}", "give every input a static shape")
     dtype = str(ty.dtype)
     if not is_supported_dtype(dtype):
         _refuse(where, f"has dtype {dtype}, which NumPy lacks", "convert the model to another")
-    return tuple(int(dim) for dim in dims), dtype
+    return shape, dtype
 
 
 def _only_copies(kernel: tirx.PrimFunc) -> bool:

@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from .names import bindings_of
+from .static_shape import static_shape
 
 _CONVS = {tvm.ir.Op.get(f"relax.nn.conv{rank}d") for rank in (1, 2, 3)}
 _BATCH_NORM = tvm.ir.Op.get("relax.nn.batch_norm")
@@ -110,12 +111,11 @@ class _Chains:
 
     def _extended(self, var: relax.Var, value: relax.Expr) -> _Chain | None:
         """The chain that ends in `var`; None if `value` is no scale or shift by constants."""
-        if not isinstance(var.ty, relax.TensorType) or var.ty.shape is None:
+        shape = static_shape(var.ty)
+        if shape is None or len(shape) < 3:
             return None
-        if len(var.ty.shape) < 3 or not isinstance(var.ty.shape[1], tvm.tirx.IntImm):
-            return None
-        channels = int(var.ty.shape[1])
-        found = self._as_scale_and_shift(value, len(var.ty.shape), channels)
+        channels = shape[1]
+        found = self._as_scale_and_shift(value, len(shape), channels)
         if found is None:
             return None
         source, scale, shift = found
@@ -139,7 +139,8 @@ class _Chains:
         array = self._by_channel(other, rank, channels)
         if array is None or not isinstance(source, relax.Var) or not _is_float(source):
             return None
-        if len(source.ty.shape) != rank or int(source.ty.shape[1]) != channels:
+        shape = static_shape(source.ty)
+        if shape is None or len(shape) != rank or shape[1] != channels:
             return None  # the constant widens it
         one, zero = np.ones(channels), np.zeros(channels)
         effects = {
@@ -181,8 +182,8 @@ class _Chains:
             return array
         value = self._values.get(expr) if isinstance(expr, relax.Var) else None
         if isinstance(value, relax.Call) and value.op in _VIEWS:
-            array_ = self._array(value.args[0])
-            return None if array_ is None else array_.reshape([int(d) for d in expr.ty.shape])
+            viewed, shape = self._array(value.args[0]), static_shape(expr.ty)
+            return None if viewed is None or shape is None else viewed.reshape(shape)
         return None
 
     def _by_channel(self, expr: relax.Expr, rank: int, channels: int) -> _Array | None:

@@ -52,8 +52,11 @@ class LowerToUnits:
         """Lower `mod`; called by TVM's pass machinery."""
         if _is_lowered(mod):
             return mod
-        with self._resolve_target():
-            mod = _lowering()(mod)
+        try:
+            with self._resolve_target():
+                mod = _lowering()(mod)
+        except Exception as err:
+            raise UnsupportedModelError(f"TVM cannot lower the model: {err}") from err
         var = mod.get_global_var("main")
         mod.update_func(var, mod[var].with_attr(_LOWERED, True))
         return mod

@@ -1,0 +1,19 @@
+"""The shape of a Relax tensor, where it is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+
+def static_shape(ty: Any) -> tuple[int, ...] | None:
+    """Dimensions of the type `ty`; None if it is no tensor, or one is not known yet."""
+    shape = ty.shape if isinstance(ty, relax.TensorType) else None
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    dims = list(shape.values)
+    if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
+        return None
+    return tuple(int(dim) for dim in dims)

@@ -97,9 +97,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="inception_v1", choices=light.names())
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on the last line"
-    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--latency-db", default=None, help="file of measured latencies")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder to write to")
     return parser.parse_args()

@@ -42,7 +42,8 @@ auto Guarded(Body&& body) -> decltype(body()) {
 // input can be pointed elsewhere without touching any call.
 class PackedKernel : public Kernel {
  public:
-  PackedKernel(ffi::Function function, std::vector<DLTensor*> args) : function_(std::move(function)) {
+  PackedKernel(ffi::Function function, std::vector<DLTensor*> args)
+      : function_(std::move(function)) {
     args_.reserve(args.size());
     for (DLTensor* arg : args) args_.emplace_back(arg);
   }
@@ -158,8 +159,8 @@ ExecutorRef MakeExecutor(CpuStreamsRef streams, ffi::Array<ffi::Tensor> values,
                          ffi::Array<ffi::Array<int64_t>> args, ffi::Array<int64_t> stream_of,
                          ffi::Array<ffi::Array<int64_t>> waits) {
   return Guarded([&] {
-    return ExecutorRef(ffi::make_object<ExecutorObj>(streams, values, names, functions, args,
-                                                     stream_of, waits));
+    return ExecutorRef(
+        ffi::make_object<ExecutorObj>(streams, values, names, functions, args, stream_of, waits));
   });
 }
 

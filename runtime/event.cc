@@ -26,7 +26,9 @@ void Event::Signal(uint64_t run) {
   if (parked_.load(std::memory_order_seq_cst) == 0) return;
   // Taking the lock once keeps the wake-up from falling between a waiter's look at the count and
   // its going to sleep.
-  { std::lock_guard<std::mutex> lock(mutex_); }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+  }
   wake_.notify_all();
 }
 

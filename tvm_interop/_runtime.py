@@ -34,7 +34,10 @@ def make_cpu_streams(
     threads: threads the kernels of each stream may use.
     parallel_kernels: whether kernels use a team at all; serial ones need not be told its size.
     """
-    return _function("make_cpu_streams")(num_streams, threads, parallel_kernels, spin_us)
+    streams: CpuStreams = _function("make_cpu_streams")(
+        num_streams, threads, parallel_kernels, spin_us
+    )
+    return streams
 
 
 def has_own_cores(streams: CpuStreams) -> bool:
@@ -71,7 +74,7 @@ def make_executor(
     InputError
         A tensor that is not aligned.
     """
-    return _function("make_executor")(
+    executor: Executor = _function("make_executor")(
         streams,
         list(values),
         list(names),
@@ -80,6 +83,7 @@ def make_executor(
         list(stream_of),
         [list(w) for w in waits],
     )
+    return executor
 
 
 def bind(executor: Executor, value: int, tensor: Any) -> None:

@@ -89,7 +89,8 @@ class Compilation:
         """
         self.options = options or CompileOptions()
         self.target = _cpu_target(self.options.target)
-        self.module = LowerToUnits(self.target)(load_model(model, input_shapes))
+        lower: Any = LowerToUnits(self.target)
+        self.module = lower(load_model(model, input_shapes))
         self.program = extract(self.module)
         for v, array in self.program.weights.items():
             self.program.weights[v] = aligned_copy(array)  # One copy, used by every instance.

@@ -11,8 +11,8 @@ import numpy as np
 from . import _runtime
 from .artifact import Artifact
 from .errors import DeviceError, InputError
-from .instance import ALIGNMENT, Instance, aligned_empty, as_tensor
-from .plan import PlannedValue
+from .instance import Instance, aligned_empty, as_tensor
+from .plan import ALIGNMENT, PlannedValue
 
 _DLPACK_CPU = 1
 
@@ -69,7 +69,8 @@ class GraphModule:
         InputError
             No input of that name; the wrong shape or type.
         """
-        given: dict[str | int, Any] = dict(params) if key is None else {key: value, **params}
+        given: dict[str | int, Any] = {} if key is None else {key: value}
+        given.update(params.items())
         checked = {k: self._checked(k, v) for k, v in given.items()}  # All, before any is copied.
         for k, array in checked.items():
             np.copyto(self._instance.arrays[self._input_value(k)], array)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _runtime
 from .errors import ArtifactError
@@ -63,7 +64,9 @@ class Instance:
         self._owners[value] = array
         for v, planned in enumerate(self.plan.values):
             if v == value or planned.alias_of == value:
-                self.arrays[v] = np.frombuffer(memory, planned.dtype).reshape(planned.shape)
+                self.arrays[v] = np.frombuffer(memoryview(memory), planned.dtype).reshape(
+                    planned.shape
+                )
                 _runtime.bind(self.executor, v, as_tensor(self.arrays[v]))
 
 
@@ -74,7 +77,7 @@ def make_streams(plan: Plan) -> _runtime.CpuStreams:
     return _runtime.make_cpu_streams(len(plan.streams), threads.pop(), plan.parallel_kernels)
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: str | np.dtype[Any]) -> np.ndarray:
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     """An uninitialised array whose address is a multiple of `ALIGNMENT`."""
     dtype = np.dtype(dtype)
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

@@ -9,7 +9,7 @@ import platform
 
 @functools.cache
 def cpu_model() -> str:
-    """The CPU's name and instruction sets, as far as the system tells, and how many CPUs we may use.
+    """The CPU's name, its vector instructions, and how many CPUs this process may use.
 
     Virtual machines often give different processors one name; the flags tell those apart.
     """

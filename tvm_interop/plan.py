@@ -304,7 +304,7 @@ def _check_indices(plan: Plan) -> None:
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
             root = value.alias_of
-            if root not in values or plan.values[root].storage == "alias":
+            if root is None or root not in values or plan.values[root].storage == "alias":
                 raise ArtifactError(f"value `{value.name}` is an alias of none with storage")
             if plan.values[root].nbytes != value.nbytes:
                 raise ArtifactError(f"value `{value.name}` and what it aliases differ in size")

@@ -32,31 +32,31 @@ struct Register {
 
 }  // namespace check
 
-#define TEST_CASE(name)                                       \
-  static void name();                                         \
-  static ::check::Register register_##name(#name, name);      \
+#define TEST_CASE(name)                                  \
+  static void name();                                    \
+  static ::check::Register register_##name(#name, name); \
   static void name()
 
 #define CHECK(condition) \
   if (!(condition)) ::check::Fail(__FILE__, __LINE__, "CHECK failed: " #condition)
 
-#define CHECK_EQ(left, right)                                                        \
-  do {                                                                               \
-    const auto left_value = (left);                                                  \
-    const auto right_value = (right);                                                \
-    if (!(left_value == right_value))                                                \
-      ::check::Fail(__FILE__, __LINE__, "CHECK failed: " #left " == " #right);       \
+#define CHECK_EQ(left, right)                                                  \
+  do {                                                                         \
+    const auto left_value = (left);                                            \
+    const auto right_value = (right);                                          \
+    if (!(left_value == right_value))                                          \
+      ::check::Fail(__FILE__, __LINE__, "CHECK failed: " #left " == " #right); \
   } while (false)
 
-#define CHECK_THROWS(expression, exception_type)                                      \
-  do {                                                                               \
-    bool caught = false;                                                             \
-    try {                                                                            \
-      expression;                                                                    \
-    } catch (const exception_type&) {                                                \
-      caught = true;                                                                 \
-    }                                                                                \
-    if (!caught) ::check::Fail(__FILE__, __LINE__, #expression " did not throw");    \
+#define CHECK_THROWS(expression, exception_type)                                  \
+  do {                                                                            \
+    bool caught = false;                                                          \
+    try {                                                                         \
+      expression;                                                                 \
+    } catch (const exception_type&) {                                             \
+      caught = true;                                                              \
+    }                                                                             \
+    if (!caught) ::check::Fail(__FILE__, __LINE__, #expression " did not throw"); \
   } while (false)
 
 int main() {

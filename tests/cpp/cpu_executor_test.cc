@@ -113,7 +113,8 @@ TEST_CASE(ManyStreamsOnFewCores) {
   std::vector<const long*> all;
   std::vector<int> waits;
   for (int s = 0; s < kStreams; ++s) {
-    kernels.push_back(std::make_unique<SumKernel>(std::vector<const long*>{&values[s]}, s, &values[s]));
+    kernels.push_back(
+        std::make_unique<SumKernel>(std::vector<const long*>{&values[s]}, s, &values[s]));
     ops.push_back({"op" + std::to_string(s), kernels.back().get(), s, {}});
     all.push_back(&values[s]);
     if (s > 0) waits.push_back(s);

@@ -16,10 +16,7 @@ QUICK = ("squeezenet", "shufflenet")
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in light.names()
-    ],
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in light.names()],
 )
 def test_schedules_agree(name: str) -> None:
     model = light.build(name)

@@ -99,7 +99,7 @@ def test_newer_and_unknown_manifests(saved: Path, tmp_path: Path) -> None:
     contents = members(saved)
     manifest = json.loads(contents["manifest.json"])
     newer = json.dumps({**manifest, "version": 2, "new_field": 1}).encode()
-    with pytest.raises(ArtifactError, match="version 2.*upgrade"):
+    with pytest.raises(ArtifactError, match=r"version 2.*upgrade"):
         tvm_interop.load(write(tmp_path / "newer.tar", {**contents, "manifest.json": newer}))
     unknown = json.dumps({**manifest, "colour": "red"}).encode()
     with pytest.raises(ArtifactError, match="colour"):

@@ -49,7 +49,8 @@ def test_compile_and_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     data = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
     np.savez(tmp_path / "in.npz", x=data)
     assert run_app([
-        "run", str(out), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"),
+        "run", str(out),
+        "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"),
         "--print-time", "--repeat", "3", "--number", "2", "--print-top", "3",
         "--profile", str(tmp_path / "trace.json"),
     ]) == 0  # fmt: skip

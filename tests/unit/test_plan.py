@@ -88,9 +88,9 @@ def test_json_round_trip() -> None:
 
 
 def test_a_missing_wait_is_caught() -> None:
-    with pytest.raises(PlanError, match="`C`.*`A`|`A`.*`C`"):
+    with pytest.raises(PlanError, match=r"`C`.*`A`|`A`.*`C`"):
         Plan.from_json(damaged(two_stream_plan(), C__waits=[]))
-    with pytest.raises(PlanError, match="`D`.*`C`|`C`.*`D`"):
+    with pytest.raises(PlanError, match=r"`D`.*`C`|`C`.*`D`"):
         Plan.from_json(damaged(two_stream_plan(), D__waits=[]))
 
 
@@ -136,5 +136,5 @@ def test_unknown_fields_and_versions_are_refused() -> None:
 
 
 def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="`D`|`E`"):
+    with pytest.raises(ScheduleError, match=r"`D`|`E`"):
         make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 2, 4, 3]]))

@@ -113,8 +113,9 @@ def _summary(artifact: Artifact) -> str:
     checked = artifact.manifest.speed_check
     if checked is not None:
         lines.append(
-            f"{checked.scheduled_us / 1e3:.3f} ms, sequential {checked.sequential_us / 1e3:.3f} ms: "
-            f"ratio {checked.ratio:.3f} (sequential against itself {checked.noise_ratio:.3f})"
+            f"{checked.scheduled_us / 1e3:.3f} ms, "
+            f"sequential {checked.sequential_us / 1e3:.3f} ms: ratio {checked.ratio:.3f} "
+            f"(sequential against itself {checked.noise_ratio:.3f})"
         )
         if checked.shipped == "sequential":
             lines.append(

@@ -123,7 +123,7 @@ class MeasuredLatency(LatencyModel):
         return streams
 
     def _key(self, streams: list[list[int]]) -> str:
-        """Names a stage by what decides its latency, not by which operators of which model it is."""
+        """Names a stage by what decides its latency, not by which model it is from."""
         kernels = [[self._hashes[self._program.operators[op].kernel] for op in s] for s in streams]
         described = json.dumps([self._setting, sorted(kernels)])
         return hashlib.sha256(described.encode()).hexdigest()

@@ -61,7 +61,8 @@ class LatencyStore:
                 self._connection.execute("PRAGMA journal_mode=WAL")
             with self._connection:
                 self._connection.execute(
-                    "CREATE TABLE IF NOT EXISTS latency (key TEXT PRIMARY KEY, latency_us REAL NOT NULL)"
+                    "CREATE TABLE IF NOT EXISTS latency "
+                    "(key TEXT PRIMARY KEY, latency_us REAL NOT NULL)"
                 )
                 self._connection.execute(f"PRAGMA user_version={_LAYOUT}")
         except sqlite3.DatabaseError as error:

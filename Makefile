@@ -58,11 +58,10 @@ wheel: $(VENV)/installed ## Build dist/*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 wheel-test: wheel ## Install the wheel into an empty environment and use it outside the checkout
-	rm -rf .venv-wheel
-	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python -m pip install --quiet dist/*.whl
-	cd / && $(CURDIR)/.venv-wheel/bin/python $(CURDIR)/tests/wheel_check.py
-	rm -rf .venv-wheel
+	folder=$$(mktemp -d) && trap 'rm -rf $$folder' EXIT && \
+	$(PYTHON) -m venv $$folder && \
+	$$folder/bin/python -m pip install --quiet dist/*.whl && \
+	cd / && $$folder/bin/python $(CURDIR)/tests/wheel_check.py
 
 clean: ## Remove what was built
-	rm -rf build dist .venv .venv-wheel
+	rm -rf build dist .venv

@@ -76,6 +76,15 @@ struct Diamond {
   long Expected() const { return 2 * (input + 1) + 110; }
 };
 
+// First of all: once a run had kept the affinity, there would be nothing left to lose.
+TEST_CASE(TheCallersAffinityIsGivenBack) {
+  const std::vector<int> before = tvm_interop::AllowedCpus();
+  Diamond diamond;
+  CpuExecutor executor(Streams(2), diamond.ops);
+  executor.Run();
+  CHECK(tvm_interop::AllowedCpus() == before);
+}
+
 TEST_CASE(OneStreamRunsOnTheCallingThread) {
   class ThreadKernel : public Kernel {
    public:
@@ -162,6 +171,21 @@ TEST_CASE(AFailureNamesItsOperatorAndTheNextRunWorks) {
   }
 }
 
+TEST_CASE(OfTwoFailuresAtOnceOneIsTold) {
+  FailingKernel left, right;
+  CpuExecutor executor(Streams(2), {{"left", &left, 0, {}}, {"right", &right, 1, {}}});
+  for (int round = 0; round < 300; ++round) {
+    std::string message;
+    try {
+      executor.Run();
+    } catch (const std::runtime_error& error) {
+      message = error.what();
+    }
+    CHECK(message == "operator `left` failed: no such luck" ||
+          message == "operator `right` failed: no such luck");
+  }
+}
+
 TEST_CASE(ABadPlanIsRefused) {
   CountingKernel kernel;
   CHECK_THROWS(CpuExecutor(Streams(1), {{"a", &kernel, 1, {}}}), std::runtime_error);
@@ -187,14 +211,6 @@ TEST_CASE(TwoThreadsCannotRunOneModule) {
   kernel.may_end.Signal(1);
   other.join();
   executor.Run();
-}
-
-TEST_CASE(TheCallersAffinityIsGivenBack) {
-  const std::vector<int> before = tvm_interop::AllowedCpus();
-  Diamond diamond;
-  CpuExecutor executor(Streams(2), diamond.ops);
-  executor.Run();
-  CHECK(tvm_interop::AllowedCpus() == before);
 }
 
 TEST_CASE(ProfileCoversEveryOperatorInOrder) {

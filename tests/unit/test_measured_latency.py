@@ -58,7 +58,7 @@ def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
         by_kernel.setdefault(op.kernel, []).append(i)
     twins = next(ops for ops in by_kernel.values() if len(ops) > 1)
     model = latency(compilation)
-    assert model.op(twins[0]) == model.op(twins[1])
+    assert model.stage([[twins[0]]]) == model.stage([[twins[1]]])
     assert model.measured == 1
 
 
@@ -86,7 +86,7 @@ def test_other_settings_are_other_latencies(compilation: Compilation, tmp_path: 
     from tvm_interop.kernels import kernel_hashes
 
     store = LatencyStore(tmp_path / "latency.db")
-    latency(compilation, store).op(0)
+    latency(compilation, store).stage([[0]])
     other = MeasuredLatency(
         compilation.program,
         compilation.loaded_kernels,
@@ -94,7 +94,7 @@ def test_other_settings_are_other_latencies(compilation: Compilation, tmp_path: 
         streams=1,
         store=store,
     )
-    other.op(0)
+    other.stage([[0]])
     assert other.measured == 1
 
 

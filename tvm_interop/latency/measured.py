@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import tvm
 
 from .. import _runtime
 from ..instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
@@ -20,7 +21,7 @@ from .store import LatencyStore
 
 _CHUNK = 32
 """Stages measured against each other in one go."""
-_ROUND_BUDGET_S = 0.05
+_STAGE_BUDGET_S = 0.05
 """A stage is repeated until about this much time went into it, within the limits below."""
 _MIN_REPEATS = 5
 _MAX_REPEATS = 30
@@ -78,16 +79,17 @@ class MeasuredLatency(LatencyModel):
         self._progress = progress
         self._seed = seed
         self._known: dict[str, float] = {}
-        self._op_us: dict[int, float] = {}
-        self._setting = [cpu_model(), streams, threads, parallel_kernels]
+        self._op_us: list[float] = []
+        self._setting = [tvm.__version__, cpu_model(), streams, threads, parallel_kernels]
         self._streams = _runtime.make_cpu_streams(streams, threads, parallel_kernels)
         self._functions = kernel_functions(kernels, [op.kernel for op in program.operators])
         self._tensors: dict[int, Any] = {}
         self._rng = np.random.default_rng(seed)
 
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes alone."""
-        return self.stage([[op]])
+        """Microseconds that operator `op` takes alone; the first call measures all operators."""
+        self._measure_ops()
+        return self._op_us[op]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that `groups` take, run at once."""
@@ -96,7 +98,7 @@ class MeasuredLatency(LatencyModel):
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Microseconds of each stage, shape (len(stages),); those not known are measured now."""
         if any(len(groups) > self._num_streams for groups in stages):
-            self._measure_ops(sorted({op for groups in stages for ops in groups for op in ops}))
+            self._measure_ops()
         programs = [self._on_streams(groups) for groups in stages]
         keys = [self._key(streams) for streams in programs]
         unknown = {k: p for k, p in zip(keys, programs, strict=True) if k not in self._known}
@@ -104,11 +106,11 @@ class MeasuredLatency(LatencyModel):
         self._measure({k: p for k, p in unknown.items() if k not in self._known})
         return np.array([self._known[k] for k in keys])
 
-    def _measure_ops(self, ops: list[int]) -> None:
-        """Packing more groups than streams needs each operator's own latency first."""
-        missing = [op for op in ops if op not in self._op_us]
-        if missing:
-            self._op_us.update(zip(missing, self.stages([[[op]] for op in missing]), strict=True))
+    def _measure_ops(self) -> None:
+        """Measure each operator alone, all in one go: taken one by one they would drift apart."""
+        if not self._op_us:
+            ops = range(len(self._program.operators))
+            self._op_us = self.stages([[[op]] for op in ops]).tolist()
 
     def _on_streams(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
         """The operators of each stream, as the plan will lay this stage out."""
@@ -146,11 +148,11 @@ class MeasuredLatency(LatencyModel):
     def _time(self, programs: list[list[list[int]]]) -> list[float]:
         executors = [self._executor([[] for _ in range(self._num_streams)])]
         executors += [self._executor(streams) for streams in programs]
-        trial = _runtime.measure_interleaved(executors, 1, 1, self._seed)
-        round_s = max(sum(times[0] for times in trial) / len(trial), 1e-9)
-        repeats = int(np.clip(_ROUND_BUDGET_S / round_s, _MIN_REPEATS, _MAX_REPEATS))
-        timed = _runtime.measure_interleaved(executors, 0, repeats, self._seed + 1)
-        empty, *stages = (float(np.median(times)) * 1e6 for times in timed)
+        first = _runtime.measure_interleaved(executors, 1, 1, self._seed)
+        mean_s = max(sum(times[0] for times in first) / len(first), 1e-9)
+        more = int(np.clip(_STAGE_BUDGET_S / mean_s, _MIN_REPEATS, _MAX_REPEATS)) - 1
+        timed = _runtime.measure_interleaved(executors, 0, more, self._seed + 1)
+        empty, *stages = (float(np.median(a + b)) * 1e6 for a, b in zip(first, timed, strict=True))
         return [max(us - empty, 0.0) for us in stages]
 
     def _executor(self, streams: list[list[int]]) -> _runtime.Executor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from ..errors import ScheduleError
 
@@ -44,153 +45,103 @@ def write_schedule(schedule: Schedule) -> str:
     return "{\n  " + ",\n  ".join(fields) + "\n}\n"
 
 
+class _Group(msgspec.Struct, forbid_unknown_fields=True):
+    stream: int
+    operators: list[str]
+
+
+class _Stage(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    barrier: bool
+    groups: list[_Group]
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    scheduler: str
+    operators: list[str]
+    makespan_us: float | None = None
+    stages: list[_Stage] | None = None
+    streams: list[list[str]] | None = None
+    timeline: list[tuple[str, int, float, float]] | None = None
+
+
+class _Head(msgspec.Struct):
+    """What tells a schedule of another version from no schedule at all."""
+
+    format: str | None = None
+    version: int | None = None
+
+
 def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: str) -> Schedule:
     """The schedule that `text` describes; ScheduleError for anything it does not expect."""
-    root = _Fields(_parse(text), "the schedule")
-    if root.take("format", str) != FORMAT:
-        raise ScheduleError(f"this is no schedule: its `format` is not `{FORMAT}`")
-    version = root.take("version", int)
-    if version != VERSION:
-        raise ScheduleError(
-            f"the schedule is of version {version}, but this tvm_interop reads version {VERSION}; "
-            + ("update tvm_interop" if version > VERSION else "schedule the model again")
-        )
-    scheduler = root.take("scheduler", str)
-    makespan = root.take("makespan_us", float, optional=True)
-    names = _strings(root.take("operators", list), "`operators`")
+    _check_head(_decoded(text, _Head))
+    document = _decoded(text, _Document)
+    names = document.operators
     ids = {name: i for i, name in enumerate(names)}
     if len(ids) < len(names):
         twice = next(name for i, name in enumerate(names) if ids[name] != i)
         raise ScheduleError(f"`operators` lists `{twice}` twice; names must be unique")
-    stages = root.take("stages", list, optional=True)
-    streams = root.take("streams", list, optional=True)
-    timeline = root.take("timeline", list, optional=True)
-    root.finish()
-    if (stages is None) == (streams is None):
+    if (document.stages is None) == (document.streams is None):
         raise ScheduleError("a schedule has either a field `stages` or a field `streams`")
+    stages = [
+        make_stage(
+            groups=tuple(_ids(g.operators, f"stage {i}", ids) for g in stage.groups),
+            streams=tuple(group.stream for group in stage.groups),
+            kind=stage.kind,
+            barrier=stage.barrier,
+        )
+        for i, stage in enumerate(document.stages or ())
+    ]
+    timeline = document.timeline and tuple(
+        (_ids([name], "`timeline`", ids)[0], stream, start, finish)
+        for name, stream, start, finish in document.timeline
+    )
     return make_schedule(
-        scheduler=scheduler,
+        scheduler=document.scheduler,
         op_names=tuple(names),
-        stages=tuple(
-            _read_stage(make_stage, stage, f"stage {i}", ids)
-            for i, stage in enumerate(stages or ())
+        stages=tuple(stages),
+        streams=tuple(
+            _ids(ops, f"stream {i}", ids) for i, ops in enumerate(document.streams or ())
         ),
-        streams=tuple(_ids(stream, f"stream {i}", ids) for i, stream in enumerate(streams or ())),
-        makespan=makespan,
-        timeline=None
-        if timeline is None
-        else tuple(_read_row(row, f"row {i} of `timeline`", ids) for i, row in enumerate(timeline)),
+        makespan=document.makespan_us,
+        timeline=timeline or None,
     )
 
 
-class _Fields:
-    """The fields of a JSON object, taken one by one so that what is left over can be refused."""
-
-    def __init__(self, value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            raise ScheduleError(f"{where} is {_kind(value)}; it must be an object")
-        self._fields = dict(value)
-        self._where = where
-
-    def take(self, name: str, kind: type, optional: bool = False) -> Any:
-        if name not in self._fields and not optional:
-            raise ScheduleError(f"{self._where} has no field `{name}`; add it")
-        value = self._fields.pop(name, None)
-        if value is None and optional:
-            return None
-        return _typed(value, kind, f"field `{name}` of {self._where}")
-
-    def finish(self) -> None:
-        for name in self._fields:
-            raise ScheduleError(f"{self._where} has an unknown field `{name}`; remove it")
+_T = TypeVar("_T")
 
 
-def _parse(text: str) -> Any:
+def _decoded(text: str, kind: type[_T]) -> _T:
     if not isinstance(text, str):
         raise ScheduleError(f"a schedule is read from a string, not from {type(text).__name__}")
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise ScheduleError(f"the schedule cannot be read: {error}; mend it there") from None
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ScheduleError(
             f"the schedule is no valid JSON: {error}; write it with to_json"
         ) from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ScheduleError(f"field `{twice}` is there twice; remove one")
-    return fields
+def _check_head(head: _Head) -> None:
+    if head.format != FORMAT:
+        raise ScheduleError(f"this is no schedule: its `format` is not `{FORMAT}`")
+    if head.version is not None and head.version != VERSION:
+        newer = head.version > VERSION
+        raise ScheduleError(
+            f"the schedule is of version {head.version}, but this tvm_interop reads version "
+            f"{VERSION}; " + ("update tvm_interop" if newer else "schedule the model again")
+        )
 
 
-def _no_constant(name: str) -> float:
-    raise ScheduleError(f"the schedule holds {name}, which is no JSON number; use a finite one")
-
-
-def _read_stage(make_stage: type[Stage], value: Any, where: str, ids: dict[str, int]) -> Stage:
-    stage = _Fields(value, where)
-    kind = stage.take("kind", str)
-    barrier = stage.take("barrier", bool)
-    groups, streams = [], []
-    for i, entry in enumerate(stage.take("groups", list)):
-        group = _Fields(entry, f"group {i} of {where}")
-        streams.append(group.take("stream", int))
-        groups.append(_ids(group.take("operators", list), f"group {i} of {where}", ids))
-        group.finish()
-    stage.finish()
-    return make_stage(tuple(groups), tuple(streams), kind, barrier)
-
-
-def _read_row(value: Any, where: str, ids: dict[str, int]) -> tuple[int, int, float, float]:
-    row = _typed(value, list, where)
-    if len(row) != 4:
-        raise ScheduleError(f"{where} has {len(row)} entries; give operator, stream, start, finish")
-    (op,) = _ids(row[:1], where, ids)
-    stream = _typed(row[1], int, f"the stream in {where}")
-    start, finish = (_typed(time, float, f"a time in {where}") for time in row[2:])
-    return op, stream, start, finish
-
-
-def _ids(value: Any, where: str, ids: dict[str, int]) -> tuple[int, ...]:
-    names = _strings(_typed(value, list, where), where)
+def _ids(names: list[str], where: str, ids: dict[str, int]) -> tuple[int, ...]:
     for name in names:
         if name not in ids:
-            raise ScheduleError(
-                f"{where} has an operator `{name}`, which `operators` does not list"
-            )
+            raise ScheduleError(f"{where} has an operator `{name}`, which `operators` lacks")
     return tuple(ids[name] for name in names)
-
-
-def _strings(values: list[Any], where: str) -> list[str]:
-    return [_typed(value, str, f"an operator in {where}") for value in values]
-
-
-def _typed(value: Any, kind: Any, where: str) -> Any:
-    # In JSON a whole number is a number too, and True is none.
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if abs(value) < 2**1023 else math.inf
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ScheduleError(f"{where} is {_kind(value)}; it must be {_KINDS[kind]}")
-    if kind is float and not math.isfinite(value):
-        raise ScheduleError(f"{where} is {value}; it must be finite")
-    return value
-
-
-_KINDS: dict[type, str] = {
-    str: "a string",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
-
-
-def _kind(value: Any) -> str:
-    return _KINDS[type(value)]
 
 
 def _stage_text(stage: Stage, names: Sequence[str]) -> str:

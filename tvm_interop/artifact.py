@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from .atomic_file import replacing
+from .cpu_features import missing_features
 from .errors import ArtifactError
 from .plan import Plan
 from .scheduling import Schedule
@@ -49,13 +50,20 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an artifact is, and what made it."""
+    """What an artifact is, and what made it.
+
+    Attributes
+    ----------
+    cpu_features: the instructions its kernels need beyond the processor's oldest, as LLVM names
+        them.
+    """
 
     tvm_interop_version: str
     tvm_version: str
     target: str
     scheduler: str
     structural_hash: str
+    cpu_features: tuple[str, ...] = ()
     speed_check: SpeedCheck | None = None
     sha256: dict[str, str] = {}
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
@@ -111,6 +119,14 @@ class Artifact:
             The library does not load here: made for another system or processor.
         """
         import tvm
+
+        missing = missing_features(self.manifest.cpu_features)
+        if missing:
+            # Loading would do no harm; the first kernel would end the process.
+            raise ArtifactError(
+                f"the kernels need CPU instructions that this machine lacks: {', '.join(missing)}; "
+                "compile the model on this machine, or for it with the target's `mattr`"
+            )
 
         # The loader wants a file; once mapped, the file may go.
         with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:

@@ -15,6 +15,7 @@ import tvm_ffi
 from . import _runtime
 from ._version import __version__
 from .artifact import Artifact, Manifest, SpeedCheck
+from .cpu_features import host_features, target_features
 from .errors import DeviceError, InputError
 from .frontend import load_model
 from .graph import OpGraph
@@ -28,6 +29,7 @@ from .program import Program
 from .scheduling import Schedule, options_of
 from .scheduling import schedule as run_scheduler
 from .transform.annotate import annotated_schedule
+from .transform.cpu_schedule import DefaultCPUSchedule
 from .transform.extract import extract
 from .transform.lower import LowerToUnits
 
@@ -92,6 +94,8 @@ class Compilation:
         lower: Any = LowerToUnits(self.target)
         self.module = lower(load_model(model, input_shapes))
         self.program = extract(self.module)
+        apply: Any = DefaultCPUSchedule()
+        self.program.kernels = apply(self.program.kernels)
         for v, array in self.program.weights.items():
             self.program.weights[v] = aligned_copy(array)  # One copy, used by every instance.
         self.graph = program_graph(self.program)
@@ -208,6 +212,7 @@ class Compilation:
                 tvm_version=tvm.__version__,
                 target=str(self.target),
                 scheduler=schedule.scheduler,
+                cpu_features=target_features(self.target),
                 structural_hash=f"{tvm_ffi.structural_hash(self.module) % 2**64:016x}",
                 speed_check=speed_check,
             ),
@@ -291,7 +296,13 @@ def _cpu_target(target: Any) -> Any:
         raise DeviceError(f"`{target}` is no target TVM knows: {error}") from error
     if resolved.kind.name != "llvm":
         raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm`")
-    return resolved
+    attrs = dict(resolved.attrs)
+    elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
+    if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
+        return resolved
+    # A baseline CPU with instructions added: LLVM then uses vectors as wide as it is given.
+    features = [f"+{name}" for name in host_features()]
+    return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
 
 
 def _positive(what: str, given: int | None, default: int) -> int:

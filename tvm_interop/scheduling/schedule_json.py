@@ -94,9 +94,13 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
         )
         for i, stage in enumerate(document.stages or ())
     ]
-    timeline = document.timeline and tuple(
-        (_ids([name], "`timeline`", ids)[0], stream, start, finish)
-        for name, stream, start, finish in document.timeline
+    timeline = (
+        None
+        if document.timeline is None
+        else tuple(
+            (_ids([name], "`timeline`", ids)[0], stream, start, finish)
+            for name, stream, start, finish in document.timeline
+        )
     )
     return make_schedule(
         scheduler=document.scheduler,
@@ -106,7 +110,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
             _ids(ops, f"stream {i}", ids) for i, ops in enumerate(document.streams or ())
         ),
         makespan=document.makespan_us,
-        timeline=timeline or None,
+        timeline=timeline,
     )
 
 

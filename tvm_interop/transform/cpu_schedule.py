@@ -7,6 +7,7 @@ become vector instructions.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import tvm
@@ -76,10 +77,9 @@ def _inline(schedule: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:
     value = schedule.get(block).body.value
     into_sum = any(_is_reduction(schedule, user) for user in schedule.get_consumers(block))
     if not into_sum or isinstance(value, tvm.ir.TensorLoad):
-        try:
+        # Refused for a block that writes an output, or is read in more than one way.
+        with contextlib.suppress(Exception):
             schedule.compute_inline(block)
-        except Exception:
-            pass  # It writes an output, or is read in more than one way.
 
 
 def _is_reduction(schedule: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> bool:

@@ -50,6 +50,8 @@ class Row:
 def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=arguments.json)
+    if not console.is_terminal:
+        console.width = 120  # A file has room for the whole table.
     console.print(f"[bold]{arguments.model}[/bold], random weights, on {cpu_model()}")
     model = light.build(arguments.model)
     with measuring_bar() as progress:

@@ -1,6 +1,6 @@
 """How long schedulers think, with nothing to measure: milliseconds, the median of several calls.
 
-    python -m benchmarks.search_time [--json]
+python -m benchmarks.search_time [--json]
 """
 
 from __future__ import annotations

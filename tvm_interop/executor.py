@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -51,6 +52,15 @@ class GraphModule:
         self.artifact = artifact
         self.plan = artifact.plan
         self._instance = Instance(self.plan, artifact.load_kernels(), artifact.weights)
+        if len(self.plan.streams) > 1 and not _runtime.has_own_cores(self._instance.streams):
+            wanted = sum(stream.threads for stream in self.plan.streams)
+            warnings.warn(
+                f"the model was compiled for {len(self.plan.streams)} streams on {wanted} cores, "
+                f"and this process may use {_runtime.allowed_cores()}: the streams take turns, "
+                "which is right but slow; compile it here, or with fewer streams",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._input_index = {self.plan.values[v].name: i for i, v in enumerate(self.plan.inputs)}
 
     # Inputs.

@@ -12,7 +12,8 @@ import tvm
 
 import tvm_interop
 from tests.nets import inception_like, two_inputs
-from tvm_interop import GraphModule, InputError
+from tvm_interop import GraphModule, InputError, LatencyTable, _runtime
+from tvm_interop.compiler import Compilation, CompileOptions
 from tvm_interop.instance import aligned_empty
 
 
@@ -224,6 +225,19 @@ def test_ten_thousand_runs_with_alternating_inputs() -> None:
         assert np.array_equal(module.get_output(0).numpy(), expected[i % 2])
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     assert grown_kib < 256  # One leaked tensor a run, however small, takes more.
+
+
+def test_too_few_cores_are_told_of() -> None:
+    too_many = _runtime.allowed_cores() + 1
+    compilation = Compilation(inception_like(), CompileOptions(latency_db=":memory:"))
+    latency = LatencyTable([1.0] * compilation.graph.num_ops)
+    schedule = compilation.schedule("greedy", latency, streams=too_many)
+    if schedule.num_streams < too_many:
+        pytest.skip(f"the network has fewer branches than {too_many}")
+    with pytest.warns(RuntimeWarning, match=f"compiled for {too_many} streams"):
+        module = GraphModule(compilation.artifact(schedule))
+    module.run(x=np.zeros((1, 8, 14, 14), "float32"))
+    assert np.isfinite(module.get_output(0).numpy()).all()
 
 
 def test_two_modules_in_two_threads(artifact: tvm_interop.Artifact) -> None:

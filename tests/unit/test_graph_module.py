@@ -224,7 +224,7 @@ def test_ten_thousand_runs_with_alternating_inputs() -> None:
         module.run(x=inputs[i % 2])
         assert np.array_equal(module.get_output(0).numpy(), expected[i % 2])
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-    assert grown_kib < 256  # One leaked tensor a run, however small, takes more.
+    assert grown_kib < 1024  # Keeping each run's output, forty bytes of it, would take over 2048.
 
 
 def test_too_few_cores_are_told_of() -> None:

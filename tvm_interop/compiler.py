@@ -79,7 +79,7 @@ class Compilation:
 
         Parameters
         ----------
-        model: an ONNX file's path, an ONNX model, or a Relax IRModule.
+        model: an ONNX file's path, a network's name, an ONNX model, or a Relax IRModule.
         input_shapes: shapes of inputs the model leaves open, by name.
 
         Raises
@@ -242,8 +242,8 @@ def compile(
 
     Parameters
     ----------
-    model: an ONNX file's path, an ONNX model, or a Relax IRModule. One that `InterOpSchedule` has
-        annotated keeps its schedule.
+    model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
+        IRModule. One that `InterOpSchedule` has annotated keeps its schedule.
     target: a TVM target for a CPU.
     scheduler: one of `schedulers()`.
     out: where to write the artifact; None writes none.

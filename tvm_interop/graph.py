@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tvm_ffi
 
 from . import _library as _library
-from .errors import GraphError
+from .errors import GraphError, InputError
 
 _MAKE = tvm_ffi.get_global_func("tvm_interop.graph_make")
 _WIDTH = tvm_ffi.get_global_func("tvm_interop.graph_width")
@@ -25,7 +25,8 @@ class OpGraph:
     """A directed acyclic graph of operators. Immutable.
 
     An operator is a number from 0, its id, and a name, unique in its graph. Ids come in any
-    order; algorithms that need one take `topological_order`. Make one with `from_edges`.
+    order; algorithms that need one take `topological_order`. Make one with `from_edges` or
+    `from_model`.
 
     Examples
     --------
@@ -68,6 +69,40 @@ class OpGraph:
                 raise GraphError(f"operator name {name!r} is no string; names are strings")
         ids = {name: i for i, name in enumerate(names)}
         return cls(names, [_edge_ids(edge, ids) for edge in edges])
+
+    @classmethod
+    def from_model(cls, model: Any, unit: Literal["schedule", "kernel"] = "schedule") -> OpGraph:
+        """Make the graph of a model's operators.
+
+        Parameters
+        ----------
+        model: an ONNX file's path, a network's name (see `models.list`) or an ONNX model; with
+            kernels for units also a Relax IRModule.
+        unit: what an operator is. `schedule`: as the papers count, see
+            `models.units.schedule_units`; that takes no compiler. `kernel`: a fused kernel of
+            TVM's, what `compile` schedules.
+
+        Raises
+        ------
+        UnsupportedModelError: the model cannot be read or imported.
+        InputError: there is no such unit.
+
+        Examples
+        --------
+        >>> OpGraph.from_model("squeezenet")
+        OpGraph(50 operators, 65 edges)
+        """
+        if unit == "kernel":
+            from .compiler import Compilation
+
+            return Compilation(model).graph
+        if unit != "schedule":
+            raise InputError(f"there is no unit `{unit}`: give `schedule` or `kernel`")
+        from .models.source import read_graph
+        from .models.units import schedule_units
+
+        units = schedule_units(read_graph(model))
+        return cls(units.names, units.edges)
 
     @property
     def native(self) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import onnx
@@ -12,6 +11,7 @@ import onnx.inliner
 import tvm
 
 from ..errors import UnsupportedModelError
+from ..models.source import read_onnx
 from .onnx_importer import check_operators, import_graph
 from .shapes import bind_relax_shapes, onnx_input_shapes
 
@@ -26,7 +26,9 @@ def load_model(
     Parameters
     ----------
     model
-        The path of an ONNX file, an `onnx.ModelProto`, or a Relax module with a `main`.
+        The path of an ONNX file; the name of a network (`models.list()`, or `light:` and one of
+        `models.light.names()`), unless there is a file of that name; an `onnx.ModelProto`; or a
+        Relax module with a `main`.
     input_shapes
         The shape of each input that has a dynamic dimension; other inputs may be given too,
         and then take the shape given.
@@ -55,32 +57,11 @@ def load_model(
     if isinstance(model, onnx.ModelProto):
         return _from_onnx(model, shapes, "the ONNX model given")
     if isinstance(model, (str, os.PathLike)):
-        path = Path(model)
-        return _from_onnx(_read(path), shapes, f"`{path}`")
+        return _from_onnx(read_onnx(model), shapes, f"`{os.fspath(model)}`")
     raise UnsupportedModelError(
-        f"a model must be the path of an ONNX file, an onnx.ModelProto or a Relax IRModule, "
-        f"not `{type(model).__name__}`"
+        f"a model must be the path of an ONNX file, the name of a network, an onnx.ModelProto or a "
+        f"Relax IRModule, not `{type(model).__name__}`"
     )
-
-
-def _read(path: Path) -> onnx.ModelProto:
-    """Parse the file at `path`, with the external weights it refers to."""
-    if not path.exists():
-        raise UnsupportedModelError(f"there is no file `{path}`: check the path")
-    if path.is_dir():
-        raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
-    if path.stat().st_size == 0:
-        raise UnsupportedModelError(f"`{path}` is empty: export or download the model again")
-    try:
-        return onnx.load(path, format="protobuf")
-    except OSError as err:
-        raise UnsupportedModelError(f"cannot read `{path}`: {err}") from err
-    except onnx.checker.ValidationError as err:
-        raise UnsupportedModelError(
-            f"`{path}` keeps weights in other files that cannot be read: {err}"
-        ) from err
-    except Exception as err:  # protobuf's DecodeError lives in no stable place
-        raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
 
 
 def _from_onnx(

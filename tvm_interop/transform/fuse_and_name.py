@@ -51,6 +51,7 @@ class _Matcher:
     def __init__(self, before: relax.Function, fused: tvm.IRModule) -> None:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
+        self._numbers: dict[Hashable, Hashable] = {}
         # What a variable holds, told by variables of `before`; parameters are the same in both.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
@@ -58,8 +59,8 @@ class _Matcher:
             key = self._key(binding.value, held)
             if isinstance(binding.value, relax.Call):
                 self._before[key].append((binding.var, binding.value))
-            else:
-                held[binding.var] = key
+                key = self._number(key)
+            held[binding.var] = key
         for old, new in zip(before.params, fused["main"].params, strict=True):
             self._held[new] = old
 
@@ -77,18 +78,23 @@ class _Matcher:
             return self._key(value, held)
         if not isinstance(value.op, tvm.ir.GlobalVar):
             key = self._key(value, held)
-            if not self._before[key]:
-                return key
-            member = self._before[key].pop(0)
-            members.append(member)
-            found: Hashable = member[0]
-            return found
+            if self._before[key]:
+                members.append(self._before[key].pop(0))
+            return self._number(key)
         group = self._fused[value.op]
         keys = [self._key(arg, held) for arg in value.args]
         inner = dict(zip(group.params, keys, strict=True))
         for binding in bindings_of(group):
             inner[binding.var] = self._play(binding.value, inner, members)
         return self._key(group.body.body, inner)
+
+    def _number(self, key: Hashable) -> Hashable:
+        """What stands for the result of the call `key`, the same for every call like it.
+
+        So it does not matter which of several equal calls is which. And it is short, where a key
+        made of keys would hold every path through the model.
+        """
+        return self._numbers.setdefault(key, ("call", len(self._numbers)))
 
     def _key(self, expr: relax.Expr, held: dict[relax.Var, Hashable]) -> Hashable:
         """Equal for expressions of the same meaning, whatever their variables are called."""

@@ -1,0 +1,115 @@
+"""The networks there are, and how they are made by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from ..errors import InputError, UnsupportedModelError
+from .bert import bert_base
+from .googlenet import googlenet
+from .inception_v3 import inception_v3
+from .nasnet_a import nasnet_a
+from .onnx_net import OnnxNet
+from .randwire import randwire
+from .resnet50 import resnet50
+from .squeezenet import squeezenet
+from .t5 import t5_encoder
+
+
+@dataclass(frozen=True)
+class _Network:
+    """How a network is written, its default size, and the smallest and largest that work."""
+
+    write: Callable[[OnnxNet, int, int], None]
+    size: int
+    smallest: int = 1
+    largest: int | None = None
+
+
+_NETWORKS = {
+    "inception_v3": _Network(inception_v3, 299, smallest=75),
+    "randwire": _Network(randwire, 224),
+    "nasnet_a": _Network(nasnet_a, 331, smallest=3),
+    "squeezenet": _Network(squeezenet, 224, smallest=29),
+    "resnet50": _Network(resnet50, 224),
+    "googlenet": _Network(googlenet, 224),
+    "bert_base": _Network(bert_base, 128, largest=512),
+    "t5_encoder": _Network(t5_encoder, 128),
+}
+
+
+def names() -> list[str]:
+    """The names of the networks there are."""
+    return [*_NETWORKS]
+
+
+def build(
+    name: str, batch: int = 1, image_size: int | None = None, seed: int = 0
+) -> onnx.ModelProto:
+    """The network `name` as an ONNX model, with random weights: equal seeds, equal models.
+
+    Weights are scaled so that activations keep a variance of about 1 and the output depends on
+    the input. Batch norms are folded away. Images are float32 [batch, 3, size, size].
+
+    Parameters
+    ----------
+    name: one of `names()`.
+    batch: images or sequences at a time.
+    image_size: pixels along each side of the image, or tokens of a sequence; None for what the
+        network was published with. The structure is the same at any size.
+    seed: of the weights. They do not depend on batch and size.
+
+    Raises
+    ------
+    UnsupportedModelError: there is no network of that name; the message lists those there are.
+    InputError: the batch or the size is out of range.
+
+    Examples
+    --------
+    >>> build("squeezenet", image_size=64).graph.output[0].name
+    'logits'
+    """
+    return _written(name, batch, image_size, seed)
+
+
+def skeleton(name: str, batch: int = 1, image_size: int | None = None) -> onnx.ModelProto:
+    """The network `name` with weights that have a shape and no values.
+
+    Made at once, for counting and looking at the graph; it cannot run. Parameters and errors as
+    for `build`.
+    """
+    return _written(name, batch, image_size, None)
+
+
+def _written(name: str, batch: int, image_size: int | None, seed: int | None) -> onnx.ModelProto:
+    network = _find(name)
+    size = network.size if image_size is None else image_size
+    if batch < 1:
+        raise InputError(f"`batch` must be at least 1, got {batch}")
+    if size < network.smallest or size > (network.largest or size):
+        largest = f" and at most {network.largest}" if network.largest else ""
+        raise InputError(
+            f"`{name}` takes an image_size of at least {network.smallest}{largest}, got {size}"
+        )
+    net = OnnxNet(name, seed)
+    network.write(net, batch, size)
+    return net.model()
+
+
+def _find(name: str) -> _Network:
+    if name not in _NETWORKS:
+        raise UnsupportedModelError(
+            f"there is no network `{name}`{did_you_mean(name, names())}: there are "
+            f"{', '.join(names())}"
+        )
+    return _NETWORKS[name]
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """A question with the name of `known` that is closest to `name`; empty if none is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""

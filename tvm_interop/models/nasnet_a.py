@@ -1,0 +1,159 @@
+"""NASNet-A large (Zoph et al., 2018), as IOS and LIOS measure it."""
+
+from __future__ import annotations
+
+from .onnx_net import OnnxNet
+
+_STEM_CHANNELS = 96
+_FILTERS = 168
+_NORMAL_CELLS = 5
+"""After the first cell of each of the three parts."""
+
+
+def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
+    """NASNet-A (6 @ 4032) for 3x331x331: two stem cells, three times six cells, two reductions.
+
+    As in the network IOS measures, a normal cell concatenates its five sums without the input
+    beside them (840, 1680 and 3360 channels), halving the resolution of a skipped input is two
+    strided 1x1 convolutions side by side, and a reduction cell takes its second sum twice: once
+    for its fourth, once on the way into the concat.
+    """
+    x = net.input("image", (batch, 3, image_size, image_size))
+    stem = net.conv(x, "stem/conv", _STEM_CHANNELS, 3, stride=2, pad=0, act=False)
+    before = _stem_0(net, stem, "stem_0", _FILTERS // 4)
+    x = _stem_1(net, before, stem, "stem_1", _FILTERS // 2)
+    cells = 0
+    for part in range(3):
+        filters = _FILTERS << part
+        if part:
+            # The first cell of a part skips the reduction, and the cell before it.
+            x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
+        name = f"cell_{cells}"
+        x, before = _first(net, x, before, name, filters), x
+        for i in range(1, _NORMAL_CELLS + 1):
+            x, before = _normal(net, x, before, f"cell_{cells + i}", filters), x
+        cells += 1 + _NORMAL_CELLS
+    x = net.relu(x, "head/relu")
+    net.output(net.classifier(x, "head"), "logits")
+
+
+def _stem_0(net: OnnxNet, x: str, cell: str, filters: int) -> str:
+    left = net.relu_conv(x, f"{cell}/left", filters)
+    return _reduce(net, left, x, cell, filters, stem=True)
+
+
+def _stem_1(net: OnnxNet, before: str, x: str, cell: str, filters: int) -> str:
+    left = net.relu_conv(before, f"{cell}/left", filters)
+    right = _halved(net, x, f"{cell}/right", filters)
+    return _reduce(net, left, right, cell, filters)
+
+
+def _reduction(net: OnnxNet, x: str, before: str, cell: str, filters: int) -> str:
+    left = net.relu_conv(before, f"{cell}/left", filters)
+    right = net.relu_conv(x, f"{cell}/right", filters)
+    return _reduce(net, right, left, cell, filters, sums_twice=True)
+
+
+def _reduce(
+    net: OnnxNet,
+    pooled: str,
+    other: str,
+    cell: str,
+    filters: int,
+    *,
+    stem: bool = False,
+    sums_twice: bool = False,
+) -> str:
+    """What stem and reduction cells have in common: five sums, the resolution halved.
+
+    Parameters
+    ----------
+    pooled: the input that the poolings read.
+    other: the one for separable convolutions only; in the first stem cell it has other channels,
+        and the first convolution of a pair sees to them.
+    """
+
+    def separable(x: str, name: str, kernel: int, stride: int, *, widen: bool = False) -> str:
+        return _separable(net, x, f"{cell}/{name}", filters, kernel, stride, widen_first=widen)
+
+    sum_0 = net.add(
+        [
+            separable(pooled, "comb_0_left", 5, 2),
+            separable(other, "comb_0_right", 7, 2, widen=stem),
+        ],
+        f"{cell}/comb_0",
+    )
+    comb_1 = [
+        net.max_pool(pooled, f"{cell}/comb_1_left", 3, 2, 1),
+        separable(other, "comb_1_right", 7, 2, widen=stem),
+    ]
+    sum_1 = net.add(comb_1, f"{cell}/comb_1")
+    sum_2 = net.add(
+        [
+            net.avg_pool(pooled, f"{cell}/comb_2_left", 3, 2, 1),
+            separable(other, "comb_2_right", 5, 2, widen=stem),
+        ],
+        f"{cell}/comb_2",
+    )
+    pooled_0 = net.avg_pool(sum_0, f"{cell}/comb_3_right", 3, 1, 1)
+    sum_3 = net.add([pooled_0, sum_1], f"{cell}/comb_3")
+    sum_4 = net.add(
+        [
+            separable(sum_0, "comb_4_left", 3, 1),
+            net.max_pool(pooled, f"{cell}/comb_4_right", 3, 2, 1),
+        ],
+        f"{cell}/comb_4",
+    )
+    kept = net.add(comb_1, f"{cell}/comb_1_again") if sums_twice else sum_1
+    return net.concat([kept, sum_2, sum_3, sum_4], cell)
+
+
+def _first(net: OnnxNet, x: str, before: str, cell: str, filters: int) -> str:
+    left = _halved(net, before, f"{cell}/left", filters)
+    right = net.relu_conv(x, f"{cell}/right", filters)
+    return net.concat([left, *_five_sums(net, left, right, cell, filters)], cell)
+
+
+def _normal(net: OnnxNet, x: str, before: str, cell: str, filters: int) -> str:
+    left = net.relu_conv(before, f"{cell}/left", filters)
+    right = net.relu_conv(x, f"{cell}/right", filters)
+    return net.concat(_five_sums(net, left, right, cell, filters), cell)
+
+
+def _five_sums(net: OnnxNet, left: str, right: str, cell: str, filters: int) -> list[str]:
+    def separable(x: str, name: str, kernel: int) -> str:
+        return _separable(net, x, f"{cell}/{name}", filters, kernel, 1)
+
+    def averaged(x: str, name: str) -> str:
+        return net.avg_pool(x, f"{cell}/{name}", 3, 1, 1)
+
+    pairs = [
+        [separable(right, "comb_0_left", 5), separable(left, "comb_0_right", 3)],
+        [separable(left, "comb_1_left", 5), separable(left, "comb_1_right", 3)],
+        [averaged(right, "comb_2_left"), left],
+        [averaged(left, "comb_3_left"), averaged(left, "comb_3_right")],
+        [separable(right, "comb_4_left", 3), right],
+    ]
+    return [net.add(pair, f"{cell}/comb_{i}") for i, pair in enumerate(pairs)]
+
+
+def _separable(
+    net: OnnxNet,
+    x: str,
+    name: str,
+    filters: int,
+    kernel: int,
+    stride: int,
+    *,
+    widen_first: bool = False,
+) -> str:
+    """Two ReLU-SepConvs; the second sets the channels, or the first already."""
+    between = filters if widen_first else net.shape(x)[1]
+    x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)
+    return net.relu_sep_conv(x, f"{name}/sep_2", filters, kernel)
+
+
+def _halved(net: OnnxNet, x: str, name: str, filters: int) -> str:
+    """Half the resolution and `filters` channels, by two paths."""
+    paths = [net.relu_conv(x, f"{name}/path_{i}", filters // 2, stride=2) for i in (1, 2)]
+    return net.concat(paths, name)

@@ -1,0 +1,285 @@
+"""Writes a network as an ONNX graph, operator by operator, and draws its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ..errors import InputError
+
+_OPSET = 17
+_IR_VERSION = 8
+_BIAS_STD = 0.05
+
+Size = int | tuple[int, int]
+
+
+class OnnxNet:
+    """An ONNX model in the making.
+
+    Each method adds one or more operators under the name given (`mixed_5b/branch1x1` becomes the
+    node `mixed_5b/branch1x1/conv`) and returns the name of the value they compute.
+
+    Weights are drawn as He et al. do, with a variance that brings the result to about 1 whatever
+    the operators before; for that the mean square of every value is estimated as it is added.
+    The weights of one output sum up to zero, so that the mean of the activations, which rectifiers
+    push up, does not drown what distinguishes one input from another.
+
+    Parameters
+    ----------
+    name: of the graph.
+    seed: of the weights; None draws none, and leaves them shapes without values.
+    """
+
+    def __init__(self, name: str, seed: int | None) -> None:
+        self._name = name
+        self._rng = None if seed is None else np.random.default_rng(seed)
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._initializers: list[onnx.TensorProto] = []
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._power: dict[str, float] = {}
+
+    def shape(self, value: str) -> tuple[int, ...]:
+        """Dimensions of a value or weight."""
+        return self._shapes[value]
+
+    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> str:
+        """An input of the model."""
+        self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return self._known(name, tuple(shape), 1.0)
+
+    def output(self, value: str, name: str) -> None:
+        """Give out `value`, which an operator computed last, as `name`."""
+        producer = next(node for node in reversed(self._nodes) if value in node.output)
+        producer.output[list(producer.output).index(value)] = name
+        for node in self._nodes:
+            for i, source in enumerate(node.input):
+                if source == value:
+                    node.input[i] = name
+        shape = self._shapes[value]
+        self._known(name, shape, self._power[value])
+        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+
+    def model(self) -> onnx.ModelProto:
+        """The model as it stands."""
+        graph = helper.make_graph(
+            self._nodes, self._name, self._inputs, self._outputs, self._initializers
+        )
+        opsets = [helper.make_opsetid("", _OPSET)]
+        return helper.make_model(
+            graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="tvm_interop"
+        )
+
+    def weight(
+        self,
+        name: str,
+        shape: Sequence[int],
+        std: float,
+        *,
+        mean: float = 0.0,
+        centred: bool = False,
+    ) -> str:
+        """A weight, normally distributed; `centred`: each slice `[i]` of it sums up to 0."""
+        shape = tuple(shape)
+        if self._rng is None:
+            empty = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
+            self._initializers.append(empty)
+            return self._known(name, shape, std**2 + mean**2)
+        array = self._rng.standard_normal(shape, np.float32)
+        if centred:
+            array -= array.mean(axis=tuple(range(1, len(shape))), keepdims=True)
+        return self.constant(name, array * np.float32(std) + np.float32(mean))
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        """A weight or other constant whose values are given."""
+        self._initializers.append(numpy_helper.from_array(array, name))
+        return self._known(name, array.shape, float(np.square(array, dtype=np.float64).mean()))
+
+    def op(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        name: str,
+        shape: Sequence[int],
+        power: float | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Any operator: a node `name` of type `kind` whose result has the shape given.
+
+        `power` is the mean square of the result; by default that of the first input.
+        """
+        self._nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return self._known(name, tuple(shape), self._power[inputs[0]] if power is None else power)
+
+    def conv(
+        self,
+        x: str,
+        name: str,
+        channels: int,
+        kernel: Size = 1,
+        stride: int = 1,
+        pad: Size | None = None,
+        *,
+        act: bool = True,
+        gain: float = 1.0,
+    ) -> str:
+        """A convolution with a bias, and a ReLU unless `act` is off; `pad` by default half."""
+        y = self._conv(x, f"{name}/conv", channels, kernel, stride, pad, bias=True, gain=gain)
+        return self.relu(y, f"{name}/relu") if act else y
+
+    def relu_conv(self, x: str, name: str, channels: int, stride: int = 1) -> str:
+        """A ReLU, then a 1x1 convolution."""
+        x = self.relu(x, f"{name}/relu")
+        return self._conv(x, f"{name}/conv", channels, 1, stride, None, bias=True)
+
+    def relu_sep_conv(
+        self, x: str, name: str, channels: int, kernel: int = 3, stride: int = 1
+    ) -> str:
+        """A ReLU, then a separable convolution: a depthwise one and a 1x1 one."""
+        x = self.relu(x, f"{name}/relu")
+        same = self._shapes[x][1]
+        x = self._conv(x, f"{name}/depthwise", same, kernel, stride, None, groups=same)
+        return self._conv(x, f"{name}/pointwise", channels, 1, 1, None, bias=True)
+
+    def relu(self, x: str, name: str) -> str:
+        """A rectifier."""
+        return self.op("Relu", [x], name, self._shapes[x], self._power[x] / 2)
+
+    def max_pool(self, x: str, name: str, kernel: int, stride: int, pad: int = 0) -> str:
+        """The largest of each window."""
+        return self._pool("MaxPool", x, name, kernel, stride, (pad,) * 4)
+
+    def max_pool_ceil(self, x: str, name: str, kernel: int, stride: int) -> str:
+        """The same with the output's size rounded up, the last window reaching over the edge."""
+        pads = [-(size - kernel) % stride for size in self._shapes[x][2:]]
+        return self._pool("MaxPool", x, name, kernel, stride, (0, 0, *pads))
+
+    def avg_pool(self, x: str, name: str, kernel: int, stride: int, pad: int) -> str:
+        """The mean of each window, what is padded left out."""
+        return self._pool("AveragePool", x, name, kernel, stride, (pad,) * 4)
+
+    def concat(self, values: Sequence[str], name: str) -> str:
+        """Values one behind the other along the channels."""
+        batch, _, *rest = self._shapes[values[0]]
+        channels = [self._shapes[value][1] for value in values]
+        total = sum(channels)
+        power = sum(self._power[v] * c for v, c in zip(values, channels, strict=True)) / total
+        return self.op("Concat", values, f"{name}/concat", (batch, total, *rest), power, axis=1)
+
+    def add(self, values: Sequence[str], name: str) -> str:
+        """The sum of two values or more."""
+        power = sum(self._power[value] for value in values)
+        kind = "Add" if len(values) == 2 else "Sum"
+        shape = np.broadcast_shapes(*(self._shapes[value] for value in values))
+        return self.op(kind, values, f"{name}/add", shape, power)
+
+    def classifier(self, x: str, name: str, classes: int | None = 1000) -> str:
+        """A global average pooling, then a fully connected layer unless `classes` is None."""
+        batch, channels = self._shapes[x][:2]
+        pooled = self.op("GlobalAveragePool", [x], f"{name}/pool", (batch, channels, 1, 1))
+        flat = self.op("Flatten", [pooled], f"{name}/flatten", (batch, channels))
+        if classes is None:
+            return flat
+        weight = f"{name}/fc.weight"
+        # Averaging leaves little of the power, and that little is what tells images apart.
+        self.weight(weight, (classes, channels), (channels / 4) ** -0.5, centred=True)
+        self.weight(f"{name}/fc.bias", (classes,), _BIAS_STD)
+        inputs = [flat, weight, f"{name}/fc.bias"]
+        return self.op("Gemm", inputs, f"{name}/fc", (batch, classes), 1.0, transB=1)
+
+    def linear(
+        self, x: str, name: str, features: int, *, bias: bool = True, gain: float = 1.0
+    ) -> str:
+        """A matrix product with a weight over the last dimension, by default with a bias."""
+        *rest, fan_in = self._shapes[x]
+        std = gain * (fan_in * self._power[x]) ** -0.5
+        weight = self.weight(f"{name}.weight", (fan_in, features), std)
+        y = self.op("MatMul", [x, weight], f"{name}/matmul", (*rest, features), gain**2)
+        if not bias:
+            return y
+        shift = self.weight(f"{name}.bias", (features,), _BIAS_STD)
+        return self.op("Add", [y, shift], f"{name}/bias", (*rest, features))
+
+    def _conv(
+        self,
+        x: str,
+        name: str,
+        channels: int,
+        kernel: Size,
+        stride: int,
+        pad: Size | None,
+        *,
+        groups: int = 1,
+        bias: bool = False,
+        gain: float = 1.0,
+    ) -> str:
+        batch, fan_in, *sizes = self._shapes[x]
+        kernels = _pair(kernel)
+        pads = tuple(k // 2 for k in kernels) if pad is None else _pair(pad)
+        shape = (channels, fan_in // groups, *kernels)
+        # Depthwise weights average over so few that centring would take away too much.
+        std = gain * (np.prod(shape[1:]) * self._power[x]) ** -0.5
+        inputs = [x, self.weight(f"{name}.weight", shape, float(std), centred=groups == 1)]
+        if bias:
+            inputs.append(self.weight(f"{name}.bias", (channels,), _BIAS_STD))
+        out = self._windows(name, sizes, kernels, stride, (*pads, *pads))
+        return self.op(
+            "Conv",
+            inputs,
+            name,
+            (batch, channels, *out),
+            gain**2,
+            kernel_shape=kernels,
+            strides=(stride, stride),
+            pads=(*pads, *pads),
+            group=groups,
+        )
+
+    def _pool(
+        self, kind: str, x: str, name: str, kernel: int, stride: int, pads: tuple[int, ...]
+    ) -> str:
+        batch, channels, *sizes = self._shapes[x]
+        out = self._windows(name, sizes, (kernel, kernel), stride, pads)
+        return self.op(
+            kind,
+            [x],
+            f"{name}/pool",
+            (batch, channels, *out),
+            kernel_shape=(kernel, kernel),
+            strides=(stride, stride),
+            pads=pads,
+        )
+
+    def _windows(
+        self,
+        name: str,
+        sizes: Sequence[int],
+        kernels: tuple[int, int],
+        stride: int,
+        pads: tuple[int, ...],
+    ) -> tuple[int, ...]:
+        """How many windows fit along each side."""
+        spans = [size + pads[i] + pads[i + 2] - kernels[i] for i, size in enumerate(sizes)]
+        if min(spans) < 0:
+            raise InputError(
+                f"the image is too small for `{self._name}`: nothing is left of it at `{name}`; "
+                "give a larger image_size"
+            )
+        return tuple(span // stride + 1 for span in spans)
+
+    def _known(self, value: str, shape: tuple[int, ...], power: float) -> str:
+        if value in self._shapes:
+            raise ValueError(f"`{value}` is there already")
+        self._shapes[value] = tuple(int(d) for d in shape)
+        self._power[value] = power
+        return value
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size

@@ -1,0 +1,33 @@
+"""ResNet-50 (He et al., 2016)."""
+
+from __future__ import annotations
+
+from .onnx_net import OnnxNet
+
+_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
+"""Bottlenecks, and the channels inside them; outside there are four times as many."""
+
+_RESIDUAL_GAIN = 0.5
+"""Of what a bottleneck adds: at 1 each would double the variance."""
+
+
+def resnet50(net: OnnxNet, batch: int, image_size: int) -> None:
+    """3x224x224 by default; version 1: the first 1x1 of a stage has the stride."""
+    x = net.input("image", (batch, 3, image_size, image_size))
+    x = net.conv(x, "conv1", 64, 7, stride=2)
+    x = net.max_pool(x, "pool1", 3, stride=2, pad=1)
+    for i, (bottlenecks, channels) in enumerate(_STAGES):
+        for j in range(bottlenecks):
+            stride = 2 if i > 0 and j == 0 else 1
+            x = _bottleneck(net, x, f"conv{i + 2}_{j + 1}", channels, stride)
+    net.output(net.classifier(x, "head"), "logits")
+
+
+def _bottleneck(net: OnnxNet, x: str, name: str, channels: int, stride: int) -> str:
+    skip = x
+    if net.shape(x)[1] != 4 * channels:
+        skip = net.conv(x, f"{name}/skip", 4 * channels, stride=stride, act=False)
+    y = net.conv(x, f"{name}/conv_1", channels, stride=stride)
+    y = net.conv(y, f"{name}/conv_2", channels, 3)
+    y = net.conv(y, f"{name}/conv_3", 4 * channels, act=False, gain=_RESIDUAL_GAIN)
+    return net.relu(net.add([y, skip], name), f"{name}/relu")

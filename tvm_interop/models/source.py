@@ -1,0 +1,82 @@
+"""An ONNX model from what a user calls it by: a file's path, or a network's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from ..errors import UnsupportedModelError
+from . import catalog, light
+
+_LIGHT = "light:"
+
+
+def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
+    """The model in a file or, where there is none of that name, the network of that name.
+
+    Parameters
+    ----------
+    source: the path of an ONNX file, one of `models.list()`, or `light:` and one of
+        `models.light.names()`.
+
+    Raises
+    ------
+    UnsupportedModelError: it is none of them, or the file is no ONNX model.
+    """
+    name, path = os.fspath(source), Path(source)
+    if not path.exists():
+        if name in catalog.names():
+            return catalog.build(name)
+        if name.startswith(_LIGHT):
+            return light.build(name.removeprefix(_LIGHT))
+        raise UnsupportedModelError(_nothing_there(path))
+    return _read_file(path)
+
+
+def read_graph(model: Any) -> onnx.ModelProto:
+    """A model to look at the graph of: as it is, or found as in `read_onnx`.
+
+    A network's weights may have no values.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise UnsupportedModelError(
+            "a model must be the path of an ONNX file, the name of a network or an "
+            f"onnx.ModelProto, not `{type(model).__name__}`"
+        )
+    name = os.fspath(model)
+    if name in catalog.names() and not Path(name).exists():
+        return catalog.skeleton(name)
+    return read_onnx(model)
+
+
+def _read_file(path: Path) -> onnx.ModelProto:
+    """Parse the file at `path`, with the external weights it refers to."""
+    if path.is_dir():
+        raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
+    if path.stat().st_size == 0:
+        raise UnsupportedModelError(f"`{path}` is empty: export or download the model again")
+    try:
+        return onnx.load(path, format="protobuf")
+    except OSError as err:
+        raise UnsupportedModelError(f"cannot read `{path}`: {err}") from err
+    except onnx.checker.ValidationError as err:
+        raise UnsupportedModelError(
+            f"`{path}` keeps weights in other files that cannot be read: {err}"
+        ) from err
+    except Exception as err:  # protobuf's DecodeError lives in no stable place
+        raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
+
+
+def _nothing_there(path: Path) -> str:
+    if path.suffix or len(path.parts) != 1:
+        return f"there is no file `{path}`: check the path"
+    name = str(path)
+    return (
+        f"there is no file and no network `{name}`{catalog.did_you_mean(name, catalog.names())}: "
+        f"check the path, or give one of {', '.join(catalog.names())}"
+    )

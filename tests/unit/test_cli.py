@@ -124,6 +124,7 @@ def test_wrong_requests(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "max_groups" in refused(
         capsys, "compile", model, "-o", out, "--scheduler", "lios", "--max-groups", "3"
     )
+    assert "`endings`" in refused(capsys, "compile", model, "-o", out, "--endings", "happy")
     assert "NAME:[D,D" in refused(capsys, "compile", model, "-o", out, "--input-shapes", "x=1,2")
     assert "`z`" in refused(capsys, "compile", model, "-o", out, "--input-shapes", "z:[1]")
     schedule = tmp_path / "schedule.json"

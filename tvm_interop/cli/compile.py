@@ -36,6 +36,7 @@ def compile_model(
     threads: options.Threads = None,
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
+    endings: options.Endings = None,
     keep_slower: Annotated[
         bool,
         typer.Option(
@@ -66,7 +67,9 @@ def compile_model(
             latency_db=latency_db,
             keep_slower=keep_slower,
             progress=progress,
-            **options.scheduler_options(max_group_ops=max_group_ops, max_groups=max_groups),
+            **options.scheduler_options(
+                max_group_ops=max_group_ops, max_groups=max_groups, endings=endings
+            ),
         )
     typer.echo(json.dumps(_facts(artifact)) if as_json else _summary(artifact))
 

@@ -66,6 +66,15 @@ MaxGroups = Annotated[
         rich_help_panel="Scheduling",
     ),
 ]
+Endings = Annotated[
+    str | None,
+    typer.Option(
+        "--endings",
+        metavar="complete|paper",
+        help="ios: every ending, or only those the authors' code enumerates.",
+        rich_help_panel="Scheduling",
+    ),
+]
 LatencyDb = Annotated[
     Path | None,
     typer.Option(

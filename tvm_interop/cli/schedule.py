@@ -26,6 +26,7 @@ def schedule_model(
     threads: options.Threads = None,
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
+    endings: options.Endings = None,
     latency_db: options.LatencyDb = None,
     verbose: options.Verbose = False,
 ) -> None:
@@ -38,7 +39,9 @@ def schedule_model(
         compilation = Compilation(model, compile_options, options.parse_input_shapes(input_shapes))
         schedule = compilation.schedule(
             scheduler,
-            **options.scheduler_options(max_group_ops=max_group_ops, max_groups=max_groups),
+            **options.scheduler_options(
+                max_group_ops=max_group_ops, max_groups=max_groups, endings=endings
+            ),
         )
     if output is None:
         typer.echo(schedule.to_json())

@@ -9,7 +9,7 @@ CXX_FILES := $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc tests/cp
 NATIVE := CMakeLists.txt $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format cpp-test sanitize wheel wheel-test clean
+.PHONY: help demo bench bench-full test test-slow lint format cpp-test sanitize wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,16 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 
 demo: $(VENV)/installed ## Schedule a real network and compare the schedulers (ARGS=--json)
 	@$(BIN)/python benchmarks/demo.py $(ARGS)
+
+bench: $(VENV)/bench-installed ## Two networks against every peer, in under ten minutes
+	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+bench-full: $(VENV)/bench-installed ## All networks against every peer
+	$(BIN)/python -m benchmarks.bench --full $(ARGS)
+
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
+	touch $@
 
 test: lint cpp-test ## Everything but the slow tests
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)

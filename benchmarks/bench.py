@@ -1,0 +1,124 @@
+"""Networks against every peer there is, on this machine. `make bench`, `make bench-full`.
+
+    python -m benchmarks.bench [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
+
+Refuses to measure on a busy machine unless `--force` is given, and then every output says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import tvm_interop
+from tvm_interop import models
+from tvm_interop.cli.console import measuring_bar
+from tvm_interop.compiler import Compilation, CompileOptions
+
+from . import harness, machine_state
+from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph
+from .report import Report
+
+QUICK = ("squeezenet", "inception_v3")
+BASELINE = "ours, sequential"
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    machine = machine_state.observe()
+    if not machine.is_quiet and not arguments.force:
+        print(
+            f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
+            "mean anything. Wait, or give --force to measure all the same (the output will say so)",
+            file=sys.stderr,
+        )
+        return 2
+    networks = arguments.networks or (models.list() if arguments.full else QUICK)
+    for network in networks:
+        report = compare(network, arguments.budget, machine, forced=not machine.is_quiet)
+        print(report.table(), end="\n\n", flush=True)
+        for path in report.write(arguments.out):
+            print(f"wrote {path}", file=sys.stderr)
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
+    parser.add_argument("--full", action="store_true", help="every network")
+    parser.add_argument("--budget", type=float, default=60, help="seconds of rounds a network")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    return parser.parse_args()
+
+
+def compare(
+    network: str, budget_s: float, machine: machine_state.MachineState, forced: bool
+) -> Report:
+    """Measure every peer on one network."""
+    model = models.build(network)
+    feed = random_feed(model)
+    runners, report = {}, Report(network, BASELINE, machine, forced, {})
+    results = {}
+    with measuring_bar() as progress:
+        compilation = Compilation(model, CompileOptions(progress=progress))
+        for peer in peers(compilation):
+            why = peer.missing()
+            if why is not None:
+                report.skipped[peer.name] = why
+                continue
+            print(f"preparing {peer.name}", file=sys.stderr, flush=True)
+            runners[peer.name] = peer.prepare(model, feed)
+            report.settings[peer.name] = peer.setting
+            results[peer.name] = runners[peer.name]()
+    expected = results["onnxruntime, sequential"]
+    for name, outputs in results.items():
+        pairs = zip(outputs, expected, strict=True)
+        report.differences[name] = max(float(np.abs(y - want).max()) for y, want in pairs)
+    rounds = harness.rounds_for(list(runners.values()), budget_s)
+    times = harness.measure(runners, BASELINE, rounds)
+    report.summaries = harness.summarise(times, BASELINE)
+    return report
+
+
+def peers(compilation: Compilation) -> list[Peer]:
+    """Everyone, present or not."""
+    cores = len(os.sched_getaffinity(0))
+    threads = tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
+    return [
+        OnnxRuntime(parallel=False, threads=threads),
+        OnnxRuntime(parallel=True, threads=threads),
+        Torch(compiled=False, threads=threads),
+        Torch(compiled=True, threads=threads),
+        RelaxVM(),
+        *(Ours(compilation, name) for name in ("sequential", "greedy", "lios", "ios")),
+        TensorRT(),
+        TorchCudaGraph(),
+    ]
+
+
+def random_feed(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Seeded inputs: normal numbers, or valid indices."""
+    rng = np.random.default_rng(0)
+    weights = {w.name for w in model.graph.initializer}
+    feed = {}
+    for value in model.graph.input:
+        if value.name in weights:
+            continue
+        kind = value.type.tensor_type
+        shape = [d.dim_value for d in kind.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        is_index = dtype.kind in "iu"
+        drawn = rng.integers(0, 2, shape) if is_index else rng.standard_normal(shape)
+        feed[value.name] = drawn.astype(dtype)
+    return feed
+
+
+if __name__ == "__main__":
+    assert tvm_interop.__version__
+    sys.exit(main())

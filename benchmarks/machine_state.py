@@ -1,0 +1,86 @@
+"""The state of the machine while something is measured, and whether it is quiet enough."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, field
+
+from tvm_interop.machine import cpu_model
+
+QUIET = 0.05
+"""Most of the processors' time that others may take on a machine that counts as quiet."""
+_PACKAGES = ("tvm-interop", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "torch", "numpy")
+_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "MKL_NUM_THREADS",
+    "TVM_NUM_THREADS",
+    "TVM_BIND_THREADS",
+)
+
+
+@dataclass
+class MachineState:
+    """Where and how something was measured.
+
+    Attributes
+    ----------
+    busy: the share of the processors' time that was taken before measuring began, 0 to 1.
+    load: the system's load averages, over 1, 5 and 15 minutes.
+    """
+
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    busy: float
+    load: tuple[float, float, float]
+    packages: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether what is measured now means anything."""
+        return self.busy <= QUIET
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {**asdict(self), "quiet": self.is_quiet}
+
+
+def observe(seconds: float = 2.0) -> MachineState:
+    """Look at the machine for `seconds`, doing nothing meanwhile."""
+    before = _processor_time()
+    time.sleep(seconds)
+    after = _processor_time()
+    passed = sum(after.values()) - sum(before.values())
+    idle = sum(after[k] - before[k] for k in ("idle", "iowait"))
+    return MachineState(
+        cpu=cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        system=platform.platform(),
+        python=platform.python_version(),
+        busy=round(1 - idle / passed, 4) if passed else 0.0,
+        load=os.getloadavg(),
+        packages=_versions(),
+        environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    )
+
+
+def _processor_time() -> dict[str, int]:
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    with open("/proc/stat") as file:
+        return dict(zip(names, map(int, file.readline().split()[1:]), strict=False))
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,248 @@
+"""Whom we are measured against: one small interface, one class a peer.
+
+A peer says why it is missing, or prepares a model and returns what runs it once. Whatever a peer
+needs beyond the model (thread settings, warm-up, compilation) it finds before it is timed: each
+is taken at its best.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+Feed = Mapping[str, np.ndarray]
+Runner = Callable[[], list[np.ndarray]]
+"""One inference: returns the outputs, in the model's order."""
+
+
+class Peer(ABC):
+    """Someone who can run an ONNX model."""
+
+    name: str
+
+    def missing(self) -> str | None:
+        """Why it cannot take part here; None where it can."""
+        return None
+
+    @abstractmethod
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        """Get ready to run `model` on `feed`; may set `self.setting`, told beside the figures."""
+
+    setting: str = ""
+
+
+class OnnxRuntime(Peer):
+    """onnxruntime, operators in sequence or in parallel, with the best number of threads."""
+
+    def __init__(self, parallel: bool, threads: tuple[int, ...]) -> None:
+        self.name = f"onnxruntime, {'parallel' if parallel else 'sequential'}"
+        self._parallel = parallel
+        self._threads = threads
+
+    def missing(self) -> str | None:
+        return _not_installed("onnxruntime")
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        runners = {n: self._runner(model, feed, n) for n in self._threads}
+        best = min(runners, key=lambda n: _quick_median_s(runners[n]))
+        self.setting = f"{best} thread(s)"
+        return runners[best]
+
+    def _runner(self, model: onnx.ModelProto, feed: Feed, threads: int) -> Runner:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        if self._parallel:
+            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+            options.inter_op_num_threads = max(self._threads)
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return lambda: session.run(None, dict(feed))
+
+
+class Torch(Peer):
+    """PyTorch on the CPU, through a twin of the ONNX graph: eager, or compiled by inductor."""
+
+    def __init__(self, compiled: bool, threads: tuple[int, ...]) -> None:
+        self.name = "torch.compile" if compiled else "PyTorch eager"
+        self._compiled = compiled
+        self._threads = threads
+
+    def missing(self) -> str | None:
+        return _not_installed("torch")
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        import torch
+
+        from .torch_twin import TorchTwin
+
+        twin: Any = TorchTwin(model).eval()
+        if self._compiled:
+            twin = torch.compile(twin)
+        inputs = [torch.from_numpy(np.array(feed[v.name])) for v in _inputs(model)]
+
+        def run_with(threads: int) -> Runner:
+            def run() -> list[np.ndarray]:
+                if torch.get_num_threads() != threads:
+                    torch.set_num_threads(threads)
+                with torch.inference_mode():
+                    return [y.numpy() for y in twin(*inputs)]
+
+            return run
+
+        runners = {n: run_with(n) for n in self._threads}
+        best = min(runners, key=lambda n: _quick_median_s(runners[n]))
+        self.setting = f"{best} thread(s)"
+        return runners[best]
+
+
+class RelaxVM(Peer):
+    """TVM as it comes: its default pipeline and its virtual machine."""
+
+    name = "TVM, Relax VM"
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        import tvm
+        from tvm import relax
+
+        from tvm_interop.frontend import load_model
+
+        module = load_model(model)
+        machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+        inputs = [tvm.runtime.tensor(np.array(feed[v.name])) for v in _inputs(model)]
+
+        def run() -> list[np.ndarray]:
+            result = machine["main"](*inputs)
+            several = not hasattr(result, "numpy")
+            return [y.numpy() for y in result] if several else [result.numpy()]
+
+        return run
+
+
+class Ours(Peer):
+    """This project, with one scheduler; all share one compilation and its measurements."""
+
+    def __init__(self, compilation: Any, scheduler: str) -> None:
+        self.name = f"ours, {scheduler}"
+        self._compilation = compilation
+        self._scheduler = scheduler
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        from tvm_interop import GraphModule
+
+        schedule = self._compilation.schedule(self._scheduler)
+        module = GraphModule(self._compilation.artifact(schedule))
+        stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
+        self.setting = f"{stages}{len(module.plan.streams)} stream(s)"
+        self.search_s = schedule.stats["search_us"] / 1e6
+
+        def run() -> list[np.ndarray]:
+            module.run(**feed)
+            return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+        return run
+
+
+class TensorRT(Peer):
+    """NVIDIA's TensorRT in fp32; takes part where its package and a GPU are."""
+
+    name = "TensorRT"
+
+    def missing(self) -> str | None:
+        return _not_installed("tensorrt") or _no_gpu()
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        import tensorrt as trt
+        import torch
+
+        logger = trt.Logger(trt.Logger.WARNING)
+        builder = trt.Builder(logger)
+        network = builder.create_network(0)
+        parser = trt.OnnxParser(network, logger)
+        if not parser.parse(model.SerializeToString()):
+            raise RuntimeError(f"TensorRT cannot read the model: {parser.get_error(0)}")
+        config = builder.create_builder_config()
+        config.clear_flag(trt.BuilderFlag.TF32)  # The others compute in fp32 too.
+        plan = builder.build_serialized_network(network, config)
+        engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+        context = engine.create_execution_context()
+        stream = torch.cuda.Stream()
+        tensors = {v.name: torch.from_numpy(np.array(feed[v.name])).cuda() for v in _inputs(model)}
+        for value in model.graph.output:
+            shape = tuple(engine.get_tensor_shape(value.name))
+            tensors[value.name] = torch.empty(shape, device="cuda")
+        for name, tensor in tensors.items():
+            context.set_tensor_address(name, tensor.data_ptr())
+
+        def run() -> list[np.ndarray]:
+            context.execute_async_v3(stream.cuda_stream)
+            stream.synchronize()
+            return [tensors[v.name].cpu().numpy() for v in model.graph.output]
+
+        return run
+
+
+class TorchCudaGraph(Peer):
+    """PyTorch replaying a CUDA graph; takes part where a GPU is."""
+
+    name = "PyTorch CUDA graph"
+
+    def missing(self) -> str | None:
+        return _not_installed("torch") or _no_gpu()
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        import torch
+
+        from .torch_twin import TorchTwin
+
+        twin = TorchTwin(model).eval().cuda()
+        inputs = [torch.from_numpy(np.array(feed[v.name])).cuda() for v in _inputs(model)]
+        side = torch.cuda.Stream()
+        with torch.inference_mode(), torch.cuda.stream(side):
+            for _ in range(3):  # What a kernel does on its first call cannot be captured.
+                twin(*inputs)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), torch.cuda.graph(graph):
+            outputs = twin(*inputs)
+
+        def run() -> list[np.ndarray]:
+            graph.replay()
+            torch.cuda.synchronize()
+            return [y.cpu().numpy() for y in outputs]
+
+        return run
+
+
+def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    weights = {w.name for w in model.graph.initializer}
+    return [v for v in model.graph.input if v.name not in weights]
+
+
+def _quick_median_s(run: Runner, calls: int = 5) -> float:
+    run()
+    took = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        run()
+        took.append(time.perf_counter() - began)
+    return float(np.median(took))
+
+
+def _not_installed(package: str) -> str | None:
+    found = importlib.util.find_spec(package) is not None
+    return None if found else f"the package `{package}` is not installed"
+
+
+def _no_gpu() -> str | None:
+    import torch
+
+    return None if torch.cuda.is_available() else "there is no CUDA GPU here"

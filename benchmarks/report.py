@@ -1,0 +1,133 @@
+"""Writes what was measured: a table to read, JSON to keep, a bar chart to show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .harness import AGAIN, Summary
+from .machine_state import MachineState
+
+
+@dataclass
+class Report:
+    """One network's comparison.
+
+    Attributes
+    ----------
+    forced: measured although the machine was not quiet; every output says so.
+    settings: what each contestant was set to, by name.
+    differences: largest difference of each contestant's outputs to onnxruntime's, by name.
+    skipped: who could not take part, and why.
+    """
+
+    network: str
+    baseline: str
+    machine: MachineState
+    forced: bool
+    summaries: dict[str, Summary]
+    settings: dict[str, str] = field(default_factory=dict)
+    differences: dict[str, float] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def noise(self) -> Summary:
+        """The baseline against itself."""
+        return self.summaries[self.baseline + AGAIN]
+
+    def table(self) -> str:
+        """A Markdown table, fastest first, with what has to be known to read it."""
+        lines = [
+            f"### {self.network}",
+            "",
+            f"{self.machine.cpu}; {self.noise.rounds} interleaved rounds; "
+            f"ratios to {self.baseline}, which against itself is {self.noise.ratio:.3f} "
+            f"({self.noise.ratio_interval[0]:.3f} to {self.noise.ratio_interval[1]:.3f}).",
+        ]
+        if self.forced:
+            lines.append(
+                f"**The machine was not quiet** ({self.machine.busy:.0%} busy with other things): "
+                "these figures are no basis for a claim."
+            )
+        lines += [
+            "",
+            "| | median ms | p90 | p99 | ratio (95%) | | max. difference | setting |",
+            "|---|--:|--:|--:|--:|---|--:|---|",
+        ]
+        for summary in sorted(self.summaries.values(), key=lambda s: s.median_us):
+            if summary.name == self.baseline + AGAIN:
+                continue
+            lines.append(self._row(summary))
+        lines += [f"\n{name} did not take part: {why}." for name, why in self.skipped.items()]
+        return "\n".join(lines)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `<network>.md`, `.json`, `.png` and `.svg` into `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = folder / self.network
+        paths = [stem.with_suffix(s) for s in (".md", ".json", ".png", ".svg")]
+        paths[0].write_text(self.table() + "\n")
+        paths[1].write_text(json.dumps(self.as_dict(), indent=1) + "\n")
+        self._draw(paths[2:])
+        return paths
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "network": self.network,
+            "baseline": self.baseline,
+            "machine": self.machine.as_dict(),
+            "forced": self.forced,
+            "contestants": {
+                name: {
+                    **asdict(summary),
+                    "differs": summary.differs(self.noise),
+                    "setting": self.settings.get(name, ""),
+                    "max_abs_diff": self.differences.get(name),
+                }
+                for name, summary in self.summaries.items()
+            },
+            "skipped": self.skipped,
+        }
+
+    def _row(self, summary: Summary) -> str:
+        low, high = summary.ratio_interval
+        verdict = "" if summary.name == self.baseline else "within noise"
+        if summary.differs(self.noise):
+            verdict = "faster" if summary.ratio < 1 else "slower"
+        return (
+            f"| {summary.name} | {summary.median_us / 1e3:.3f} | {summary.p90_us / 1e3:.3f} "
+            f"| {summary.p99_us / 1e3:.3f} | {summary.ratio:.3f} ({low:.3f} to {high:.3f}) "
+            f"| {verdict} | {self.differences.get(summary.name, float('nan')):.1e} "
+            f"| {self.settings.get(summary.name, '')} |"
+        )
+
+    def _draw(self, paths: list[Path]) -> None:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+
+        drawn = [s for s in self.summaries.values() if s.name != self.baseline + AGAIN]
+        drawn.sort(key=lambda s: s.median_us, reverse=True)
+        medians = [s.median_us / 1e3 for s in drawn]
+        errors = [
+            [m - s.median_interval_us[0] / 1e3 for m, s in zip(medians, drawn, strict=True)],
+            [s.median_interval_us[1] / 1e3 - m for m, s in zip(medians, drawn, strict=True)],
+        ]
+        figure, axes = pyplot.subplots(figsize=(8, 0.45 * len(drawn) + 1.4), layout="constrained")
+        # Blue and orange: told apart without colour vision too.
+        colours = ["#0072b2" if s.name.startswith("ours") else "#e69f00" for s in drawn]
+        bars = axes.barh([s.name for s in drawn], medians, xerr=errors, color=colours, capsize=2)
+        labels = [f"{m:.2f} ms ({s.ratio:.2f})" for m, s in zip(medians, drawn, strict=True)]
+        axes.bar_label(bars, labels, padding=4, fontsize=8)
+        axes.set_xlim(0, max(medians) * 1.3)
+        axes.set_xlabel(f"median ms (ratio to {self.baseline}); lines: 95% of the median")
+        title = f"{self.network} on {self.machine.cpu.split(' [')[0]}"
+        axes.set_title(title + (", NOT QUIET" if self.forced else ""), fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        for path in paths:
+            figure.savefig(path, dpi=150)
+        pyplot.close(figure)

@@ -1,0 +1,233 @@
+"""A PyTorch module that computes what an ONNX graph does: each node one call of PyTorch's own.
+
+Only the operators of the networks in `tvm_interop.models` are known; others are named when the
+twin is made. The graph is unrolled in `forward`, so `torch.compile` sees plain PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch.nn import functional as F
+
+
+class TorchTwin(torch.nn.Module):
+    """The module; takes the graph's inputs in order and returns a list of its outputs.
+
+    Raises
+    ------
+    ValueError
+        A node's operator is not known; names it.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        super().__init__()
+        graph = model.graph
+        self._constants: dict[str, np.ndarray] = {}
+        for tensor in graph.initializer:
+            self._add_constant(tensor.name, numpy_helper.to_array(tensor))
+        self._steps = []
+        for node in graph.node:
+            attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            if node.op_type == "Constant":
+                self._add_constant(node.output[0], numpy_helper.to_array(attributes["value"]))
+                continue
+            if node.op_type not in _OPERATORS:
+                raise ValueError(f"node `{node.name}`: the twin has no operator `{node.op_type}`")
+            call = _OPERATORS[node.op_type]
+            self._steps.append((call, list(node.input), list(node.output), attributes))
+        weights = {tensor.name for tensor in graph.initializer}
+        self._inputs = [v.name for v in graph.input if v.name not in weights]
+        self._outputs = [v.name for v in graph.output]
+
+    def _add_constant(self, name: str, array: np.ndarray) -> None:
+        # Shapes and axes stay NumPy: they steer the calls and are no data.
+        self._constants[name] = array
+        if array.dtype.kind == "f":
+            self.register_buffer(_buffer(name), torch.from_numpy(np.array(array)))
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Run the graph."""
+        values: dict[str, Any] = dict(zip(self._inputs, inputs, strict=True))
+        for name, array in self._constants.items():
+            is_data = array.dtype.kind == "f"
+            values[name] = getattr(self, _buffer(name)) if is_data else array
+        for call, sources, results, attributes in self._steps:
+            found = call(*(values[s] if s else None for s in sources), **attributes)
+            found = found if isinstance(found, (list, tuple)) else [found]
+            values.update(zip(results, found, strict=False))
+        return [values[name] for name in self._outputs]
+
+
+def _buffer(name: str) -> str:
+    return "w_" + "".join(c if c.isalnum() else f"_{ord(c)}_" for c in name)
+
+
+def _pads(pads: list[int] | None, rank: int) -> tuple[list[int], bool]:
+    """ONNX's pads, begins then ends, and whether both sides are alike."""
+    pads = list(pads or [0] * 2 * rank)
+    return pads, pads[:rank] == pads[rank:]
+
+
+def _pad(x: torch.Tensor, pads: list[int], value: float) -> torch.Tensor:
+    rank = len(pads) // 2
+    order = [p for i in reversed(range(rank)) for p in (pads[i], pads[rank + i])]
+    return F.pad(x, order, value=value)
+
+
+def _conv(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    strides: list[int] | None = None,
+    pads: list[int] | None = None,
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+) -> torch.Tensor:
+    rank = weight.ndim - 2
+    pads, alike = _pads(pads, rank)
+    if not alike:
+        x, pads = _pad(x, pads, 0.0), [0] * 2 * rank
+    conv = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+    return conv(x, weight, bias, strides or 1, pads[:rank], dilations or 1, group)
+
+
+def _max_pool(
+    x: torch.Tensor,
+    *,
+    kernel_shape: list[int],
+    strides: list[int] | None = None,
+    pads: list[int] | None = None,
+    ceil_mode: int = 0,
+) -> torch.Tensor:
+    pads, alike = _pads(pads, len(kernel_shape))
+    if not alike:
+        x, pads = _pad(x, pads, -torch.inf), [0] * len(pads)
+    half = pads[: len(kernel_shape)]
+    return F.max_pool2d(x, kernel_shape, strides or 1, half, ceil_mode=bool(ceil_mode))
+
+
+def _average_pool(
+    x: torch.Tensor,
+    *,
+    kernel_shape: list[int],
+    strides: list[int] | None = None,
+    pads: list[int] | None = None,
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+) -> torch.Tensor:
+    pads, alike = _pads(pads, len(kernel_shape))
+    if not alike:
+        raise ValueError("the twin has no average pooling with uneven padding")
+    half = pads[: len(kernel_shape)]
+    return F.avg_pool2d(
+        x, kernel_shape, strides or 1, half, bool(ceil_mode), bool(count_include_pad)
+    )
+
+
+def _gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> torch.Tensor:
+    a, b = a.t() if transA else a, b.t() if transB else b
+    if c is None:
+        return alpha * (a @ b)
+    return torch.addmm(c, a, b, beta=beta, alpha=alpha)
+
+
+def _layer_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[axis:], scale, bias, epsilon)
+
+
+def _data(value: Any, like: torch.Tensor | None = None) -> torch.Tensor:
+    """A constant that a computation reads as data after all."""
+    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+
+
+def _axes(axes: Any) -> list[int]:
+    return [int(a) for a in np.array(axes).reshape(-1)]
+
+
+def _reduce_mean(x: torch.Tensor, axes: Any, keepdims: int) -> torch.Tensor:
+    return x.mean(dim=_axes(axes), keepdim=bool(keepdims))
+
+
+def _binary(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, b: call(_data(a), _data(b))
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "Add": _binary(torch.add),
+    "AveragePool": _average_pool,
+    "Cast": lambda x, to: _data(x).to(_TYPES[to]),
+    "Concat": lambda *xs, axis: torch.cat(xs, axis),
+    "Conv": _conv,
+    "Div": _binary(torch.div),
+    "Erf": torch.erf,
+    "Flatten": lambda x, axis=1: x.reshape(int(np.prod(x.shape[:axis])), -1),
+    "Gather": lambda x, i, axis=0: _gather(x, _data(i), axis),
+    "Gemm": _gemm,
+    "GlobalAveragePool": lambda x: x.mean(dim=(2, 3), keepdim=True),
+    "Identity": lambda x: x,
+    "LayerNormalization": _layer_norm,
+    "MatMul": torch.matmul,
+    "MaxPool": _max_pool,
+    "Mul": _binary(torch.mul),
+    "Pow": _binary(torch.pow),
+    "ReduceMean": lambda x, over=None, *, axes=None, keepdims=1: _reduce_mean(
+        x, over if axes is None else axes, keepdims
+    ),
+    "Relu": F.relu,
+    "Reshape": lambda x, shape: x.reshape([int(d) for d in shape]),
+    "Softmax": lambda x, axis=-1: F.softmax(x, axis),
+    "Sqrt": torch.sqrt,
+    "Sub": _binary(torch.sub),
+    "Sum": lambda *xs: functools.reduce(torch.add, xs),
+    "Tanh": torch.tanh,
+    "Transpose": lambda x, perm: x.permute(perm),
+    "Unsqueeze": lambda x, axes: _unsqueezed(x, _axes(axes)),
+}
+
+_TYPES = {
+    onnx.TensorProto.FLOAT: torch.float32,
+    onnx.TensorProto.INT64: torch.int64,
+    onnx.TensorProto.BOOL: torch.bool,
+}
+
+
+def _gather(x: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor:
+    if axis == 0 and x.ndim == 2:
+        return F.embedding(index, x)
+    if index.ndim == 0:
+        return x.select(axis, int(index))
+    found = x.index_select(axis, index.reshape(-1))
+    return found.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
+
+
+def _unsqueezed(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    x = _data(x)
+    for axis in sorted(axes):
+        x = x.unsqueeze(axis)
+    return x

@@ -27,7 +27,7 @@ def test_small(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["squeezenet", "googlenet", "inception_v3", "t5_encoder"])
+@pytest.mark.parametrize("name", SMALL)
 def test_full_size(name: str) -> None:
     check(models.build(name), ("ios",))
 

@@ -14,8 +14,10 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from tests import nets
+from tests.numerics.reference import run_program
 from tvm_interop.errors import InputError, UnsupportedModelError
 from tvm_interop.frontend import load_model
+from tvm_interop.transform import LowerToUnits, extract
 
 
 def _names(mod: tvm.IRModule) -> list[str]:
@@ -223,3 +225,14 @@ def test_sum_fuses_like_add() -> None:
     ]
     assert "relax.stack" not in ops
     assert np.sum([op == "relax.add" for op in ops]) >= 2
+
+
+def test_gather_stays_within_bounds(tmp_path: Path) -> None:
+    """An index no row has takes the last one: TVM's own reads whatever lies there."""
+    net = nets.Net()
+    rows = net.constant(np.arange(6, dtype=np.float32).reshape(3, 2))
+    ids = net.input("ids", [4], TensorProto.INT64)
+    net.op("Gather", [rows, ids], "y")
+    program = extract(LowerToUnits()(load_model(net.model("y"))))
+    got = run_program(program, {"ids": np.array([2, -3, 3, 10**6])}, tmp_path)
+    np.testing.assert_array_equal(got["y"][:, 0], [4, 0, 4, 4])

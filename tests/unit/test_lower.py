@@ -109,6 +109,22 @@ def test_equal_names_get_a_suffix() -> None:
     assert list(_units(LowerToUnits()(load_model(model)))) == ["same", "same_1"]
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_equal_operators_keep_the_names_of_what_follows(order: str) -> None:
+    """Which of two equal poolings fuses with the sum of both is no matter."""
+    net = nets.Net()
+    x = net.input("x", [1, 4, 6, 6])
+    for i in range(3):
+        for name in (f"a{i}", f"b{i}"):
+            net.op("AveragePool", [x], name, kernel_shape=[3, 3], pads=[1] * 4)
+        net.op("Add", [f"{name}{i}" for name in order], f"sum{i}")
+        x = net.conv(f"sum{i}", f"conv{i}", (4, 4), 3)
+    model = net.model(x)
+    units = _units(LowerToUnits()(load_model(model)))
+    assert set(units) <= {node.name for node in model.graph.node}
+    assert {f"conv{i}/Conv" for i in range(3)} < set(units)
+
+
 def test_norms_fold_into_convolutions() -> None:
     lowered = LowerToUnits()(load_model(nets.norms()))
     units = _units(lowered)

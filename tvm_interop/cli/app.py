@@ -12,6 +12,7 @@ import typer
 from .._version import __version__
 from ..errors import TVMInteropError
 from . import compile as compile_verb
+from . import models as models_verb
 from . import run as run_verb
 from . import schedule as schedule_verb
 from .console import complain
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command("compile")(compile_verb.compile_model)
 app.command("run")(run_verb.run_model)
 app.command("schedule")(schedule_verb.schedule_model)
+app.command("models")(models_verb.list_models)
 
 
 def _show_version(wanted: bool) -> None:
@@ -43,7 +45,8 @@ def _top(
 ) -> None:
     """Make a model run its independent operators side by side.
 
-    compile a model to an artifact, run the artifact, or look at the schedule alone.
+    compile a model to an artifact, run the artifact, look at the schedule alone, or list the
+    models there are to try it on.
     """
 
 

@@ -11,7 +11,14 @@ import typer
 from ..errors import InputError
 from ..scheduling import schedulers
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="An ONNX file, or a network's name (see `tvm-interop models`).",
+        show_default=False,
+    ),
+]
 Target = Annotated[
     str, typer.Option("--target", help="TVM target of the kernels.", rich_help_panel="Model")
 ]

@@ -21,6 +21,8 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from ..errors import UnsupportedModelError
 from ..transform.names import OUTPUT_NAMES, rename_bindings
 
+_TAKE = tvm.ir.Op.get("relax.take")
+
 
 def import_graph(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: str
@@ -110,7 +112,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise UnsupportedModelError(
                 f"TVM cannot import node `{name}` (`{op_name}`): {_first_line(err)}"
             ) from err
-        result = self._bind(result, name)
+        result = self._bind(_within_bounds(result), name)
         self._claim(result, name)
         return result
 
@@ -150,6 +152,18 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if value is not None:
                     self._names[expr] = name
                     pending.append(value)
+
+
+def _within_bounds(result: Any) -> Any:
+    """`result`, or if it takes elements unchecked, as TVM's Gather does, the same with a check.
+
+    An index out of range, such as a token no vocabulary holds, would read foreign memory.
+    """
+    is_call = isinstance(result, relax.Call)
+    if is_call and result.op == _TAKE and result.attrs.mode == "fast":
+        axis = result.attrs.axis
+        return relax.op.take(*result.args, axis=axis and int(axis), mode="clip")
+    return result
 
 
 def _opset(model: onnx.ModelProto) -> int:

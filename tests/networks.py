@@ -1,0 +1,35 @@
+"""The benchmark networks at sizes that tests can afford, and inputs for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper
+
+SMALL = {
+    "inception_v3": 75,
+    "randwire": 40,
+    "nasnet_a": 24,
+    "squeezenet": 64,
+    "resnet50": 48,
+    "googlenet": 48,
+    "bert_base": 4,
+    "t5_encoder": 12,
+}
+"""Pixels or tokens."""
+
+
+def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
+    """Random images; random tokens, the last of each sequence padding."""
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for value in model.graph.input:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        if helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) == np.float32:
+            arrays[value.name] = rng.standard_normal(shape).astype(np.float32)
+        elif value.name == "attention_mask":
+            arrays[value.name] = np.ones(shape, np.int64)
+            arrays[value.name][:, -1] = 0
+        else:
+            arrays[value.name] = rng.integers(0, 2 if "type" in value.name else 30000, shape)
+    return arrays

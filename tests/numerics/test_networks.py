@@ -1,0 +1,52 @@
+"""The benchmark networks: near onnxruntime, and the same bits under every schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.networks import SMALL, feeds
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.numerics.test_schedules import run
+from tvm_interop import GraphModule, LatencyTable, models
+from tvm_interop.compiler import Compilation, CompileOptions
+
+_SCHEDULERS: dict[str, dict[str, int]] = {
+    "sequential": {},
+    "greedy": {},
+    "lios": {},
+    # Blocks as wide as NASNet-A's take the search minutes; cut into parts, seconds.
+    "ios": {"max_group_ops": 1, "max_groups": 2, "max_transitions": 5_000},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small(name: str) -> None:
+    check(models.build(name, image_size=SMALL[name]), ("greedy", "lios", "ios"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_full_size(name: str) -> None:
+    check(models.build(name), ("ios",))
+
+
+def check(model: onnx.ModelProto, schedulers: tuple[str, ...]) -> None:
+    """Run `model` sequentially and with each scheduler, on latencies made up."""
+    compilation = Compilation(model, CompileOptions(streams=2, threads=1, latency_db=":memory:"))
+    nodes = {node.name for node in model.graph.node}
+    # A suffix may make a name unique.
+    assert all(n in nodes or n.rsplit("_", 1)[0] in nodes for n in compilation.graph.names)
+    rng = np.random.default_rng(1)
+    latency = LatencyTable(rng.uniform(1, 100, compilation.graph.num_ops), streams=2)
+    feed = feeds(model)
+    results = {}
+    for scheduler in ("sequential", *schedulers):
+        schedule = compilation.schedule(scheduler, latency, **_SCHEDULERS[scheduler])
+        results[scheduler] = run(GraphModule(compilation.artifact(schedule)), feed)
+    for got, want in zip(results["sequential"], run_onnxruntime(model, feed).values(), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 * np.abs(want).max())
+    for scheduler, outputs in results.items():
+        for got, want in zip(outputs, results["sequential"], strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=scheduler)

@@ -1,0 +1,84 @@
+"""A network in figures, told from its graph alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto, helper
+
+from ..graph import OpGraph
+from .catalog import skeleton
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `describe` tells.
+
+    Attributes
+    ----------
+    operators, edges, width: of the graph of schedule units (see `units.schedule_units`).
+    parameters: floating-point weights.
+    gflops: 1e9 floating-point operations of convolutions and matrix products in a run at batch 1;
+        a multiplication and an addition count as two.
+    inputs: shape and type of each input at batch 1, as in `float32[1, 3, 224, 224]`.
+    """
+
+    name: str
+    operators: int
+    edges: int
+    width: int
+    parameters: int
+    gflops: float
+    inputs: dict[str, str]
+
+
+def describe(name: str) -> Description:
+    """Describe the network `name` at its own size; errors as for `build`."""
+    model = skeleton(name)
+    graph = OpGraph.from_model(model)
+    return Description(
+        name=name,
+        operators=graph.num_ops,
+        edges=graph.num_edges,
+        width=graph.width,
+        parameters=count_parameters(model),
+        gflops=count_flops(model) / 1e9,
+        inputs={value.name: _type(value) for value in model.graph.input},
+    )
+
+
+def count_parameters(model: onnx.ModelProto) -> int:
+    """How many floating-point numbers the weights of `model` are."""
+    weights = (w for w in model.graph.initializer if w.data_type == TensorProto.FLOAT)
+    return sum(math.prod(weight.dims) for weight in weights)
+
+
+def count_flops(model: onnx.ModelProto) -> int:
+    """Floating-point operations of the convolutions and matrix products of a run of `model`."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        shapes[value.name] = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    return sum(2 * _products(node, shapes) for node in graph.node)
+
+
+def _products(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
+    """Multiplications a convolution or matrix product takes; 0 for other operators."""
+    if node.op_type == "Conv":
+        summed = math.prod(shapes[node.input[1]][1:])
+    elif node.op_type == "MatMul":
+        summed = shapes[node.input[0]][-1]
+    elif node.op_type == "Gemm":
+        transposed = any(a.name == "transA" and a.i for a in node.attribute)
+        summed = shapes[node.input[0]][0 if transposed else 1]
+    else:
+        return 0
+    return math.prod(shapes[node.output[0]]) * summed
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    tensor = value.type.tensor_type
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    return f"{dtype}{[dim.dim_value for dim in tensor.shape.dim]}"

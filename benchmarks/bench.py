@@ -73,9 +73,17 @@ def compare(
                 report.skipped[peer.name] = why
                 continue
             print(f"preparing {peer.name}", file=sys.stderr, flush=True)
-            runners[peer.name] = peer.prepare(model, feed)
+            try:
+                runner = peer.prepare(model, feed)
+                results[peer.name] = runner()
+            except Exception as error:
+                if isinstance(peer, Ours):
+                    raise
+                # A peer that cannot run a network is a finding; it is told, and the others go on.
+                report.skipped[peer.name] = f"it failed: {str(error).splitlines()[0]}"
+                continue
+            runners[peer.name] = runner
             report.settings[peer.name] = peer.setting
-            results[peer.name] = runners[peer.name]()
     expected = results["onnxruntime, sequential"]
     for name, outputs in results.items():
         pairs = zip(outputs, expected, strict=True)

@@ -81,13 +81,16 @@ class Torch(Peer):
 
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         import torch
+        from torch.fx.experimental.proxy_tensor import make_fx
 
         from .torch_twin import TorchTwin
 
         twin: Any = TorchTwin(model).eval()
-        if self._compiled:
-            twin = torch.compile(twin)
         inputs = [torch.from_numpy(np.array(feed[v.name])) for v in _inputs(model)]
+        if self._compiled:
+            # One graph of PyTorch's operators: inductor is to see the network, not our loop.
+            with torch.no_grad():
+                twin = torch.compile(make_fx(twin)(*inputs))
 
         def run_with(threads: int) -> Runner:
             def run() -> list[np.ndarray]:

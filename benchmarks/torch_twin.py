@@ -1,7 +1,7 @@
 """A PyTorch module that computes what an ONNX graph does: each node one call of PyTorch's own.
 
 Only the operators of the networks in `tvm_interop.models` are known; others are named when the
-twin is made. The graph is unrolled in `forward`, so `torch.compile` sees plain PyTorch.
+twin is made.
 """
 
 from __future__ import annotations
@@ -29,40 +29,56 @@ class TorchTwin(torch.nn.Module):
     def __init__(self, model: onnx.ModelProto) -> None:
         super().__init__()
         graph = model.graph
-        self._constants: dict[str, np.ndarray] = {}
-        for tensor in graph.initializer:
-            self._add_constant(tensor.name, numpy_helper.to_array(tensor))
-        self._steps = []
+        constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+        self._inputs = [v.name for v in graph.input if v.name not in constants]
+        self._outputs = [v.name for v in graph.output]
+        self._steps: list[_Step] = []
         for node in graph.node:
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
             if node.op_type == "Constant":
-                self._add_constant(node.output[0], numpy_helper.to_array(attributes["value"]))
+                constants[node.output[0]] = numpy_helper.to_array(attributes["value"])
                 continue
             if node.op_type not in _OPERATORS:
                 raise ValueError(f"node `{node.name}`: the twin has no operator `{node.op_type}`")
+            sources = [self._source(name, node.op_type, constants) for name in node.input]
             call = _OPERATORS[node.op_type]
-            self._steps.append((call, list(node.input), list(node.output), attributes))
-        weights = {tensor.name for tensor in graph.initializer}
-        self._inputs = [v.name for v in graph.input if v.name not in weights]
-        self._outputs = [v.name for v in graph.output]
+            self._steps.append((call, sources, list(node.output), attributes))
 
-    def _add_constant(self, name: str, array: np.ndarray) -> None:
-        # Shapes and axes stay NumPy: they steer the calls and are no data.
-        self._constants[name] = array
-        if array.dtype.kind == "f":
+    def _source(self, name: str, op_type: str, constants: dict[str, np.ndarray]) -> _Source:
+        """Where an argument comes from: a value, a buffer of ours, or what steers the call."""
+        if not name:
+            return ("literal", None)
+        if name not in constants:
+            return ("value", name)
+        array = constants[name]
+        if op_type in _STEERED and array.dtype.kind == "i":
+            return ("literal", [int(i) for i in array.reshape(-1)])
+        if array.ndim == 0 and array.dtype.kind == "f":
+            return ("literal", float(array))
+        if not hasattr(self, _buffer(name)):
             self.register_buffer(_buffer(name), torch.from_numpy(np.array(array)))
+        return ("buffer", _buffer(name))
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Run the graph."""
         values: dict[str, Any] = dict(zip(self._inputs, inputs, strict=True))
-        for name, array in self._constants.items():
-            is_data = array.dtype.kind == "f"
-            values[name] = getattr(self, _buffer(name)) if is_data else array
         for call, sources, results, attributes in self._steps:
-            found = call(*(values[s] if s else None for s in sources), **attributes)
+            args = []
+            for kind, what in sources:
+                if kind == "value":
+                    args.append(values[what])
+                else:
+                    args.append(getattr(self, what) if kind == "buffer" else what)
+            found = call(*args, **attributes)
             found = found if isinstance(found, (list, tuple)) else [found]
             values.update(zip(results, found, strict=False))
         return [values[name] for name in self._outputs]
+
+
+_Source = tuple[str, Any]
+_Step = tuple[Callable[..., Any], list[_Source], list[str], dict[str, Any]]
+_STEERED = ("Reshape", "Unsqueeze", "ReduceMean")
+"""Operators whose integer constants are shapes and axes, no data."""
 
 
 def _buffer(name: str) -> str:
@@ -161,53 +177,40 @@ def _layer_norm(
     return F.layer_norm(x, x.shape[axis:], scale, bias, epsilon)
 
 
-def _data(value: Any, like: torch.Tensor | None = None) -> torch.Tensor:
-    """A constant that a computation reads as data after all."""
-    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
-
-
-def _axes(axes: Any) -> list[int]:
-    return [int(a) for a in np.array(axes).reshape(-1)]
-
-
-def _reduce_mean(x: torch.Tensor, axes: Any, keepdims: int) -> torch.Tensor:
-    return x.mean(dim=_axes(axes), keepdim=bool(keepdims))
-
-
-def _binary(call: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, b: call(_data(a), _data(b))
+def _reduce_mean(x: torch.Tensor, axes: list[int], keepdims: int) -> torch.Tensor:
+    return x.mean(dim=axes, keepdim=bool(keepdims))
 
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    "Add": _binary(torch.add),
+    "Add": torch.add,
     "AveragePool": _average_pool,
-    "Cast": lambda x, to: _data(x).to(_TYPES[to]),
+    "Cast": lambda x, to: x.to(_TYPES[to]),
     "Concat": lambda *xs, axis: torch.cat(xs, axis),
     "Conv": _conv,
-    "Div": _binary(torch.div),
+    "Div": torch.div,
     "Erf": torch.erf,
     "Flatten": lambda x, axis=1: x.reshape(int(np.prod(x.shape[:axis])), -1),
-    "Gather": lambda x, i, axis=0: _gather(x, _data(i), axis),
+    "Gather": lambda x, i, axis=0: _gather(x, i, axis),
     "Gemm": _gemm,
     "GlobalAveragePool": lambda x: x.mean(dim=(2, 3), keepdim=True),
     "Identity": lambda x: x,
     "LayerNormalization": _layer_norm,
     "MatMul": torch.matmul,
     "MaxPool": _max_pool,
-    "Mul": _binary(torch.mul),
-    "Pow": _binary(torch.pow),
+    "Mul": torch.mul,
+    "Pow": torch.pow,
     "ReduceMean": lambda x, over=None, *, axes=None, keepdims=1: _reduce_mean(
         x, over if axes is None else axes, keepdims
     ),
     "Relu": F.relu,
-    "Reshape": lambda x, shape: x.reshape([int(d) for d in shape]),
+    "Reshape": lambda x, shape: x.reshape(shape),
     "Softmax": lambda x, axis=-1: F.softmax(x, axis),
     "Sqrt": torch.sqrt,
-    "Sub": _binary(torch.sub),
+    "Sub": torch.sub,
     "Sum": lambda *xs: functools.reduce(torch.add, xs),
     "Tanh": torch.tanh,
     "Transpose": lambda x, perm: x.permute(perm),
-    "Unsqueeze": lambda x, axes: _unsqueezed(x, _axes(axes)),
+    "Unsqueeze": lambda x, axes: _unsqueezed(x, axes),
 }
 
 _TYPES = {
@@ -220,14 +223,11 @@ _TYPES = {
 def _gather(x: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor:
     if axis == 0 and x.ndim == 2:
         return F.embedding(index, x)
-    if index.ndim == 0:
-        return x.select(axis, int(index))
     found = x.index_select(axis, index.reshape(-1))
     return found.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
 
 
 def _unsqueezed(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
-    x = _data(x)
     for axis in sorted(axes):
         x = x.unsqueeze(axis)
     return x

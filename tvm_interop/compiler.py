@@ -94,7 +94,7 @@ class Compilation:
         lower: Any = LowerToUnits(self.target)
         self.module = lower(load_model(model, input_shapes))
         self.program = extract(self.module)
-        apply: Any = DefaultCPUSchedule()
+        apply: Any = DefaultCPUSchedule(self.target)
         self.program.kernels = apply(self.program.kernels)
         for v, array in self.program.weights.items():
             self.program.weights[v] = aligned_copy(array)  # One copy, used by every instance.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 _X86_64 = {
@@ -81,3 +82,22 @@ def target_features(target: Any) -> tuple[str, ...]:
     known = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", **attrs})
     of_cpu = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(known)
     return tuple(sorted({str(name) for name in of_cpu} & set(_X86_64.values())))
+
+
+@dataclass(frozen=True)
+class Registers:
+    """A CPU's vector registers: how many there are, and bytes in each."""
+
+    count: int
+    nbytes: int
+
+
+def vector_registers(target: Any) -> Registers:
+    """The vector registers that kernels compiled for `target` may use."""
+    attrs = dict(target.attrs)
+    if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
+        return Registers(32, 16)  # AArch64; on others LLVM makes the best of it.
+    features = target_features(target)
+    if "avx512f" in features:
+        return Registers(32, 64)
+    return Registers(16, 32 if "avx" in features else 16)

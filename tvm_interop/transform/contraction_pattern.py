@@ -1,0 +1,364 @@
+"""Finds a convolution or a matrix product in a kernel, what pads its input and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+_SPATIAL, _SUMMED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A convolution in NCHW, or a matrix product told as one.
+
+    A product of an M x K and a K x N matrix is a 1x1 convolution of an image of N pixels in one
+    row and K channels, with M output channels.
+
+    Attributes
+    ----------
+    in_channels, out_channels: of each group.
+    padding: above and to the left; `in_size` and `out_size` tell what is below and to the right.
+    data_at: the input at an image, channel, row and column, without padding.
+    weight_at: the weight at an image, output channel, input channel, kernel row and column.
+    product: of input and weight, in the kernel's own order.
+    """
+
+    dtype: str
+    batch: int
+    groups: int
+    in_channels: int
+    out_channels: int
+    in_size: tuple[int, int]
+    out_size: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int]
+    padding_value: tirx.Expr
+    has_padding: bool
+    data_at: Callable[[Any, Any, Any, Any], tirx.Expr]
+    weight_at: Callable[[Any, Any, Any, Any, Any], tirx.Expr]
+    product: Callable[[Any, Any], tirx.Expr]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Element-wise operators on a contraction's result, as one store.
+
+    Attributes
+    ----------
+    source: the contraction's result, which `value` reads at `indices`; so is `output` written.
+    indices_at: the indices of an image, channel, row and column.
+    """
+
+    source: Any
+    output: Any
+    indices: tuple[tirx.Var, ...]
+    value: tirx.Expr
+    indices_at: Callable[[Any, Any, Any, Any], list[Any]]
+
+    def store(self, position: list[Any], result: tirx.Expr) -> tirx.Stmt:
+        """The store at an image, channel, row and column, given the result there."""
+        where = self.indices_at(*position)
+
+        def replace_load(load: Any) -> tirx.Expr:
+            return result if load.source.same_as(self.source) else load
+
+        def replace_var(var: tirx.Var) -> tirx.Expr:
+            found = [e for v, e in zip(self.indices, where, strict=True) if v.same_as(var)]
+            return found[0] if found else var
+
+        value = tvm_ffi.structural_map(
+            self.value, [(tvm.ir.TensorLoad, replace_load), (tirx.Var, replace_var)], order="pre"
+        )
+        return tirx.BufferStore(self.output, value, where)
+
+
+def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None:
+    """The contraction that `func` is, with what finishes its result.
+
+    Parameters
+    ----------
+    func: a kernel whose element-wise blocks are inlined into one after the contraction.
+
+    Returns
+    -------
+    None where the kernel is anything else, or more than that.
+    """
+    root = func.body.block
+    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    blocks = [_only_block(nest) for nest in nests]
+    summed = [i for i, block in enumerate(blocks) if block is not None and block.init is not None]
+    if None in blocks or len(summed) != 1 or summed[0] > 1 or len(blocks) - summed[0] > 2:
+        return None
+    matcher = _Matcher()
+    block = blocks[summed[0]]
+    before, after = blocks[: summed[0]], blocks[summed[0] + 1 :]
+    terms = matcher.terms(block)
+    if terms is None:
+        return None
+    if len(terms.summed) == 3:
+        op, indices_at = matcher.convolution(terms, before), lambda n, c, y, x: [n, c, y, x]
+    else:
+        op, indices_at = matcher.product(terms), matcher.matrix_indices(terms)
+        if before:
+            return None
+    epilogue = matcher.epilogue(block.body.buffer, after, indices_at)
+    return None if op is None or epilogue is None else (op, epilogue)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """A block that adds up `data * weight`."""
+
+    spatial: list[tirx.Var]
+    summed: list[tirx.Var]
+    extents: list[int]
+    dtype: str
+    data: Any
+    weight: Any
+
+
+class _Matcher:
+    def __init__(self) -> None:
+        self._analyzer = tvm.sym.Analyzer()
+
+    def terms(self, block: s_tir.SBlock) -> _Terms | None:
+        """What `block` sums, if it is products of two tensors from zero on."""
+        axes = [var.var for var in block.iter_vars]
+        kinds = [var.iter_type for var in block.iter_vars]
+        outer = len([kind for kind in kinds if kind == _SPATIAL])
+        store = block.body
+        if kinds != [_SPATIAL] * outer + [_SUMMED] * (len(kinds) - outer):
+            return None
+        if not isinstance(store, tirx.BufferStore) or not _is_zero(block.init):
+            return None
+        dtype = str(store.buffer.dtype)
+        value = store.value
+        is_sum = isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul)
+        if dtype not in ("float32", "float64") or not is_sum:
+            return None
+        loads = (value.a, value.b.a, value.b.b)
+        if not all(isinstance(load, tvm.ir.TensorLoad) for load in loads):
+            return None
+        total, data, weight = loads
+        is_plain = self._same(store.indices, axes[:outer]) and self._same(
+            total.indices, axes[:outer]
+        )
+        if not is_plain or not total.source.same_as(store.buffer):
+            return None
+        extents = [int(var.dom.extent) for var in block.iter_vars]
+        return _Terms(axes[:outer], axes[outer:], extents, dtype, data, weight)
+
+    def convolution(self, terms: _Terms, before: list[s_tir.SBlock]) -> Contraction | None:
+        if len(terms.spatial) != 4 or len(terms.data.indices) != 4:
+            return None
+        (n, f, y, x), (c, ky, kx) = terms.spatial, terms.summed
+        batch, all_out, out_h, out_w, in_channels, kh, kw = terms.extents
+        channels = int(terms.data.source.ty.shape[1])
+        if channels % in_channels or all_out % (channels // in_channels):
+            return None
+        groups = channels // in_channels
+        out_channels = all_out // groups
+        rows = self._stride_and_dilation(terms.data.indices[2], y, ky, kh)
+        columns = self._stride_and_dilation(terms.data.indices[3], x, kx, kw)
+        channel = tirx.floordiv(f, out_channels) * in_channels + c if groups > 1 else c
+        self._bind(terms.spatial + terms.summed, terms.extents)
+        if rows is None or columns is None:
+            return None
+        if not self._same(terms.data.indices[:2], [n, channel]):
+            return None
+        if not self._same(terms.weight.indices, [f, c, ky, kx]):
+            return None
+        padded = _no_padding(terms.data.source, terms.dtype)
+        if before:
+            padded = self._padding(before[0], terms.data.source)
+        if padded is None:
+            return None
+        image, weight = padded.image, terms.weight.source
+        return Contraction(
+            dtype=terms.dtype,
+            batch=batch,
+            groups=groups,
+            in_channels=in_channels,
+            out_channels=out_channels,
+            in_size=(int(image.ty.shape[2]), int(image.ty.shape[3])),
+            out_size=(out_h, out_w),
+            kernel=(kh, kw),
+            stride=(rows[0], columns[0]),
+            dilation=(rows[1], columns[1]),
+            padding=padded.before,
+            padding_value=padded.value,
+            has_padding=bool(before),
+            data_at=lambda n, c, y, x: tirx.BufferLoad(image, [n, c, y, x]),
+            weight_at=lambda n, f, c, y, x: tirx.BufferLoad(weight, [f, c, y, x]),
+            product=lambda a, b: a * b,
+        )
+
+    def product(self, terms: _Terms) -> Contraction | None:
+        """A matrix product, each matrix perhaps one of several."""
+        if len(terms.summed) != 1 or len(terms.spatial) < 2:
+            return None
+        *batch, i, j = terms.spatial
+        (k,) = terms.summed
+        *batch_extents, m, n, depth = terms.extents
+        left, right = terms.data, terms.weight
+        if not (self._is_matrix(left, batch, [i, k]) and self._is_matrix(right, batch, [k, j])):
+            return None
+
+        def at(load: Any, image: Any, row: Any, column: Any) -> tirx.Expr:
+            where = _unravel(image, batch_extents)
+            indices = [
+                next((e for v, e in zip(batch, where, strict=True) if v.same_as(index)), index)
+                for index in load.indices[:-2]
+            ]
+            return tirx.BufferLoad(load.source, [*indices, row, column])
+
+        return Contraction(
+            dtype=terms.dtype,
+            batch=prod(batch_extents),
+            groups=1,
+            in_channels=depth,
+            out_channels=m,
+            in_size=(1, n),
+            out_size=(1, n),
+            kernel=(1, 1),
+            stride=(1, 1),
+            dilation=(1, 1),
+            padding=(0, 0),
+            padding_value=tirx.const(0, terms.dtype),
+            has_padding=False,
+            data_at=lambda image, c, y, x: at(right, image, c, x),
+            weight_at=lambda image, f, c, y, x: at(left, image, f, c),
+            product=lambda data, weight: weight * data,
+        )
+
+    def matrix_indices(self, terms: _Terms) -> Callable[[Any, Any, Any, Any], list[Any]]:
+        batch = terms.extents[: len(terms.spatial) - 2]
+        return lambda n, c, y, x: [*_unravel(n, batch), c, x]
+
+    def epilogue(
+        self, result: Any, after: list[s_tir.SBlock], indices_at: Callable[..., list[Any]]
+    ) -> Epilogue | None:
+        shape = [int(size) for size in result.ty.shape]
+        if not after:
+            own = tuple(tirx.Var(f"i{d}", "int64") for d in range(len(shape)))
+            return Epilogue(result, result, own, tirx.BufferLoad(result, own), indices_at)
+        block = after[0]
+        axes = [var.var for var in block.iter_vars]
+        store = block.body
+        if not isinstance(store, tirx.BufferStore) or block.init is not None:
+            return None
+        if any(var.iter_type != _SPATIAL for var in block.iter_vars):
+            return None
+        if [int(var.dom.extent) for var in block.iter_vars] != shape:
+            return None
+        self._bind(axes, shape)
+        loads: list[Any] = []
+        tvm_ffi.structural_walk(store.value, (tvm.ir.TensorLoad, loads.append))
+        of_result = [load for load in loads if load.source.same_as(result)]
+        others = [load for load in loads if load.source.same_as(store.buffer)]
+        is_plain = self._same(store.indices, axes) and not others and bool(of_result)
+        if not is_plain or not all(self._same(load.indices, axes) for load in of_result):
+            return None
+        return Epilogue(result, store.buffer, tuple(axes), store.value, indices_at)
+
+    def _stride_and_dilation(
+        self, index: tirx.Expr, pixel: tirx.Var, element: tirx.Var, elements: int
+    ) -> tuple[int, int] | None:
+        """`index` as `pixel * stride + element * dilation`."""
+        linear = tvm.sym.detect_linear_equation(index, [pixel, element])
+        if len(linear) != 3 or not all(isinstance(factor, tirx.IntImm) for factor in linear):
+            return None
+        stride, dilation, offset = (int(factor) for factor in linear)
+        if elements == 1:
+            dilation = 1  # There is nothing to be distant from.
+        return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
+
+    def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
+        """Whether `load` is at `last`, and before that at batch axes or constants."""
+        return self._same(load.indices[-2:], last) and all(
+            isinstance(index, tirx.IntImm) or any(v.same_as(index) for v in batch)
+            for index in load.indices[:-2]
+        )
+
+    def _padding(self, block: s_tir.SBlock, padded: Any) -> _Padding | None:
+        """What `block` puts around an image to make `padded`."""
+        store = block.body
+        if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(padded):
+            return None
+        axes = [var.var for var in block.iter_vars]
+        choice = store.value
+        is_choice = isinstance(choice, tvm.ir.Call) and choice.op.name == "prim.if_then_else"
+        if not is_choice or len(axes) != 4 or not self._same(store.indices, axes):
+            return None
+        inside, load, value = choice.args
+        if not isinstance(load, tvm.ir.TensorLoad) or not isinstance(value, tirx.FloatImm):
+            return None
+        before = [self._analyzer.simplify(a - i) for a, i in zip(axes, load.indices, strict=True)]
+        if not all(isinstance(offset, tirx.IntImm) for offset in before):
+            return None
+        n, c, top, left = (int(offset) for offset in before)
+        shape = [int(size) for size in load.source.ty.shape]
+        extents = [int(var.dom.extent) for var in block.iter_vars]
+        if (n, c) != (0, 0) or extents[:2] != shape[:2] or min(top, left) < 0:
+            return None
+        self._bind(axes, extents)
+        y, x = axes[2:]
+        within = tirx.all(y >= top, y < top + shape[2], x >= left, x < left + shape[3])
+        simplify = self._analyzer.simplify
+        if not tvm_ffi.structural_equal(simplify(inside), simplify(within)):
+            return None
+        return _Padding(load.source, (top, left), value)
+
+    def _bind(self, axes: list[tirx.Var], extents: list[int]) -> None:
+        for axis, extent in zip(axes, extents, strict=True):
+            self._analyzer.bind(axis, tvm.ir.Range(0, extent), allow_override=True)
+
+    def _same(self, got: Any, want: Any) -> bool:
+        """Whether two lists of indices are equal."""
+        return len(got) == len(want) and all(
+            self._analyzer.can_prove_equal(a, b) for a, b in zip(got, want, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class _Padding:
+    image: Any
+    before: tuple[int, int]
+    value: tirx.Expr
+
+
+def _no_padding(image: Any, dtype: str) -> _Padding:
+    return _Padding(image, (0, 0), tirx.const(0, dtype))
+
+
+def _unravel(index: Any, extents: list[int]) -> list[Any]:
+    """Indices of a row-major array of `extents` from the index of its elements in order."""
+    indices: list[Any] = []
+    for extent in reversed(extents[1:]):
+        indices.insert(0, tirx.floormod(index, extent))
+        index = tirx.floordiv(index, extent)
+    return [index, *indices] if extents else []
+
+
+def _is_zero(init: Any) -> bool:
+    value = getattr(init, "value", None)
+    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
+
+
+def _only_block(nest: tirx.Stmt) -> s_tir.SBlock | None:
+    """The block within `nest`'s loops, if it is alone there, is simple, and always runs."""
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    if not isinstance(nest, s_tir.SBlockRealize) or not isinstance(nest.predicate, tirx.IntImm):
+        return None
+    block = nest.block
+    return None if block.alloc_buffers or block.match_buffers else block

@@ -14,10 +14,14 @@
 #include "passes/blocks.h"
 #include "passes/check_plan.h"
 #include "passes/error.h"
+#include "passes/fold_streams.h"
 #include "passes/greedy.h"
 #include "passes/ios.h"
 #include "passes/lios.h"
+#include "passes/lios_plus.h"
+#include "passes/lios_random.h"
 #include "passes/memory_plan.h"
+#include "passes/nimble.h"
 #include "passes/op_graph.h"
 #include "passes/pack_groups.h"
 #include "passes/schedule.h"
@@ -229,8 +233,7 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
 
 // The streams, the timeline as {operator, stream} and {start, finish} of each placement, and the
 // predicted makespan in microseconds.
-ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
-  const Schedule schedule = ScheduleLios(graph->graph, Unpack<double>(op_us), ToInt(streams));
+ffi::Array<ffi::Any> FromTimeline(const Schedule& schedule) {
   std::vector<int64_t> where;
   std::vector<double> when_us;
   for (const Placement& placement : schedule.timeline) {
@@ -239,8 +242,42 @@ ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
   }
   return {ToArrays(schedule.streams), Pack(where), Pack(when_us), schedule.makespan_us};
 }
+ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
+  return FromTimeline(ScheduleLios(graph->graph, Unpack<double>(op_us), ToInt(streams)));
+}
+ffi::Array<ffi::Any> LiosRand1(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, int64_t seed) {
+  return FromTimeline(ScheduleLiosRand1(graph->graph, Unpack<double>(op_us), ToInt(streams),
+                                        static_cast<uint64_t>(seed)));
+}
+ffi::Array<ffi::Any> LiosRand2(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, int64_t seed) {
+  return FromTimeline(ScheduleLiosRand2(graph->graph, Unpack<double>(op_us), ToInt(streams),
+                                        static_cast<uint64_t>(seed)));
+}
+ffi::Array<ffi::Any> LiosRand(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, int64_t seed) {
+  return FromTimeline(ScheduleLiosRand(graph->graph, Unpack<double>(op_us), ToInt(streams),
+                                       static_cast<uint64_t>(seed)));
+}
+ffi::Array<ffi::Any> LiosPlus(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, double wait_us) {
+  return FromTimeline(
+      ScheduleLiosPlus(graph->graph, Unpack<double>(op_us), ToInt(streams), wait_us));
+}
 ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
+}
+
+// The streams, then how many reduced edges, matched ones, chains and waits there are.
+ffi::Array<ffi::Any> Nimble(OpGraphRef graph) {
+  const NimbleSchedule schedule = ScheduleNimble(graph->graph);
+  return {ToArrays(schedule.streams), schedule.reduced_edges, schedule.matching, schedule.chains,
+          schedule.waits()};
+}
+// Operators of the same stream run in `order`; in order of earliest start where that is empty.
+IntLists FoldStreamsOf(OpGraphRef graph, IntLists streams, ffi::Bytes op_us_bytes,
+                       int64_t num_streams, IntList order) {
+  const std::vector<double> op_us = Unpack<double>(op_us_bytes);
+  return ToArrays(
+      FoldStreams(ToVectors(streams), op_us, ToInt(num_streams),
+                  order.empty() ? EarliestFirst(graph->graph, op_us) : ToVector(order)));
 }
 
 IntLists PlanSyncOf(OpGraphRef graph, IntLists streams, ffi::Bytes extra_edges) {
@@ -286,7 +323,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.ios_stats", Guarded(IosStatsOf))
       .def("tvm_interop.ios_solve", Guarded(IosSolve))
       .def("tvm_interop.lios", Guarded(Lios))
+      .def("tvm_interop.lios_rand1", Guarded(LiosRand1))
+      .def("tvm_interop.lios_rand2", Guarded(LiosRand2))
+      .def("tvm_interop.lios_rand", Guarded(LiosRand))
+      .def("tvm_interop.lios_plus", Guarded(LiosPlus))
       .def("tvm_interop.greedy", Guarded(Greedy))
+      .def("tvm_interop.nimble", Guarded(Nimble))
+      .def("tvm_interop.fold_streams", Guarded(FoldStreamsOf))
       .def("tvm_interop.plan_sync", Guarded(PlanSyncOf))
       .def("tvm_interop.check_sync", Guarded(CheckSyncOf))
       .def("tvm_interop.plan_memory", Guarded(PlanMemoryOf))

@@ -1,7 +1,7 @@
 """Schedules, and the schedulers that make them: one a file, found by name."""
 
 # Each registers itself under its name.
-from . import greedy, ios, lios, sequential
+from . import greedy, ios, lios, lios_plus, lios_random, nimble, sequential
 from .registry import options_of, register_scheduler, schedule, schedulers
 from .schedule import Schedule, Stage
 
@@ -11,6 +11,9 @@ __all__ = [
     "greedy",
     "ios",
     "lios",
+    "lios_plus",
+    "lios_random",
+    "nimble",
     "options_of",
     "register_scheduler",
     "schedule",

@@ -17,6 +17,7 @@
 #include "passes/fold_streams.h"
 #include "passes/greedy.h"
 #include "passes/ios.h"
+#include "passes/ios_pricing.h"
 #include "passes/lios.h"
 #include "passes/lios_plus.h"
 #include "passes/lios_random.h"
@@ -62,6 +63,20 @@ class IosSearchObj : public ffi::Object {
 class IosSearchRef : public ffi::ObjectRef {
  public:
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(IosSearchRef, ffi::ObjectRef, IosSearchObj);
+};
+
+class IosPricingObj : public ffi::Object {
+ public:
+  explicit IosPricingObj(IosSearchRef search)
+      : search(std::move(search)), pricing(this->search->search) {}
+  const IosSearchRef search;  // which the pricing refers to
+  mutable IosPricing pricing;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.IosPricing", IosPricingObj, ffi::Object);
+};
+
+class IosPricingRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(IosPricingRef, ffi::ObjectRef, IosPricingObj);
 };
 
 // Saturates: an id that far out is refused as one that the graph does not have.
@@ -218,18 +233,39 @@ IosSearchRef IosEnumerate(OpGraphRef graph, int64_t max_group_ops, int64_t max_g
 ffi::Array<ffi::Bytes> IosStages(IosSearchRef search) { return FromBatch(search->search.stages()); }
 ffi::Map<ffi::String, ffi::Any> IosStatsOf(IosSearchRef search) {
   const IosStats& stats = search->search.stats();
-  return {{"blocks", stats.blocks},
-          {"parts_cut", stats.parts_cut},
-          {"states", stats.states},
-          {"transitions", stats.transitions},
-          {"stages_priced", stats.stages_priced},
-          {"schedules", stats.schedules}};
+  return {{"blocks", stats.blocks}, {"parts_cut", stats.parts_cut},
+          {"states", stats.states}, {"transitions", stats.transitions},
+          {"stages", stats.stages}, {"schedules", stats.schedules}};
 }
 // The stages, and the predicted makespan in microseconds.
 ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   const Schedule schedule = search->search.Solve(Unpack<double>(price_us));
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
+
+IosPricingRef IosPricingMake(IosSearchRef search) {
+  return IosPricingRef(ffi::make_object<IosPricingObj>(search));
+}
+ffi::Array<ffi::Bytes> IosPricingSingles(IosPricingRef pricing) {
+  const std::vector<size_t> singles = pricing->pricing.SingleOperators();
+  return FromBatch(pricing->search->search.stages().Select(singles));
+}
+// `op_us` and `streams` are empty and 0 where the stages are not packed.
+void IosPricingBounds(IosPricingRef pricing, ffi::Bytes single_us, ffi::Bytes op_us,
+                      int64_t streams, int64_t cores, double tolerance) {
+  pricing->pricing.SetBounds(Unpack<double>(single_us),
+                             {Unpack<double>(op_us), ToInt(streams), ToInt(cores), tolerance});
+}
+ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
+  const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
+  return FromBatch(pricing->search->search.stages().Select(next));
+}
+// How many prices were below their bound, and what the bounds are scaled to now.
+ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
+  const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
+  return {below, pricing->pricing.scale()};
+}
+ffi::Bytes IosPricingValues(IosPricingRef pricing) { return Pack(pricing->pricing.value_us()); }
 
 // The streams, the timeline as {operator, stream} and {start, finish} of each placement, and the
 // predicted makespan in microseconds.
@@ -304,6 +340,7 @@ void CheckMemoryOf(OpGraphRef graph, IntLists streams, IntLists waits, IntList n
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<OpGraphObj>();
   refl::ObjectDef<IosSearchObj>();
+  refl::ObjectDef<IosPricingObj>();
   refl::GlobalDef()
       .def("tvm_interop.graph_make", Guarded(MakeGraph))
       .def("tvm_interop.graph_width", Guarded(Width))
@@ -322,6 +359,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.ios_stages", Guarded(IosStages))
       .def("tvm_interop.ios_stats", Guarded(IosStatsOf))
       .def("tvm_interop.ios_solve", Guarded(IosSolve))
+      .def("tvm_interop.ios_pricing_make", Guarded(IosPricingMake))
+      .def("tvm_interop.ios_pricing_singles", Guarded(IosPricingSingles))
+      .def("tvm_interop.ios_pricing_bounds", Guarded(IosPricingBounds))
+      .def("tvm_interop.ios_pricing_next", Guarded(IosPricingNext))
+      .def("tvm_interop.ios_pricing_prices", Guarded(IosPricingPrices))
+      .def("tvm_interop.ios_pricing_values", Guarded(IosPricingValues))
       .def("tvm_interop.lios", Guarded(Lios))
       .def("tvm_interop.lios_rand1", Guarded(LiosRand1))
       .def("tvm_interop.lios_rand2", Guarded(LiosRand2))

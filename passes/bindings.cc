@@ -24,6 +24,7 @@
 #include "passes/memory_plan.h"
 #include "passes/nimble.h"
 #include "passes/op_graph.h"
+#include "passes/opara.h"
 #include "passes/pack_groups.h"
 #include "passes/schedule.h"
 #include "passes/simulate.h"
@@ -307,6 +308,12 @@ ffi::Array<ffi::Any> Nimble(OpGraphRef graph) {
   return {ToArrays(schedule.streams), schedule.reduced_edges, schedule.matching, schedule.chains,
           schedule.waits()};
 }
+// The streams and the launch order.
+ffi::Array<ffi::Any> Opara(OpGraphRef graph, ffi::Bytes demand, ffi::Bytes is_memory_bound) {
+  const OparaSchedule schedule =
+      ScheduleOpara(graph->graph, Unpack<double>(demand), Unpack<char>(is_memory_bound));
+  return {ToArrays(schedule.streams), ToArray(schedule.launch_order)};
+}
 // Operators of the same stream run in `order`; in order of earliest start where that is empty.
 IntLists FoldStreamsOf(OpGraphRef graph, IntLists streams, ffi::Bytes op_us_bytes,
                        int64_t num_streams, IntList order) {
@@ -372,6 +379,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.lios_plus", Guarded(LiosPlus))
       .def("tvm_interop.greedy", Guarded(Greedy))
       .def("tvm_interop.nimble", Guarded(Nimble))
+      .def("tvm_interop.opara", Guarded(Opara))
       .def("tvm_interop.fold_streams", Guarded(FoldStreamsOf))
       .def("tvm_interop.plan_sync", Guarded(PlanSyncOf))
       .def("tvm_interop.check_sync", Guarded(CheckSyncOf))

@@ -1,11 +1,13 @@
 """Schedules, and the schedulers that make them: one a file, found by name."""
 
 # Each registers itself under its name.
-from . import greedy, ios, lios, lios_plus, lios_random, nimble, sequential
+from . import greedy, ios, lios, lios_plus, lios_random, nimble, opara, sequential
 from .registry import options_of, register_scheduler, schedule, schedulers
 from .schedule import Schedule, Stage
+from .traits import OperatorTraits
 
 __all__ = [
+    "OperatorTraits",
     "Schedule",
     "Stage",
     "greedy",
@@ -14,6 +16,7 @@ __all__ = [
     "lios_plus",
     "lios_random",
     "nimble",
+    "opara",
     "options_of",
     "register_scheduler",
     "schedule",

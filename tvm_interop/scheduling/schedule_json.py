@@ -41,6 +41,9 @@ def write_schedule(schedule: Schedule) -> str:
             for op, stream, start, finish in schedule.timeline
         )
         fields.append(f'"timeline": [\n{rows}\n  ]')
+    if schedule.launch_order is not None:
+        launches = _wrapped(_dump(_name(op, names)) for op in schedule.launch_order)
+        fields.append(f'"launch_order": [\n{launches}\n  ]')
     return "{\n  " + ",\n  ".join(fields) + "\n}\n"
 
 
@@ -65,6 +68,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
     stages = root.take("stages", list, optional=True)
     streams = root.take("streams", list, optional=True)
     timeline = root.take("timeline", list, optional=True)
+    launch_order = root.take("launch_order", list, optional=True)
     root.finish()
     if (stages is None) == (streams is None):
         raise ScheduleError("a schedule has either a field `stages` or a field `streams`")
@@ -80,6 +84,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
         timeline=None
         if timeline is None
         else tuple(_read_row(row, f"row {i} of `timeline`", ids) for i, row in enumerate(timeline)),
+        launch_order=None if launch_order is None else _ids(launch_order, "`launch_order`", ids),
     )
 
 

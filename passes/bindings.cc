@@ -28,6 +28,7 @@
 #include "passes/pack_groups.h"
 #include "passes/schedule.h"
 #include "passes/simulate.h"
+#include "passes/simulate_contention.h"
 #include "passes/stage_batch.h"
 #include "passes/sync_plan.h"
 
@@ -298,6 +299,15 @@ ffi::Array<ffi::Any> LiosPlus(OpGraphRef graph, ffi::Bytes op_us, int64_t stream
   return FromTimeline(
       ScheduleLiosPlus(graph->graph, Unpack<double>(op_us), ToInt(streams), wait_us));
 }
+ffi::Array<ffi::Any> SimulateContentionOf(OpGraphRef graph, IntLists streams, IntLists waits,
+                                          ffi::Bytes op_us, double cores, double bandwidth,
+                                          ffi::Bytes op_cores, ffi::Bytes memory_share,
+                                          double wait_us) {
+  const Contention contention = {cores, bandwidth, Unpack<double>(op_cores),
+                                 Unpack<double>(memory_share), wait_us};
+  return FromTimeline(SimulateContention(graph->graph, ToVectors(streams), ToVectors(waits),
+                                         Unpack<double>(op_us), contention));
+}
 ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
 }
@@ -359,6 +369,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.validate_stages", Guarded(ValidateStagesOf))
       .def("tvm_interop.validate_streams", Guarded(ValidateStreamsOf))
       .def("tvm_interop.simulate_streams", Guarded(Simulate))
+      .def("tvm_interop.simulate_contention", Guarded(SimulateContentionOf))
       .def("tvm_interop.pack_groups", Guarded(PackGroupsOf))
       .def("tvm_interop.pack_stages", Guarded(PackStagesOf))
       .def("tvm_interop.price_stages", Guarded(PriceStagesOf))

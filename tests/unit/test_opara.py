@@ -42,7 +42,7 @@ def test_what_the_traits_say_comes_before_what_is_derived():
 
 def test_without_traits_the_ids_decide():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
-    # All is memory-bound at an intensity that nothing reaches; conv and relu ask for a quarter each.
+    # At this intensity all is memory-bound; conv and relu ask for a quarter each.
     made = schedule(GRAPH, "opara", traits=TRAITS, flops_per_byte=1e9)
     assert made.launch_order == (0, 3, 2, 1, 4)
 

@@ -14,14 +14,21 @@
 #include "passes/blocks.h"
 #include "passes/check_plan.h"
 #include "passes/error.h"
+#include "passes/fold_streams.h"
 #include "passes/greedy.h"
 #include "passes/ios.h"
+#include "passes/ios_pricing.h"
 #include "passes/lios.h"
+#include "passes/lios_plus.h"
+#include "passes/lios_random.h"
 #include "passes/memory_plan.h"
+#include "passes/nimble.h"
 #include "passes/op_graph.h"
+#include "passes/opara.h"
 #include "passes/pack_groups.h"
 #include "passes/schedule.h"
 #include "passes/simulate.h"
+#include "passes/simulate_contention.h"
 #include "passes/stage_batch.h"
 #include "passes/sync_plan.h"
 
@@ -58,6 +65,20 @@ class IosSearchObj : public ffi::Object {
 class IosSearchRef : public ffi::ObjectRef {
  public:
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(IosSearchRef, ffi::ObjectRef, IosSearchObj);
+};
+
+class IosPricingObj : public ffi::Object {
+ public:
+  explicit IosPricingObj(IosSearchRef search)
+      : search(std::move(search)), pricing(this->search->search) {}
+  const IosSearchRef search;  // which the pricing refers to
+  mutable IosPricing pricing;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.IosPricing", IosPricingObj, ffi::Object);
+};
+
+class IosPricingRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(IosPricingRef, ffi::ObjectRef, IosPricingObj);
 };
 
 // Saturates: an id that far out is refused as one that the graph does not have.
@@ -214,12 +235,9 @@ IosSearchRef IosEnumerate(OpGraphRef graph, int64_t max_group_ops, int64_t max_g
 ffi::Array<ffi::Bytes> IosStages(IosSearchRef search) { return FromBatch(search->search.stages()); }
 ffi::Map<ffi::String, ffi::Any> IosStatsOf(IosSearchRef search) {
   const IosStats& stats = search->search.stats();
-  return {{"blocks", stats.blocks},
-          {"parts_cut", stats.parts_cut},
-          {"states", stats.states},
-          {"transitions", stats.transitions},
-          {"stages_priced", stats.stages_priced},
-          {"schedules", stats.schedules}};
+  return {{"blocks", stats.blocks}, {"parts_cut", stats.parts_cut},
+          {"states", stats.states}, {"transitions", stats.transitions},
+          {"stages", stats.stages}, {"schedules", stats.schedules}};
 }
 // The stages, and the predicted makespan in microseconds.
 ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
@@ -227,10 +245,33 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
+IosPricingRef IosPricingMake(IosSearchRef search) {
+  return IosPricingRef(ffi::make_object<IosPricingObj>(search));
+}
+ffi::Array<ffi::Bytes> IosPricingSingles(IosPricingRef pricing) {
+  const std::vector<size_t> singles = pricing->pricing.SingleOperators();
+  return FromBatch(pricing->search->search.stages().Select(singles));
+}
+// `op_us` and `streams` are empty and 0 where the stages are not packed.
+void IosPricingBounds(IosPricingRef pricing, ffi::Bytes single_us, ffi::Bytes op_us,
+                      int64_t streams, int64_t cores, double tolerance) {
+  pricing->pricing.SetBounds(Unpack<double>(single_us),
+                             {Unpack<double>(op_us), ToInt(streams), ToInt(cores), tolerance});
+}
+ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
+  const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
+  return FromBatch(pricing->search->search.stages().Select(next));
+}
+// How many prices were below their bound, and what the bounds are scaled to now.
+ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
+  const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
+  return {below, pricing->pricing.scale()};
+}
+ffi::Bytes IosPricingValues(IosPricingRef pricing) { return Pack(pricing->pricing.value_us()); }
+
 // The streams, the timeline as {operator, stream} and {start, finish} of each placement, and the
 // predicted makespan in microseconds.
-ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
-  const Schedule schedule = ScheduleLios(graph->graph, Unpack<double>(op_us), ToInt(streams));
+ffi::Array<ffi::Any> FromTimeline(const Schedule& schedule) {
   std::vector<int64_t> where;
   std::vector<double> when_us;
   for (const Placement& placement : schedule.timeline) {
@@ -239,8 +280,57 @@ ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
   }
   return {ToArrays(schedule.streams), Pack(where), Pack(when_us), schedule.makespan_us};
 }
+ffi::Array<ffi::Any> Lios(OpGraphRef graph, ffi::Bytes op_us, int64_t streams) {
+  return FromTimeline(ScheduleLios(graph->graph, Unpack<double>(op_us), ToInt(streams)));
+}
+ffi::Array<ffi::Any> LiosRand1(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, int64_t seed) {
+  return FromTimeline(ScheduleLiosRand1(graph->graph, Unpack<double>(op_us), ToInt(streams),
+                                        static_cast<uint64_t>(seed)));
+}
+ffi::Array<ffi::Any> LiosRand2(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, int64_t seed) {
+  return FromTimeline(ScheduleLiosRand2(graph->graph, Unpack<double>(op_us), ToInt(streams),
+                                        static_cast<uint64_t>(seed)));
+}
+ffi::Array<ffi::Any> LiosRand(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, int64_t seed) {
+  return FromTimeline(ScheduleLiosRand(graph->graph, Unpack<double>(op_us), ToInt(streams),
+                                       static_cast<uint64_t>(seed)));
+}
+ffi::Array<ffi::Any> LiosPlus(OpGraphRef graph, ffi::Bytes op_us, int64_t streams, double wait_us) {
+  return FromTimeline(
+      ScheduleLiosPlus(graph->graph, Unpack<double>(op_us), ToInt(streams), wait_us));
+}
+ffi::Array<ffi::Any> SimulateContentionOf(OpGraphRef graph, IntLists streams, IntLists waits,
+                                          ffi::Bytes op_us, double cores, double bandwidth,
+                                          ffi::Bytes op_cores, ffi::Bytes memory_share,
+                                          double wait_us) {
+  const Contention contention = {cores, bandwidth, Unpack<double>(op_cores),
+                                 Unpack<double>(memory_share), wait_us};
+  return FromTimeline(SimulateContention(graph->graph, ToVectors(streams), ToVectors(waits),
+                                         Unpack<double>(op_us), contention));
+}
 ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
+}
+
+// The streams, then how many reduced edges, matched ones, chains and waits there are.
+ffi::Array<ffi::Any> Nimble(OpGraphRef graph) {
+  const NimbleSchedule schedule = ScheduleNimble(graph->graph);
+  return {ToArrays(schedule.streams), schedule.reduced_edges, schedule.matching, schedule.chains,
+          schedule.waits()};
+}
+// The streams and the launch order.
+ffi::Array<ffi::Any> Opara(OpGraphRef graph, ffi::Bytes demand, ffi::Bytes is_memory_bound) {
+  const OparaSchedule schedule =
+      ScheduleOpara(graph->graph, Unpack<double>(demand), Unpack<char>(is_memory_bound));
+  return {ToArrays(schedule.streams), ToArray(schedule.launch_order)};
+}
+// Operators of the same stream run in `order`; in order of earliest start where that is empty.
+IntLists FoldStreamsOf(OpGraphRef graph, IntLists streams, ffi::Bytes op_us_bytes,
+                       int64_t num_streams, IntList order) {
+  const std::vector<double> op_us = Unpack<double>(op_us_bytes);
+  return ToArrays(
+      FoldStreams(ToVectors(streams), op_us, ToInt(num_streams),
+                  order.empty() ? EarliestFirst(graph->graph, op_us) : ToVector(order)));
 }
 
 IntLists PlanSyncOf(OpGraphRef graph, IntLists streams, ffi::Bytes extra_edges) {
@@ -267,6 +357,7 @@ void CheckMemoryOf(OpGraphRef graph, IntLists streams, IntLists waits, IntList n
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<OpGraphObj>();
   refl::ObjectDef<IosSearchObj>();
+  refl::ObjectDef<IosPricingObj>();
   refl::GlobalDef()
       .def("tvm_interop.graph_make", Guarded(MakeGraph))
       .def("tvm_interop.graph_width", Guarded(Width))
@@ -278,6 +369,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.validate_stages", Guarded(ValidateStagesOf))
       .def("tvm_interop.validate_streams", Guarded(ValidateStreamsOf))
       .def("tvm_interop.simulate_streams", Guarded(Simulate))
+      .def("tvm_interop.simulate_contention", Guarded(SimulateContentionOf))
       .def("tvm_interop.pack_groups", Guarded(PackGroupsOf))
       .def("tvm_interop.pack_stages", Guarded(PackStagesOf))
       .def("tvm_interop.price_stages", Guarded(PriceStagesOf))
@@ -285,8 +377,21 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.ios_stages", Guarded(IosStages))
       .def("tvm_interop.ios_stats", Guarded(IosStatsOf))
       .def("tvm_interop.ios_solve", Guarded(IosSolve))
+      .def("tvm_interop.ios_pricing_make", Guarded(IosPricingMake))
+      .def("tvm_interop.ios_pricing_singles", Guarded(IosPricingSingles))
+      .def("tvm_interop.ios_pricing_bounds", Guarded(IosPricingBounds))
+      .def("tvm_interop.ios_pricing_next", Guarded(IosPricingNext))
+      .def("tvm_interop.ios_pricing_prices", Guarded(IosPricingPrices))
+      .def("tvm_interop.ios_pricing_values", Guarded(IosPricingValues))
       .def("tvm_interop.lios", Guarded(Lios))
+      .def("tvm_interop.lios_rand1", Guarded(LiosRand1))
+      .def("tvm_interop.lios_rand2", Guarded(LiosRand2))
+      .def("tvm_interop.lios_rand", Guarded(LiosRand))
+      .def("tvm_interop.lios_plus", Guarded(LiosPlus))
       .def("tvm_interop.greedy", Guarded(Greedy))
+      .def("tvm_interop.nimble", Guarded(Nimble))
+      .def("tvm_interop.opara", Guarded(Opara))
+      .def("tvm_interop.fold_streams", Guarded(FoldStreamsOf))
       .def("tvm_interop.plan_sync", Guarded(PlanSyncOf))
       .def("tvm_interop.check_sync", Guarded(CheckSyncOf))
       .def("tvm_interop.plan_memory", Guarded(PlanMemoryOf))

@@ -1,5 +1,6 @@
 #include "passes/ios.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -53,32 +54,80 @@ double LeastTransitions(int width, int max_groups) {
 
 IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options) : graph_(graph) {
   CheckOptions(options);
-  std::vector<std::vector<int>> blocks = FindBlocks(graph);
+  const std::vector<std::vector<int>> blocks = FindBlocks(graph);
   stats_.blocks = static_cast<int64_t>(blocks.size());
-  for (std::vector<int>& ops : blocks) Search(std::move(ops), options);
+  std::vector<double> least(blocks.size());
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    least[b] = LeastTransitions(WidthOf(graph, blocks[b]), options.limits.max_groups);
+  }
+  std::vector<size_t> easy_first(blocks.size());
+  std::iota(easy_first.begin(), easy_first.end(), 0);
+  std::stable_sort(easy_first.begin(), easy_first.end(), [&](size_t a, size_t b) {
+    if (least[a] != least[b]) return least[a] < least[b];
+    return blocks[a].size() < blocks[b].size();
+  });
+  std::vector<std::vector<Part>> parts(blocks.size());
+  int64_t left = options.max_transitions;
+  const auto search = [&](const std::vector<size_t>& some, bool may_cut) {
+    std::vector<size_t> too_large;
+    for (size_t i = 0; i < some.size(); ++i) {
+      const size_t b = some[i];
+      const int64_t share = std::max<int64_t>(1, left / static_cast<int64_t>(some.size() - i));
+      if (may_cut) {
+        Search(blocks[b], options.limits, share, &parts[b]);
+      } else if (!SearchWhole(blocks[b], options.limits, share, &parts[b])) {
+        too_large.push_back(b);
+      }
+      for (const Part& part : parts[b]) {
+        left -= static_cast<int64_t>(part.search->num_transitions());
+      }
+      left = std::max<int64_t>(left, 0);
+    }
+    return too_large;
+  };
+  // Those that are too large for their share may fit into what the others have left.
+  search(search(easy_first, false), true);
+  for (std::vector<Part>& of_block : parts) {
+    for (Part& part : of_block) {
+      part.search->SetFirstStage(stages_.num_stages());
+      part.search->CountInto(&stats_);
+      stages_.Append(part.stages);
+      part.stages = {};
+      parts_.push_back(std::move(part.search));
+    }
+  }
 }
 
 IosSearch::~IosSearch() = default;
 
-void IosSearch::Search(std::vector<int> ops, const IosOptions& options) {
-  const int width = WidthOf(graph_, ops);
-  if (LeastTransitions(width, options.limits.max_groups) <= options.max_transitions) {
-    std::unique_ptr<PartSearch> part = PartSearch::Make(graph_, ops, options.limits);
-    if (part->Enumerate(options.max_transitions, &stages_)) {
-      part->CountInto(&stats_);
-      parts_.push_back(std::move(part));
-      return;
-    }
-    // Here the failed search gives its memory back, before the halves are searched.
-  }
+bool IosSearch::SearchWhole(const std::vector<int>& ops, const EndingLimits& limits,
+                            int64_t max_transitions, std::vector<Part>* parts) const {
+  const double least = LeastTransitions(WidthOf(graph_, ops), limits.max_groups);
+  if (least > static_cast<double>(max_transitions)) return false;
+  Part part = {PartSearch::Make(graph_, ops, limits), {}};
+  if (!part.search->Enumerate(max_transitions, &part.stages)) return false;
+  parts->push_back(std::move(part));
+  return true;
+}
+
+void IosSearch::Search(const std::vector<int>& ops, const EndingLimits& limits,
+                       int64_t max_transitions, std::vector<Part>* parts) {
+  if (SearchWhole(ops, limits, max_transitions, parts)) return;
   ++stats_.parts_cut;
   const auto middle = ops.begin() + static_cast<std::ptrdiff_t>(ops.size() / 2);
-  Search(std::vector<int>(ops.begin(), middle), options);
-  Search(std::vector<int>(middle, ops.end()), options);
+  const size_t before = parts->size();
+  Search(std::vector<int>(ops.begin(), middle), limits, std::max<int64_t>(1, max_transitions / 2),
+         parts);
+  for (size_t p = before; p < parts->size(); ++p) {
+    max_transitions -= static_cast<int64_t>((*parts)[p].search->num_transitions());
+  }
+  Search(std::vector<int>(middle, ops.end()), limits, std::max<int64_t>(1, max_transitions), parts);
 }
 
 Schedule IosSearch::Solve(const std::vector<double>& price_us) const {
-  CheckPrices(price_us);
+  std::vector<size_t> all(stages_.num_stages());
+  std::iota(all.begin(), all.end(), 0);
+  CheckPrices(all, price_us);
   Schedule schedule;
   for (const auto& part : parts_) {
     for (size_t index : part->Solve(price_us)) {
@@ -93,16 +142,16 @@ Schedule IosSearch::Solve(const std::vector<double>& price_us) const {
   return schedule;
 }
 
-void IosSearch::CheckPrices(const std::vector<double>& price_us) const {
-  if (price_us.size() != stages_.num_stages()) {
+void IosSearch::CheckPrices(const std::vector<size_t>& stages,
+                            const std::vector<double>& price_us) const {
+  if (price_us.size() != stages.size()) {
     throw ScheduleError("the latency model priced " + std::to_string(price_us.size()) + " of " +
-                        std::to_string(stages_.num_stages()) +
-                        " stages; it must give one price for each");
+                        std::to_string(stages.size()) + " stages; it must give one price for each");
   }
   for (size_t i = 0; i < price_us.size(); ++i) {
     if (std::isfinite(price_us[i]) && price_us[i] >= 0) continue;
     std::string ops;
-    for (const auto& group : stages_.GroupsOf(i)) {
+    for (const auto& group : stages_.GroupsOf(stages[i])) {
       for (int op : group) ops += (ops.empty() ? "`" : ", `") + graph_.name(op) + "`";
     }
     throw ScheduleError("the latency model says that the stage of " + ops + " takes " +

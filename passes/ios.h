@@ -14,18 +14,19 @@ namespace tvm_interop {
 
 struct IosOptions {
   EndingLimits limits{3, 8, false};
-  // The most transitions (a state and one of its endings, 8 bytes each) kept for a block. Its sets
-  // of operators, and its stages, may take about as much memory again.
-  int64_t max_transitions = 20'000'000;
+  // The most transitions (a state and one of its endings, 8 bytes each) kept for the whole graph.
+  // The stages may take about as much memory again, and so may, while it is searched, the sets of
+  // operators of one part.
+  int64_t max_transitions = 8'000'000;
 };
 
 struct IosStats {
   int64_t blocks = 0;
-  int64_t parts_cut = 0;      // cuts made because a block had too many transitions
-  int64_t states = 0;         // nonempty
-  int64_t transitions = 0;    // states and one of their endings
-  int64_t stages_priced = 0;  // distinct endings
-  double schedules = 1;       // ways through the states, over all blocks
+  int64_t parts_cut = 0;    // cuts made because a block had too many transitions
+  int64_t states = 0;       // nonempty
+  int64_t transitions = 0;  // states and one of their endings
+  int64_t stages = 0;       // distinct endings
+  double schedules = 1;     // ways through the states, over all blocks
 };
 
 class PartSearch;
@@ -34,9 +35,11 @@ class PartSearch;
 // block, concurrent execution only. It enumerates when it is made, so that all the stages can be
 // priced in one batch, and solves once they are.
 //
-// A block with more than `max_transitions` is cut in two halves along the topological order, again
-// if need be, and each part is searched by itself: bounded memory for a schedule that is then only
-// optimal between the cuts.
+// `max_transitions` are shared out evenly between the blocks, those that must have least first;
+// what one leaves goes to those after it. A block with more than its share is cut in two halves
+// along the topological order, again if need be, and each part is searched by itself: bounded
+// memory for a schedule that is then only optimal between the cuts. (Every operator has a
+// transition at least.)
 class IosSearch {
  public:
   // `graph` must outlive the search.
@@ -48,15 +51,30 @@ class IosSearch {
   // The distinct stages, each operator list in topological order, groups by first operator.
   const StageBatch& stages() const { return stages_; }
   const IosStats& stats() const { return stats_; }
+  // The parts, in the order in which they run.
+  const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
 
   // The cheapest schedule when stage i takes `price_us[i]`, each group on a stream of its own. Of
   // equally cheap endings of a state the first in enumeration order is taken. Throws ScheduleError
   // for a price that is missing, negative or not finite.
   Schedule Solve(const std::vector<double>& price_us) const;
 
+  // Throws ScheduleError, naming the operators, unless there is a usable price for each of
+  // `stages`.
+  void CheckPrices(const std::vector<size_t>& stages, const std::vector<double>& price_us) const;
+
  private:
-  void Search(std::vector<int> ops, const IosOptions& options);
-  void CheckPrices(const std::vector<double>& price_us) const;
+  struct Part {
+    std::unique_ptr<PartSearch> search;
+    StageBatch stages;
+  };
+
+  // Appends the part that these operators make, unless it has more than `max_transitions`.
+  bool SearchWhole(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
+                   std::vector<Part>* parts) const;
+  // Appends the parts that they are searched as, cut until they have no more.
+  void Search(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
+              std::vector<Part>* parts);
 
   const OpGraph& graph_;
   std::vector<std::unique_ptr<PartSearch>> parts_;

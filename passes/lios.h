@@ -12,7 +12,7 @@ namespace tvm_interop {
 // takes the one with the longest latency of its own, of equals the one that waits longest
 // (operators that become ready together arrive by ascending id), and puts it on the stream where it
 // finishes first, of equals the lowest. Streams that stay empty are left out.
-// O(n log n + edges + n * streams).
+// O(n log n + edges).
 Schedule ScheduleLios(const OpGraph& graph, const std::vector<double>& op_us, int num_streams);
 
 }  // namespace tvm_interop

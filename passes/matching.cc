@@ -1,14 +1,20 @@
 #include "passes/matching.h"
 
+#include <cstddef>
+#include <limits>
+#include <utility>
+
 namespace tvm_interop {
 namespace {
 
 class HopcroftKarp {
  public:
-  HopcroftKarp(const std::vector<BitSet>& adjacency, int num_right)
-      : adjacency_(adjacency), num_right_(num_right) {
-    right_of_.assign(adjacency.size(), -1);
+  HopcroftKarp(const std::vector<BitSet>& adjacency, int num_right, std::vector<int> matching)
+      : adjacency_(adjacency), num_right_(num_right), right_of_(std::move(matching)) {
     left_of_.assign(num_right, -1);
+    for (size_t u = 0; u < right_of_.size(); ++u) {
+      if (right_of_[u] >= 0) left_of_[right_of_[u]] = static_cast<int>(u);
+    }
   }
 
   std::vector<int> Solve() {
@@ -88,10 +94,96 @@ class HopcroftKarp {
   std::vector<BitSet> layers_;
 };
 
+// The textbook's form, on lists.
+class SparseHopcroftKarp {
+ public:
+  SparseHopcroftKarp(const std::vector<std::vector<int>>& adjacency, int num_right)
+      : adjacency_(adjacency),
+        right_of_(adjacency.size(), -1),
+        left_of_(num_right, -1),
+        layer_(adjacency.size()),
+        tried_(adjacency.size()) {}
+
+  std::vector<int> Solve() {
+    while (BuildLayers()) {
+      tried_.assign(adjacency_.size(), 0);
+      for (size_t u = 0; u < adjacency_.size(); ++u) {
+        if (right_of_[u] < 0) Augment(static_cast<int>(u));
+      }
+    }
+    return right_of_;
+  }
+
+ private:
+  static constexpr int kUnreached = std::numeric_limits<int>::max();
+
+  // How far each left vertex is from a free one; false when no free right vertex can be reached.
+  bool BuildLayers() {
+    layer_.assign(adjacency_.size(), kUnreached);
+    std::vector<int> queue;
+    for (size_t u = 0; u < adjacency_.size(); ++u) {
+      if (right_of_[u] >= 0) continue;
+      layer_[u] = 0;
+      queue.push_back(static_cast<int>(u));
+    }
+    bool reached_free = false;
+    for (size_t head = 0; head < queue.size(); ++head) {
+      const int u = queue[head];
+      for (int v : adjacency_[u]) {
+        const int next = left_of_[v];
+        if (next < 0) {
+          reached_free = true;
+        } else if (layer_[next] == kUnreached) {
+          layer_[next] = layer_[u] + 1;
+          queue.push_back(next);
+        }
+      }
+    }
+    return reached_free;
+  }
+
+  void Augment(int root) {
+    std::vector<int> path = {root};
+    while (!path.empty()) {
+      const int u = path.back();
+      if (tried_[u] == adjacency_[u].size()) {
+        path.pop_back();
+        continue;
+      }
+      const int v = adjacency_[u][tried_[u]++];
+      const int next = left_of_[v];
+      if (next >= 0) {
+        if (layer_[next] == layer_[u] + 1) path.push_back(next);
+        continue;
+      }
+      // Each vertex on the path takes the neighbour it tried last.
+      for (int left : path) {
+        right_of_[left] = adjacency_[left][tried_[left] - 1];
+        left_of_[right_of_[left]] = left;
+      }
+      return;
+    }
+  }
+
+  const std::vector<std::vector<int>>& adjacency_;
+  std::vector<int> right_of_, left_of_;
+  std::vector<int> layer_;     // of left vertices
+  std::vector<size_t> tried_;  // how many neighbours of each left vertex this phase has tried
+};
+
 }  // namespace
 
 std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_right) {
-  return HopcroftKarp(adjacency, num_right).Solve();
+  return GrowMatching(adjacency, num_right, std::vector<int>(adjacency.size(), -1));
+}
+
+std::vector<int> GrowMatching(const std::vector<BitSet>& adjacency, int num_right,
+                              std::vector<int> matching) {
+  return HopcroftKarp(adjacency, num_right, std::move(matching)).Solve();
+}
+
+std::vector<int> MaximumMatching(const std::vector<std::vector<int>>& adjacency, int num_right) {
+  return SparseHopcroftKarp(adjacency, num_right).Solve();
 }
 
 }  // namespace tvm_interop

@@ -102,8 +102,12 @@ int OpGraph::Width() const {
   if (names_.empty()) return 0;
   std::call_once(closure_->width_once, [this] {
     descendants(0);
+    // Most of the matching is found along the few edges, which are quicker to search.
+    const std::vector<int> along_edges = MaximumMatching(successors_, num_ops());
     int unmatched = 0;
-    for (int partner : MaximumMatching(closure_->descendants, num_ops())) unmatched += partner < 0;
+    for (int partner : GrowMatching(closure_->descendants, num_ops(), along_edges)) {
+      unmatched += partner < 0;
+    }
     closure_->width = unmatched;
   });
   return closure_->width;

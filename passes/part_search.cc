@@ -29,6 +29,7 @@ class PartSearchOf : public PartSearch {
     // Sets and stages must not take more memory than the transitions they belong to.
     const size_t max_sets = (limit + kSmall) / empty_.words().size();
     const size_t max_numbers = limit + kSmall;
+    if (!MayFit(limit, max_sets)) return false;
     EndingEnumerator<Set> endings(up_sets_, empty_, limits_);
     SetIndex<Set> states;
     SetIndex<Set> stage_sets;
@@ -55,15 +56,19 @@ class PartSearchOf : public PartSearch {
     first_transition_.push_back(transitions_.size());
     transitions_.shrink_to_fit();  // they are kept until all parts are enumerated and priced
     for (const Set& state : states.sets()) state_sizes_.push_back(state.Count());
+    smallest_first_ = SmallestFirst();
     num_stages_ = batch.num_stages();
-    first_stage_ = stages->num_stages();
-    Concatenate(batch, stages);
+    *stages = std::move(batch);
     return true;
   }
 
+  void SetFirstStage(size_t first_stage) override { first_stage_ = first_stage; }
+
+  size_t num_transitions() const override { return transitions_.size(); }
+
   void CountInto(IosStats* stats) const override {
     std::vector<double> ways(state_sizes_.size());
-    for (uint32_t state : SmallestFirst()) {
+    for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) ways[state] = 1;
       for (size_t t = first_transition_[state]; t < first_transition_[state + 1]; ++t) {
         ways[state] += ways[transitions_[t].next];
@@ -71,30 +76,45 @@ class PartSearchOf : public PartSearch {
     }
     stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // less the empty one
     stats->transitions += static_cast<int64_t>(transitions_.size());
-    stats->stages_priced += static_cast<int64_t>(num_stages_);
+    stats->stages += static_cast<int64_t>(num_stages_);
     stats->schedules *= ways[0];
   }
 
   std::vector<size_t> Solve(const std::vector<double>& price_us) const override {
-    std::vector<double> cost(state_sizes_.size(), std::numeric_limits<double>::infinity());
-    std::vector<const Transition*> choice(state_sizes_.size());
-    for (uint32_t state : SmallestFirst()) {
-      if (state_sizes_[state] == 0) cost[state] = 0;
-      for (size_t t = first_transition_[state]; t < first_transition_[state + 1]; ++t) {
+    return Solution(*this, [&](size_t stage) { return price_us[stage]; }).Stages();
+  }
+
+  void Want(const std::vector<double>& value_us, const std::vector<char>& is_priced,
+            std::vector<size_t>* on_best, std::vector<WantedStage>* others) const override {
+    const Solution best(*this, [&](size_t stage) { return value_us[stage]; });
+    const size_t before = on_best->size();
+    std::vector<char> is_known(num_stages_);
+    for (size_t stage : best.Stages()) {
+      if (is_priced[stage] || is_known[stage - first_stage_]) continue;
+      is_known[stage - first_stage_] = 1;
+      on_best->push_back(stage);
+    }
+    if (on_best->size() == before) return;
+    // Single operators are priced, so there is such a way.
+    const Solution priced(*this, [&](size_t stage) {
+      return is_priced[stage] ? value_us[stage] : std::numeric_limits<double>::infinity();
+    });
+    std::vector<double> through(num_stages_, std::numeric_limits<double>::infinity());
+    std::vector<double> reached(state_sizes_.size(), std::numeric_limits<double>::infinity());
+    reached[0] = 0;
+    for (auto state = smallest_first_.rbegin(); state != smallest_first_.rend(); ++state) {
+      for (size_t t = first_transition_[*state]; t < first_transition_[*state + 1]; ++t) {
         const Transition& transition = transitions_[t];
-        const double total = cost[transition.next] + price_us[first_stage_ + transition.stage];
-        if (total < cost[state] || choice[state] == nullptr) {
-          cost[state] = total;
-          choice[state] = &transition;
-        }
+        const double so_far = reached[*state] + value_us[first_stage_ + transition.stage];
+        reached[transition.next] = std::min(reached[transition.next], so_far);
+        through[transition.stage] =
+            std::min(through[transition.stage], so_far + best.cost[transition.next]);
       }
     }
-    std::vector<size_t> chosen;
-    for (uint32_t state = 0; state_sizes_[state] > 0; state = choice[state]->next) {
-      chosen.push_back(first_stage_ + choice[state]->stage);
+    for (size_t i = 0; i < num_stages_; ++i) {
+      if (is_priced[first_stage_ + i] || is_known[i] || through[i] > priced.cost[0]) continue;
+      others->push_back({first_stage_ + i, through[i] - best.cost[0]});
     }
-    std::reverse(chosen.begin(), chosen.end());
-    return chosen;
   }
 
  private:
@@ -103,20 +123,90 @@ class PartSearchOf : public PartSearch {
     uint32_t next;
   };
 
+  // What the way from each state to the end costs at least, and how it starts.
+  struct Solution {
+    template <typename Price>
+    Solution(const PartSearchOf& part, Price price)
+        : part(part),
+          cost(part.state_sizes_.size(), std::numeric_limits<double>::infinity()),
+          choice(part.state_sizes_.size()) {
+      for (uint32_t state : part.smallest_first_) {
+        if (part.state_sizes_[state] == 0) cost[state] = 0;
+        const size_t end = part.first_transition_[state + 1];
+        for (size_t t = part.first_transition_[state]; t < end; ++t) {
+          const Transition& transition = part.transitions_[t];
+          const double total = cost[transition.next] + price(part.first_stage_ + transition.stage);
+          if (total < cost[state] || choice[state] == nullptr) {
+            cost[state] = total;
+            choice[state] = &transition;
+          }
+        }
+      }
+    }
+
+    // First to run first.
+    std::vector<size_t> Stages() const {
+      std::vector<size_t> stages;
+      for (uint32_t state = 0; part.state_sizes_[state] > 0; state = choice[state]->next) {
+        stages.push_back(part.first_stage_ + choice[state]->stage);
+      }
+      std::reverse(stages.begin(), stages.end());
+      return stages;
+    }
+
+    const PartSearchOf& part;
+    std::vector<double> cost;
+    std::vector<const Transition*> choice;
+  };
+
+  // Whether a quick look finds no more than `limit` transitions. Any set closed under predecessors
+  // is a state, and of the operators in it that nothing in it depends on any 1 to `max_groups` are
+  // an ending: far fewer to go through than the endings themselves.
+  bool MayFit(size_t limit, size_t max_sets) const {
+    const std::vector<double> least_endings = LeastEndings(limits_.max_groups);
+    SetIndex<Set> states;
+    Set all = empty_;
+    for (size_t i = 0; i < ops_.size(); ++i) all.Set(static_cast<int>(i));
+    states.Insert(all);
+    double least = 0;
+    for (size_t i = 0; i < states.size(); ++i) {
+      const Set state = states[i];
+      size_t last_ops = 0;
+      state.ForEach([&](int u) {
+        if (up_sets_[u].HasMoreInCommon(state, 1, u)) return;
+        ++last_ops;
+        Set next = state;
+        next.Reset(u);
+        states.Insert(next);
+      });
+      least += least_endings[last_ops];
+      if (least > static_cast<double>(limit) || states.size() > max_sets) return false;
+    }
+    return true;
+  }
+
+  // How many ways there are to choose 1 to `max_groups` of b operators, for each b.
+  std::vector<double> LeastEndings(int max_groups) const {
+    // Pascal's triangle: choose[k] is "b choose k" while row b is built.
+    std::vector<double> choose(ops_.size() + 1);
+    std::vector<double> endings(ops_.size() + 1);
+    choose[0] = 1;
+    for (size_t b = 1; b <= ops_.size(); ++b) {
+      for (size_t k = b; k > 0; --k) choose[k] += choose[k - 1];
+      for (size_t k = 1; k <= b; ++k) {
+        if (max_groups > 0 && k > static_cast<size_t>(max_groups)) break;
+        endings[b] += choose[k];
+      }
+    }
+    return endings;
+  }
+
   void Append(const std::vector<Set>& groups, StageBatch* batch) const {
     for (const Set& group : groups) {
       group.ForEach([&](int i) { batch->ops.push_back(ops_[i]); });
       batch->group_ends.push_back(static_cast<int64_t>(batch->ops.size()));
     }
     batch->stage_ends.push_back(static_cast<int64_t>(batch->group_ends.size()));
-  }
-
-  static void Concatenate(const StageBatch& from, StageBatch* to) {
-    const int64_t ops = static_cast<int64_t>(to->ops.size());
-    const int64_t groups = static_cast<int64_t>(to->group_ends.size());
-    to->ops.insert(to->ops.end(), from.ops.begin(), from.ops.end());
-    for (int64_t end : from.group_ends) to->group_ends.push_back(ops + end);
-    for (int64_t end : from.stage_ends) to->stage_ends.push_back(groups + end);
   }
 
   // A transition leads to a smaller state, so this is an order to solve in.
@@ -140,6 +230,7 @@ class PartSearchOf : public PartSearch {
   std::vector<int> state_sizes_;
   std::vector<size_t> first_transition_;
   std::vector<Transition> transitions_;
+  std::vector<uint32_t> smallest_first_;  // the states
   size_t first_stage_ = 0;
   size_t num_stages_ = 0;
 };

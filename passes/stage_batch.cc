@@ -26,6 +26,26 @@ std::vector<std::vector<int>> StageBatch::GroupsOf(size_t stage) const {
   return groups;
 }
 
+void StageBatch::Append(const StageBatch& other) {
+  const int64_t first_op = static_cast<int64_t>(ops.size());
+  const int64_t first_group = static_cast<int64_t>(group_ends.size());
+  ops.insert(ops.end(), other.ops.begin(), other.ops.end());
+  for (int64_t end : other.group_ends) group_ends.push_back(first_op + end);
+  for (int64_t end : other.stage_ends) stage_ends.push_back(first_group + end);
+}
+
+StageBatch StageBatch::Select(const std::vector<size_t>& stages) const {
+  StageBatch selected;
+  for (size_t stage : stages) {
+    for (const auto& group : GroupsOf(stage)) {
+      selected.ops.insert(selected.ops.end(), group.begin(), group.end());
+      selected.group_ends.push_back(static_cast<int64_t>(selected.ops.size()));
+    }
+    selected.stage_ends.push_back(static_cast<int64_t>(selected.group_ends.size()));
+  }
+  return selected;
+}
+
 StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams) {
   StageBatch packed;
   packed.ops.reserve(batch.ops.size());

@@ -16,6 +16,10 @@ struct StageBatch {
 
   size_t num_stages() const { return stage_ends.size(); }
   std::vector<std::vector<int>> GroupsOf(size_t stage) const;
+  // Appends all the stages of another.
+  void Append(const StageBatch& other);
+  // Some of its stages, in the order given.
+  StageBatch Select(const std::vector<size_t>& stages) const;
 };
 
 // The same stages as they run on at most `num_streams` streams: groups that share a stream

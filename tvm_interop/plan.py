@@ -186,7 +186,11 @@ def make_plan(
     schedule.validate(graph)
     stream_orders = [list(ops) for ops in schedule.streams if ops]
     waits = sync_plan(graph, stream_orders, schedule.ordering_edges())
-    order = _launch_order(graph, stream_orders, waits)
+    order = (
+        _launch_order(graph, stream_orders, waits)
+        if schedule.launch_order is None
+        else list(schedule.launch_order)
+    )
     position = {op: i for i, op in enumerate(order)}
     stream_of = {op: s for s, ops in enumerate(stream_orders) for op in ops}
     operators = tuple(

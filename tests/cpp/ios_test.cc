@@ -100,6 +100,30 @@ TEST_CASE(TheLimitIsExact) {
   CHECK(tested > 50);
 }
 
+// Five times eight independent operators and the one that reads them all.
+TEST_CASE(TheLimitIsForAllBlocksTogether) {
+  std::vector<tvm_interop::Edge> edges;
+  for (int block = 0; block < 5; ++block) {
+    for (int i = 0; i < 8; ++i) {
+      if (block > 0) edges.emplace_back(9 * block - 1, 9 * block + i);
+      edges.emplace_back(9 * block + i, 9 * block + 8);
+    }
+  }
+  const OpGraph graph = MakeGraph(45, edges);
+  IosOptions options;
+  const auto whole = IosSearch(graph, options).stats();
+  CHECK_EQ(whole.blocks, 5);
+  CHECK_EQ(whole.parts_cut, 0);
+  options.max_transitions = whole.transitions;
+  CHECK_EQ(IosSearch(graph, options).stats().parts_cut, 0);
+  for (int64_t limit : {int64_t{100}, int64_t{1000}, whole.transitions - 1}) {
+    options.max_transitions = limit;
+    const auto stats = IosSearch(graph, options).stats();
+    CHECK(stats.transitions <= limit);
+    CHECK(stats.parts_cut > 0);
+  }
+}
+
 TEST_CASE(RefusesBadPrices) {
   const OpGraph graph = MakeGraph(2, {{0, 1}});
   const IosSearch search(graph, {});

@@ -60,5 +60,5 @@ def test_counts(graph, endings, r, s, states, transitions, stages, schedules):
         max_groups=s,
     ).stats
     assert (stats["states"], stats["transitions"]) == (states, transitions)
-    assert (stats["stages_priced"], stats["schedules"]) == (stages, schedules)
+    assert (stats["stages"], stats["schedules"]) == (stages, schedules)
     assert (stats["blocks"], stats["parts_cut"]) == (1, 0)

@@ -71,18 +71,6 @@ def test_a_schedule_of_ones_own(tmp_path: Path, sequential: np.ndarray) -> None:
     np.testing.assert_array_equal(result(again), sequential)
 
 
-def test_a_barrier_is_kept() -> None:
-    compilation = Compilation(inception_like(), CompileOptions(streams=2, latency_db=":memory:"))
-    text = compilation.schedule("greedy").to_json()
-    free = compilation.plan(Schedule.from_json(text))
-    barred = compilation.plan(
-        Schedule.from_json(text.replace('"barrier": false', '"barrier": true'))
-    )
-    assert sum(len(op.waits) for op in barred.operators) > sum(
-        len(op.waits) for op in free.operators
-    )
-
-
 def test_a_broken_schedule_is_refused() -> None:
     names = Compilation(inception_like()).graph.names
     backwards = Schedule("by hand", names, streams=[range(len(names))[::-1]])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError
+from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError, Stage
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
 
@@ -138,3 +138,21 @@ def test_unknown_fields_and_versions_are_refused() -> None:
 def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:
     with pytest.raises(ScheduleError, match=r"`D`|`E`"):
         make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 2, 4, 3]]))
+
+
+def test_a_barrier_holds_back_what_depends_on_nothing() -> None:
+    """Four independent operators in two stages on two streams."""
+    values = [Value(name, (4,), "float32") for name in ("x", "a", "b", "c", "d")]
+    operators = [Operator(n, "k", (0,), (i,)) for i, n in enumerate("ABCD", start=1)]
+    program = Program(values, operators, inputs=(0,), outputs=(1, 2, 3, 4))
+
+    def waits(barrier: bool) -> dict[str, set[str]]:
+        stages = [
+            Stage(groups=((0,), (1,)), streams=(0, 1)),
+            Stage(groups=((2,), (3,)), streams=(0, 1), barrier=barrier),
+        ]
+        plan = make_plan(program, Schedule("by hand", tuple("ABCD"), stages=tuple(stages)))
+        return {op.name: {plan.operators[w].name for w in op.waits} for op in plan.operators}
+
+    assert waits(barrier=False) == {"A": set(), "B": set(), "C": set(), "D": set()}
+    assert waits(barrier=True) == {"A": set(), "B": set(), "C": {"B"}, "D": {"A"}}

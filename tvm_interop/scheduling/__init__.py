@@ -1,16 +1,22 @@
 """Schedules, and the schedulers that make them: one a file, found by name."""
 
 # Each registers itself under its name.
-from . import greedy, ios, lios, sequential
+from . import greedy, ios, lios, lios_plus, lios_random, nimble, opara, sequential
 from .registry import options_of, register_scheduler, schedule, schedulers
 from .schedule import Schedule, Stage
+from .traits import OperatorTraits
 
 __all__ = [
+    "OperatorTraits",
     "Schedule",
     "Stage",
     "greedy",
     "ios",
     "lios",
+    "lios_plus",
+    "lios_random",
+    "nimble",
+    "opara",
     "options_of",
     "register_scheduler",
     "schedule",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
 import tvm_ffi
 
 from ..graph import OpGraph
-from ..latency.base import LatencyModel, op_latencies
-from .options import check_streams, required_latency, us_since
+from ..latency.base import LatencyModel
+from .list_scheduling import list_schedule
 from .registry import register_scheduler
 from .schedule import Schedule
 
@@ -28,27 +25,6 @@ def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = Non
     ----------
     streams: how many streams there are; None for the graph's width, more would stay empty.
 
-    Complexity: O(n log n + edges + n * streams).
+    Complexity: O(n log n + edges), besides the graph's width.
     """
-    model = required_latency(latency, "lios")
-    check_streams(streams)
-    started = time.perf_counter()
-    op_us = op_latencies(model, graph.names)
-    pricing_us = us_since(started)
-    started = time.perf_counter()
-    num_streams = max(graph.width, 1) if streams is None else streams
-    native_streams, where, when_us, makespan = _LIOS(graph.native, op_us.tobytes(), num_streams)
-    ops_and_streams = np.frombuffer(where, dtype=np.int64).reshape(-1, 2).tolist()
-    times = np.frombuffer(when_us, dtype=np.float64).reshape(-1, 2).tolist()
-    timeline = tuple(
-        (op, stream, start, finish)
-        for (op, stream), (start, finish) in zip(ops_and_streams, times, strict=True)
-    )
-    return Schedule(
-        "lios",
-        graph.names,
-        streams=tuple(tuple(ops) for ops in native_streams),
-        makespan=makespan,
-        timeline=timeline,
-        stats={"search_us": us_since(started), "pricing_us": pricing_us},
-    )
+    return list_schedule("lios", _LIOS, graph, latency, streams)

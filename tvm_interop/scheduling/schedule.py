@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import tvm_ffi
@@ -79,6 +80,8 @@ class Schedule:
     makespan: predicted microseconds, or None where nothing was predicted.
     timeline: of a streamed schedule, each operator as (op, stream, start_us, finish_us) in the
         order in which it was scheduled; None where nothing was predicted.
+    launch_order: of a streamed schedule, all operators in the order in which one host thread is to
+        launch them; None where any order will do that the dependencies allow.
     stats: what the search took and counted. No part of equality, and not saved.
     """
 
@@ -88,6 +91,7 @@ class Schedule:
     streams: tuple[tuple[int, ...], ...] = ()
     makespan: float | None = None
     timeline: tuple[tuple[int, int, float, float], ...] | None = None
+    launch_order: tuple[int, ...] | None = None
     stats: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +100,12 @@ class Schedule:
         object.__setattr__(self, "streams", tuple(tuple(ops) for ops in self.streams))
         if self.timeline is not None:
             object.__setattr__(self, "timeline", tuple(tuple(row) for row in self.timeline))
+        if self.launch_order is not None:
+            object.__setattr__(self, "launch_order", tuple(self.launch_order))
+            if self.stages:
+                raise ScheduleError(
+                    "a schedule of stages has a launch order; stages are launched in turn"
+                )
         if not self.stages:
             return
         for i, stage in enumerate(self.stages):
@@ -127,13 +137,16 @@ class Schedule:
         ------
         ScheduleError: at the first fault, naming the operators: one that the graph lacks, that
             is missing or there twice, or that would run before an operator whose output it
-            reads. Groups of one stage may not depend on each other.
+            reads. Groups of one stage may not depend on each other. A launch order must agree
+            with the dependencies and the streams.
         """
         ids = self._ids_in(graph)
         if self.is_staged:
             _VALIDATE_STAGES(graph.native, [_pack_stage(stage, ids) for stage in self.stages])
         else:
             _VALIDATE_STREAMS(graph.native, self._streams_in(ids))
+        if self.launch_order is not None:
+            self._validate_launches(graph, [_id_in(op, ids) for op in self.launch_order])
 
     def ordering_edges(self) -> tuple[tuple[int, int], ...]:
         """The edges, beyond the dependencies, that the stages' barriers ask for, as ids.
@@ -197,6 +210,22 @@ class Schedule:
             the wrong type, an operator that is not in the list, or a newer version.
         """
         return read_schedule(cls, Stage, text)
+
+    def _validate_launches(self, graph: OpGraph, order: list[int]) -> None:
+        if sorted(order) != list(range(graph.num_ops)):
+            raise ScheduleError(
+                f"the launch order has {len(order)} operators for {graph.num_ops}; "
+                "it must hold each operator once"
+            )
+        position = {op: i for i, op in enumerate(order)}
+        streams = self._streams_in(self._ids_in(graph))
+        along_streams = (pair for ops in streams for pair in pairwise(ops))
+        for before, after in (*graph.edges, *along_streams):
+            if position[before] > position[after]:
+                raise ScheduleError(
+                    f"the launch order has `{graph.names[after]}` before "
+                    f"`{graph.names[before]}`, which must run first"
+                )
 
     def _ids_in(self, graph: OpGraph) -> list[int]:
         """The graph's id of each of our operators: the two may number them differently."""

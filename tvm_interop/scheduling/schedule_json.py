@@ -42,6 +42,9 @@ def write_schedule(schedule: Schedule) -> str:
             for op, stream, start, finish in schedule.timeline
         )
         fields.append(f'"timeline": [\n{rows}\n  ]')
+    if schedule.launch_order is not None:
+        launches = _wrapped(_dump(_name(op, names)) for op in schedule.launch_order)
+        fields.append(f'"launch_order": [\n{launches}\n  ]')
     return "{\n  " + ",\n  ".join(fields) + "\n}\n"
 
 
@@ -65,6 +68,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     stages: list[_Stage] | None = None
     streams: list[list[str]] | None = None
     timeline: list[tuple[str, int, float, float]] | None = None
+    launch_order: list[str] | None = None
 
 
 class _Head(msgspec.Struct):
@@ -102,6 +106,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
             for name, stream, start, finish in document.timeline
         )
     )
+    launch = document.launch_order
     return make_schedule(
         scheduler=document.scheduler,
         op_names=tuple(names),
@@ -111,6 +116,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
         ),
         makespan=document.makespan_us,
         timeline=timeline,
+        launch_order=None if launch is None else _ids(launch, "`launch_order`", ids),
     )
 
 

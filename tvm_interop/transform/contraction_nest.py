@@ -57,7 +57,9 @@ class _Nest:
         self._tile_channels = min(8 if registers.count >= 32 else 4, op.out_channels)
         most = (16 if registers.count >= 32 else 8) // self._tile_channels
         self._tile_vectors = min(most, vectors, 4)
-        self._used_planes = [(y, x) for y in _remainders(kh, dh, sh) for x in _remainders(kw, dw, sw)]
+        self._used_planes = [
+            (y, x) for y in _remainders(kh, dh, sh) for x in _remainders(kw, dw, sw)
+        ]
         self._plane = vectors * self._lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
         shape = (op.batch, op.groups * op.in_channels, height + 1, width + 1, self._plane)
@@ -135,7 +137,7 @@ class _Nest:
             return _sequence([
                 _loop(
                     count,
-                    lambda j, first=first, channels=channels: self._pixel_tile(
+                    lambda j, first=first, channels=channels: self._pixel_tile(  # type: ignore[misc]
                         _Tile(n, group, j * channels + first, channels,
                               index * pixels + start, pixels),
                     ),
@@ -249,7 +251,7 @@ class _Nest:
         return _sequence([
             _vector(
                 min(self._lanes, tile.pixels - start) if self._is_flat else self._lanes,
-                lambda lane, j=j, start=start: store(j, lane + start),
+                lambda lane, j=j, start=start: store(j, lane + start),  # type: ignore[misc]
             )
             for j in range(len(sums)) for start in range(0, tile.pixels, self._lanes)
         ])  # fmt: skip
@@ -267,7 +269,7 @@ class _Nest:
             return _sequence([
                 _loop(
                     tiles,
-                    lambda i, start=start, lanes=lanes: _vector(
+                    lambda i, start=start, lanes=lanes: _vector(  # type: ignore[misc]
                         lanes, lambda lane: pixel(j, y, i * lanes + start + lane)
                     ),
                 )

@@ -99,7 +99,7 @@ def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None
     if None in blocks or len(summed) != 1 or summed[0] > 1 or len(blocks) - summed[0] > 2:
         return None
     matcher = _Matcher()
-    block = blocks[summed[0]]
+    block: Any = blocks[summed[0]]
     before, after = blocks[: summed[0]], blocks[summed[0] + 1 :]
     terms = matcher.terms(block)
     if terms is None:
@@ -177,7 +177,7 @@ class _Matcher:
             return None
         if not self._same(terms.weight.indices, [f, c, ky, kx]):
             return None
-        padded = _no_padding(terms.data.source, terms.dtype)
+        padded: _Padding | None = _no_padding(terms.data.source, terms.dtype)
         if before:
             padded = self._padding(before[0], terms.data.source)
         if padded is None:

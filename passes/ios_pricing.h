@@ -1,0 +1,70 @@
+#ifndef PASSES_IOS_PRICING_H_
+#define PASSES_IOS_PRICING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "passes/ios.h"
+#include "passes/stage_batch.h"
+
+namespace tvm_interop {
+
+// How a stage is bounded from below by what its operators take alone.
+struct StageBounds {
+  std::vector<double> op_us;  // of each operator, to pack groups by; used where num_streams > 0
+  int num_streams = 0;        // stages are packed onto that many streams first; 0 for no limit
+  int cores = 0;              // a stage takes its total work over `cores` or more; 0 for no limit
+  double tolerance = 0;       // the share by which a price may fall short of its bound
+};
+
+// Prices only those stages that an optimal schedule may need. As long as no price is below its
+// bound, the outcome is the same, to the last bit and tie, as when all are priced.
+//
+// A stage takes at least as long as its longest group, operators summed as they take alone, and at
+// least its total work over the cores. The search is solved with these bounds in place of the
+// prices that are not known yet; the stages on the way it finds are priced; and so on until it
+// finds a way of priced stages alone. No other way is cheaper then: its cost is at least what the
+// bounds say, and that is no less.
+//
+// Each round, stages beyond those on the way are taken along: those through which the cheapest way
+// costs least more than the best, unless a priced way is known that is no dearer.
+//
+// A price below its bound by more than the tolerance is counted, and all bounds are scaled down to
+// the worst ratio seen, less the tolerance: the search goes on with what can still be trusted.
+class IosPricing {
+ public:
+  // `search` must outlive it.
+  explicit IosPricing(const IosSearch& search);
+
+  // The stages of one operator each: they are priced first, since the bounds are made of them.
+  std::vector<size_t> SingleOperators() const;
+  void SetBounds(const std::vector<double>& single_us, const StageBounds& bounds);
+
+  // The stages to price next, ascending; none once the optimum is known. All those on the best
+  // way, and more up to `at_least`.
+  std::vector<size_t> Next(size_t at_least);
+  // Prices of what Next returned last. Returns how many were below their bound.
+  int64_t SetPrices(const std::vector<double>& price_us);
+
+  // What each stage takes, or at least takes: what to solve the search with.
+  const std::vector<double>& value_us() const { return value_us_; }
+  // What the bounds were scaled down to, 1 at first.
+  double scale() const { return scale_; }
+
+ private:
+  void Relax(double scale);
+
+  const IosSearch& search_;
+  double tolerance_ = 0;
+  double scale_ = 1;
+  std::vector<double> bound_us_;  // not scaled
+  std::vector<double> value_us_;
+  std::vector<char> is_priced_;
+  std::vector<char> is_solved_;  // of each part: its best way is priced
+  std::vector<size_t> asked_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_IOS_PRICING_H_

@@ -1,0 +1,61 @@
+"""Random layered models, as HIOS generates them to compare schedulers on."""
+
+from __future__ import annotations
+
+import random
+
+from ..errors import GraphError
+from ..graph import OpGraph
+
+
+def layered_workload(
+    num_ops: int = 200,
+    num_layers: int = 14,
+    num_edges: int = 400,
+    *,
+    latency_us: tuple[float, float] = (100.0, 4000.0),
+    seed: int = 0,
+) -> tuple[OpGraph, list[float]]:
+    """A random model and how long its operators take.
+
+    HIOS, section VI-A (its defaults are the defaults here): operators are dealt onto layers at
+    random, each layer getting one at least. Each operator behind the first layer reads one of the
+    layer before it; the other edges lead from any earlier layer to a later one. No edge is there
+    twice. Latencies are drawn evenly from `latency_us`. The same for the same seed everywhere.
+
+    Parameters
+    ----------
+    num_edges: at least one for each operator behind the first layer; as many as the layers make
+        necessary where that is more.
+
+    Returns
+    -------
+    The graph, and the latency of each operator in microseconds.
+
+    Raises
+    ------
+    GraphError: for fewer operators than layers, or more edges than the layers have room for.
+    """
+    if not 1 <= num_layers <= num_ops:
+        raise GraphError(
+            f"{num_ops} operators cannot fill {num_layers} layers; each layer needs one"
+        )
+    rng = random.Random(seed)
+    layer_of = [
+        *range(num_layers),
+        *(rng.randrange(num_layers) for _ in range(num_layers, num_ops)),
+    ]
+    layer_of.sort()
+    layers: list[list[int]] = [[] for _ in range(num_layers)]
+    for op, layer in enumerate(layer_of):
+        layers[layer].append(op)
+    edges = {(rng.choice(layers[layer - 1]), op) for op, layer in enumerate(layer_of) if layer > 0}
+    room = sum(len(layers[i]) * len(layers[j]) for j in range(num_layers) for i in range(j))
+    if num_edges > room:
+        raise GraphError(f"the layers have room for {room} edges, not {num_edges}; ask for fewer")
+    while len(edges) < num_edges:
+        u, v = rng.randrange(num_ops), rng.randrange(num_ops)
+        if layer_of[u] < layer_of[v]:
+            edges.add((u, v))
+    latencies = [rng.uniform(*latency_us) for _ in range(num_ops)]
+    return OpGraph.from_edges(num_ops, sorted(edges)), latencies

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _runtime
-from .errors import ExecutionError, InputError
+from .errors import ArtifactError, ExecutionError, InputError
 from .library_op import LibraryOp
 
 _LOG = logging.getLogger("tvm_interop")
@@ -50,7 +50,17 @@ def available_providers(wanted: Iterable[str] | None = None) -> tuple[str, ...]:
 
 @functools.cache
 def library_version(name: str) -> str | None:
-    """The version of kernel library `name`, which is loaded now; None where it cannot be."""
+    """The version of kernel library `name`, which is loaded now; None where it cannot be.
+
+    Raises
+    ------
+    ArtifactError
+        There is no library of that name.
+    """
+    if name not in _FINDERS:
+        raise ArtifactError(
+            f"there is no kernel library `{name}`: upgrade tvm_interop, or compile the model again"
+        )
     path = _FINDERS[name]()
     try:
         return _runtime.load_kernel_library(name, path)

@@ -1,10 +1,12 @@
 // The runtime's only file that knows tvm-ffi: kernels as packed functions, tensors as arguments.
 
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 #include "runtime/cpu_executor.h"
 #include "runtime/cpu_streams.h"
 #include "runtime/cpu_topology.h"
+#include "runtime/kernel_library.h"
 #include "runtime/measure.h"
 
 namespace tvm_interop {
@@ -94,10 +97,102 @@ void CheckAlignment(const ffi::Tensor& tensor) {
   }
 }
 
+using Description = ffi::Map<ffi::String, ffi::Any>;
+
+std::vector<int64_t> Integers(const Description& description, const char* key) {
+  const auto array = description.at(key).cast<ffi::Array<int64_t>>();
+  return {array.begin(), array.end()};
+}
+
+OpDescription ToOpDescription(const Description& from) {
+  static const std::map<std::string, Layout> layouts{{"plain", Layout::kPlain},
+                                                     {"blocked16", Layout::kBlocked16}};
+  static const std::map<std::string, Activation> activations{
+      {"none", Activation::kNone}, {"relu", Activation::kRelu}, {"clip", Activation::kClip}};
+  OpDescription to;
+  to.op = from.at("op").cast<std::string>();
+  for (const auto& shape : from.at("shapes").cast<ffi::Array<ffi::Array<int64_t>>>()) {
+    to.shapes.emplace_back(shape.begin(), shape.end());
+  }
+  for (const auto& layout : from.at("layouts").cast<ffi::Array<ffi::String>>()) {
+    to.layouts.push_back(layouts.at(layout));
+  }
+  to.window = Integers(from, "window");
+  to.strides = Integers(from, "strides");
+  to.padding = Integers(from, "padding");
+  to.dilation = Integers(from, "dilation");
+  to.groups = from.at("groups").cast<int64_t>();
+  to.has_bias = from.at("has_bias").cast<bool>();
+  to.has_sum = from.at("has_sum").cast<bool>();
+  to.activation = activations.at(from.at("activation").cast<std::string>());
+  to.clip_low = static_cast<float>(from.at("clip_low").cast<double>());
+  to.clip_high = static_cast<float>(from.at("clip_high").cast<double>());
+  to.counts_padding = from.at("counts_padding").cast<bool>();
+  return to;
+}
+
+KernelLibrary& LoadedLibrary(const std::string& name) {
+  KernelLibrary* library = FindKernelLibrary(name);
+  if (library == nullptr) throw std::runtime_error("kernel library `" + name + "` is not loaded");
+  return *library;
+}
+
+// A library's kernel and the tensors it works on.
+class LibraryKernelObj : public ffi::Object {
+ public:
+  LibraryKernelObj(KernelLibrary* library, const OpDescription& op, int threads,
+                   const ffi::Array<ffi::Tensor>& tensors, const ffi::Array<bool>& constants) {
+    for (const ffi::Tensor& tensor : tensors) {
+      CheckAlignment(tensor);
+      tensors_.push_back(tensor);
+      addresses_.push_back(tensor.data_ptr());
+    }
+    for (size_t i = 0; i < constants.size(); ++i) {
+      arguments_.push_back({&addresses_.at(i), constants[i]});
+    }
+    kernel_ = library->Prepare(op, threads, arguments_);
+    kernel_->Repack();
+  }
+
+  Kernel* kernel() { return kernel_.get(); }
+  std::string implementation() const { return kernel_->implementation(); }
+
+  void Bind(size_t argument, const ffi::Tensor& tensor) {
+    tensors_.at(argument) = tensor;
+    addresses_.at(argument) = tensor.data_ptr();
+    if (arguments_.at(argument).is_constant) kernel_->Repack();
+  }
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.LibraryKernel", LibraryKernelObj, ffi::Object);
+
+ private:
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<void*> addresses_;      // Never resized once the kernel holds theirs.
+  std::vector<KernelArgument> arguments_;
+  std::unique_ptr<LibraryKernel> kernel_;
+};
+
+class LibraryKernelRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(LibraryKernelRef, ffi::ObjectRef, LibraryKernelObj);
+};
+
+LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Description& description,
+                                      int64_t threads, const ffi::Array<ffi::Tensor>& tensors,
+                                      const ffi::Array<bool>& constants) {
+  return Guarded([&] {
+    return LibraryKernelRef(
+        ffi::make_object<LibraryKernelObj>(&LoadedLibrary(library), ToOpDescription(description),
+                                           static_cast<int>(threads), tensors, constants));
+  });
+}
+
 class ExecutorObj : public ffi::Object {
  public:
+  // A kernel is a packed function, or a library's with its tensors bound already.
   ExecutorObj(const CpuStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
-              const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Function>& functions,
+              const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Any>& kernels,
               const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
               const ffi::Array<ffi::Array<int64_t>>& waits) {
     headers_.reserve(values.size());
@@ -108,11 +203,18 @@ class ExecutorObj : public ffi::Object {
     }
     std::vector<PlannedOp> ops(names.size());
     for (size_t i = 0; i < ops.size(); ++i) {
-      std::vector<DLTensor*> bound;
-      for (int64_t value : args[i]) bound.push_back(&headers_.at(value));
-      kernels_.push_back(std::make_unique<PackedKernel>(functions[i], std::move(bound)));
+      if (auto prepared = kernels[i].as<LibraryKernelRef>()) {
+        const auto* object = prepared->get();
+        library_kernels_.push_back({*prepared, {args[i].begin(), args[i].end()}});
+        ops[i].kernel = const_cast<LibraryKernelObj*>(object)->kernel();
+      } else {
+        std::vector<DLTensor*> bound;
+        for (int64_t value : args[i]) bound.push_back(&headers_.at(value));
+        kernels_.push_back(
+            std::make_unique<PackedKernel>(kernels[i].cast<ffi::Function>(), std::move(bound)));
+        ops[i].kernel = kernels_.back().get();
+      }
       ops[i].name = names[i];
-      ops[i].kernel = kernels_.back().get();
       ops[i].stream = static_cast<int>(stream_of[i]);
       for (int64_t wait : waits[i]) ops[i].waits.push_back(static_cast<int>(wait));
     }
@@ -124,6 +226,11 @@ class ExecutorObj : public ffi::Object {
     // The whole header: its shape and strides lie in the tensor, whose predecessor goes now.
     headers_.at(value) = *tensor.GetDLTensorPtr();
     tensors_.at(value) = tensor;
+    for (auto& [kernel, args] : library_kernels_) {
+      for (size_t i = 0; i < args.size(); ++i) {
+        if (args[i] == value) const_cast<LibraryKernelObj*>(kernel.get())->Bind(i, tensor);
+      }
+    }
   }
 
   std::unique_ptr<CpuExecutor> executor;
@@ -135,6 +242,8 @@ class ExecutorObj : public ffi::Object {
   std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
   std::vector<DLTensor> headers_;     // Never resized: the kernels hold their addresses.
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  // With the indices of their arguments.
+  std::vector<std::pair<LibraryKernelRef, std::vector<int64_t>>> library_kernels_;
 };
 
 class ExecutorRef : public ffi::ObjectRef {
@@ -155,12 +264,12 @@ CpuStreamsRef MakeCpuStreams(int64_t num_streams, int64_t threads_per_stream, bo
 }
 
 ExecutorRef MakeExecutor(CpuStreamsRef streams, ffi::Array<ffi::Tensor> values,
-                         ffi::Array<ffi::String> names, ffi::Array<ffi::Function> functions,
+                         ffi::Array<ffi::String> names, ffi::Array<ffi::Any> kernels,
                          ffi::Array<ffi::Array<int64_t>> args, ffi::Array<int64_t> stream_of,
                          ffi::Array<ffi::Array<int64_t>> waits) {
   return Guarded([&] {
     return ExecutorRef(
-        ffi::make_object<ExecutorObj>(streams, values, names, functions, args, stream_of, waits));
+        ffi::make_object<ExecutorObj>(streams, values, names, kernels, args, stream_of, waits));
   });
 }
 
@@ -195,11 +304,25 @@ ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, in
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<CpuStreamsObj>();
   refl::ObjectDef<ExecutorObj>();
+  refl::ObjectDef<LibraryKernelObj>();
   refl::GlobalDef()
       .def("tvm_interop.runtime.make_cpu_streams", MakeCpuStreams)
       .def("tvm_interop.runtime.has_own_cores",
            [](const CpuStreamsRef& streams) { return streams->streams->has_own_cores(); })
       .def("tvm_interop.runtime.allowed_cores", [] { return static_cast<int64_t>(AllowedCores()); })
+      .def("tvm_interop.runtime.load_kernel_library",
+           [](const std::string& name, const std::string& path) {
+             return Guarded([&] { return LoadKernelLibrary(name, path).version(); });
+           })
+      .def("tvm_interop.runtime.why_unsupported",
+           [](const std::string& library, const Description& description) {
+             return Guarded([&] {
+               return LoadedLibrary(library).WhyUnsupported(ToOpDescription(description));
+             });
+           })
+      .def("tvm_interop.runtime.prepare_kernel", PrepareLibraryKernel)
+      .def("tvm_interop.runtime.implementation",
+           [](const LibraryKernelRef& kernel) { return kernel->implementation(); })
       .def("tvm_interop.runtime.make_executor", MakeExecutor)
       .def("tvm_interop.runtime.bind",
            [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {

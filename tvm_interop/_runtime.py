@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -22,6 +22,63 @@ class CpuStreams(tvm_ffi.Object):  # type: ignore[misc]
 @tvm_ffi.register_object("tvm_interop.Executor", init=False)
 class Executor(tvm_ffi.Object):  # type: ignore[misc]
     """Operators bound to their tensors, streams and waits. Opaque."""
+
+
+@tvm_ffi.register_object("tvm_interop.LibraryKernel", init=False)
+class LibraryKernel(tvm_ffi.Object):  # type: ignore[misc]
+    """A library's kernel, prepared, its tensors bound. Opaque."""
+
+
+def load_kernel_library(name: str, path: str) -> str:
+    """Load kernel library `name` from the file at `path`, for good; its version.
+
+    Raises
+    ------
+    ExecutionError
+        It cannot be used; says why.
+    """
+    return str(_function("load_kernel_library")(name, path))
+
+
+def why_unsupported(library: str, description: Mapping[str, Any]) -> str:
+    """Why a library that is loaded cannot compute an operator; empty where it can.
+
+    Parameters
+    ----------
+    description: as `LibraryOp.fields` gives it.
+    """
+    return str(_function("why_unsupported")(library, dict(description)))
+
+
+def prepare_kernel(
+    library: str,
+    description: Mapping[str, Any],
+    threads: int,
+    tensors: Sequence[Any],
+    constants: Sequence[bool],
+) -> LibraryKernel:
+    """Prepare a kernel of a library that is loaded.
+
+    Parameters
+    ----------
+    threads: threads it may use.
+    tensors: its arguments, aligned to 64 bytes; kept alive by the kernel.
+    constants: whether each is the same in every run, until it is bound anew.
+
+    Raises
+    ------
+    ExecutionError
+        The library cannot compute this.
+    """
+    kernel: LibraryKernel = _function("prepare_kernel")(
+        library, dict(description), threads, list(tensors), [bool(c) for c in constants]
+    )
+    return kernel
+
+
+def implementation(kernel: LibraryKernel) -> str:
+    """What the library chose to run, by its own name."""
+    return str(_function("implementation")(kernel))
 
 
 def make_cpu_streams(
@@ -54,7 +111,7 @@ def make_executor(
     streams: CpuStreams,
     values: Sequence[Any],
     names: Sequence[str],
-    functions: Sequence[Any],
+    kernels: Sequence[Any],
     args: Sequence[Sequence[int]],
     stream_of: Sequence[int],
     waits: Sequence[Sequence[int]],
@@ -64,8 +121,9 @@ def make_executor(
     Parameters
     ----------
     values: tensors, aligned to 64 bytes; kept alive by the executor.
-    names, functions, args, stream_of, waits: one entry an operator: its name, its kernel, the
-        indices of its arguments in `values`, its stream, the earlier operators it waits for.
+    names, kernels, args, stream_of, waits: one entry an operator: its name, its kernel (a packed
+        function or a `LibraryKernel` of these tensors), the indices of its arguments in `values`,
+        its stream, the earlier operators it waits for.
 
     Raises
     ------
@@ -78,7 +136,7 @@ def make_executor(
         streams,
         list(values),
         list(names),
-        list(functions),
+        list(kernels),
         [list(a) for a in args],
         list(stream_of),
         [list(w) for w in waits],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +21,10 @@ from .errors import DeviceError, InputError
 from .frontend import load_model
 from .graph import OpGraph
 from .instance import Instance, aligned_copy
+from .kernel_libraries import TVM, available_providers
 from .kernels import build_kernels, kernel_hashes, uses_parallel_loops
 from .latency import LatencyModel
+from .latency.kernel_choice import choose_kernels
 from .latency.measured import MeasuredLatency, Progress
 from .latency.store import LatencyStore
 from .plan import Plan, make_plan
@@ -51,6 +54,8 @@ class CompileOptions:
     threads: threads each stream's kernels may use; None shares the cores out evenly.
     latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
     progress: told how measuring goes.
+    providers: whose kernels to choose from, `tvm` and kernel libraries such as `onednn`; None
+        takes all that are there. One that is missing is logged, and TVM's kernels do its work.
     """
 
     target: Any = "llvm"
@@ -58,6 +63,7 @@ class CompileOptions:
     threads: int | None = None
     latency_db: str | os.PathLike[str] | None = None
     progress: Progress | None = None
+    providers: Sequence[str] | None = None
 
 
 class Compilation:
@@ -91,7 +97,9 @@ class Compilation:
         """
         self.options = options or CompileOptions()
         self.target = _cpu_target(self.options.target)
-        lower: Any = LowerToUnits(self.target)
+        self.providers = available_providers(self.options.providers)
+        libraries = tuple(name for name in self.providers if name != TVM)
+        lower: Any = LowerToUnits(self.target, libraries)
         self.module = lower(load_model(model, input_shapes))
         self.program = extract(self.module)
         apply: Any = DefaultCPUSchedule(self.target)
@@ -102,6 +110,12 @@ class Compilation:
         cores = _runtime.allowed_cores()
         self.streams = _positive("streams", self.options.streams, min(cores, self.graph.width or 1))
         self.threads = _positive("threads", self.options.threads, max(cores // self.streams, 1))
+        if libraries:
+            # On one thread, whatever the streams will be: with the same latencies at hand, the same
+            # model always gets the same kernels, and so gives the same bits.
+            self.program = choose_kernels(
+                self.program, self.providers, lambda program: self._latency_of(program, 1, 1)
+            )
 
     @cached_property
     def kernels(self) -> bytes:
@@ -129,19 +143,28 @@ class Compilation:
     @cached_property
     def measured_latency(self) -> MeasuredLatency:
         """The latency model that measures stages here, on as many streams as there will be."""
+        return self._latency_of(self.program, self.streams, self.threads)
+
+    def _latency_of(self, program: Program, streams: int, threads: int) -> MeasuredLatency:
         return MeasuredLatency(
-            self.program,
+            program,
             self.loaded_kernels,
-            {
-                name: f"{self.target}:{digest}"
-                for name, digest in kernel_hashes(self.program.kernels).items()
-            },
-            streams=self.streams,
-            threads=self.threads,
+            self._kernel_hashes,
+            streams=streams,
+            threads=threads,
             parallel_kernels=self.parallel_kernels,
-            store=LatencyStore(self.options.latency_db),
+            store=self._store,
             progress=self.options.progress,
         )
+
+    @cached_property
+    def _kernel_hashes(self) -> dict[str, str]:
+        hashes = kernel_hashes(self.program.kernels)
+        return {name: f"{self.target}:{digest}" for name, digest in hashes.items()}
+
+    @cached_property
+    def _store(self) -> LatencyStore:
+        return LatencyStore(self.options.latency_db)
 
     def schedule(
         self, scheduler: str, latency: LatencyModel | None = None, **options: Any
@@ -233,6 +256,7 @@ def compile(
     latency_db: str | os.PathLike[str] | None = None,
     keep_slower: bool = False,
     progress: Progress | None = None,
+    providers: Sequence[str] | None = None,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
@@ -254,6 +278,8 @@ def compile(
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even where sequential execution is faster.
     progress: called with the stages measured and to be measured.
+    providers: whose kernels each operator's fastest is chosen from: `tvm`, `onednn`; by default all
+        that are there.
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -267,7 +293,7 @@ def compile(
     """
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
-    compile_options = CompileOptions(target, streams, threads, latency_db, progress)
+    compile_options = CompileOptions(target, streams, threads, latency_db, progress, providers)
     compilation = Compilation(model, compile_options, input_shapes)
     chosen = schedule or annotated_schedule(compilation.module)
     if chosen is None:

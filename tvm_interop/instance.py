@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _runtime
-from .errors import ArtifactError
-from .plan import ALIGNMENT, Plan
+from .errors import ArtifactError, ExecutionError
+from .kernel_libraries import library_version
+from .plan import ALIGNMENT, Plan, PlannedOperator
 
 
 class Instance:
@@ -42,11 +43,16 @@ class Instance:
         self.streams = streams if streams is not None else make_streams(plan)
         self.arrays = _allocate(plan, weights)
         self._owners: dict[int, np.ndarray] = {}  # Of memory that is not ours.
+        tensors = [as_tensor(array) for array in self.arrays]
+        functions = kernel_functions(kernels, [op.kernel for op in plan.operators])
         self.executor = _runtime.make_executor(
             self.streams,
-            [as_tensor(array) for array in self.arrays],
+            tensors,
             [op.name for op in plan.operators],
-            kernel_functions(kernels, [op.kernel for op in plan.operators]),
+            [
+                self._library_kernel(op, tensors) or function
+                for op, function in zip(plan.operators, functions, strict=True)
+            ],
             [(*op.inputs, *op.outputs) for op in plan.operators],
             [op.stream for op in plan.operators],
             [op.waits for op in plan.operators],
@@ -55,6 +61,24 @@ class Instance:
     def run(self) -> None:
         """Run every operator once."""
         _runtime.run(self.executor)
+
+    def _library_kernel(self, op: PlannedOperator, tensors: list[Any]) -> Any:
+        """The kernel of the library that is to run `op`; None where TVM's is to."""
+        if op.library is None or op.description is None or library_version(op.library) is None:
+            return None
+        values = (*op.inputs, *op.outputs)
+        try:
+            return _runtime.prepare_kernel(
+                op.library,
+                op.description.fields(),
+                self.plan.streams[op.stream].threads,
+                [tensors[v] for v in values],
+                [self.plan.is_constant(v) for v in values],
+            )
+        except ExecutionError as error:
+            raise ArtifactError(
+                f"operator `{op.name}`: {error}; compile the model again"
+            ) from error
 
     def rebind(self, value: int, array: np.ndarray) -> None:
         """Let `value`, and every alias of it, be `array`'s memory from the next run on."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from .errors import ArtifactError
 from .graph import OpGraph
+from .library_op import LibraryOp
 from .planning import Buffer, MemoryPlan, check_memory, check_sync, memory_plan, sync_plan
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
     waits: operators on other streams that must have ended: indices of earlier operators.
+    library: the kernel library that runs it, by `description`; where the library is missing, and
+        where this is None, TVM's `kernel` does.
     """
 
     name: str
@@ -75,6 +78,8 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: tuple[int, ...]
     stream: int
     waits: tuple[int, ...]
+    library: str | None = None
+    description: LibraryOp | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +131,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The value whose bytes `value` reads."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
+
+    def is_constant(self, value: int) -> bool:
+        """Whether `value` is a weight, or a view of one."""
+        return self.values[self.root_of(value)].storage == "weight"
 
     def graph(self) -> OpGraph:
         """The dependencies between the plan's operators."""
@@ -201,6 +210,10 @@ def make_plan(
             outputs=program.operators[op].outputs,
             stream=stream_of[op],
             waits=tuple(sorted(position[w] for w in waits[op])),
+            library=program.operators[op].library,
+            description=(
+                program.operators[op].description if program.operators[op].library else None
+            ),
         )
         for op in order
     )
@@ -316,5 +329,24 @@ def _check_indices(plan: Plan) -> None:
             raise ArtifactError(f"no operator writes value `{value.name}`")
         elif value.storage in ("input", "weight") and v in written:
             raise ArtifactError(f"an operator writes {value.storage} `{value.name}`")
+    for op in plan.operators:
+        _check_description(plan, op)
     if not all(v in values for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among its values")
+
+
+def _check_description(plan: Plan, op: PlannedOperator) -> None:
+    """Refuse a library's operator that would read or write beyond its tensors."""
+    if op.library is None:
+        return
+    if op.description is None:
+        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
+    values = [plan.values[v] for v in (*op.inputs, *op.outputs)]
+    sizes = [math.prod(value.shape) for value in values]
+    if sizes != [math.prod(shape) for shape in op.description.shapes]:
+        raise ArtifactError(
+            f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
+            f"tensors are {tuple(value.shape for value in values)}"
+        )
+    if any(value.dtype != "float32" for value in values):
+        raise ArtifactError(f"operator `{op.name}` has a tensor that is not float32")

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from .library_op import LibraryOp
+
 
 @dataclass(frozen=True)
 class Value:
@@ -44,14 +46,18 @@ class Operator:
     Attributes
     ----------
     name: unique in its program, made of the ONNX nodes' names where there are some.
-    kernel: name of the function in the kernel library.
+    kernel: name of the function in TVM's library of kernels.
     inputs, outputs: indices into `Program.values`.
+    description: what a kernel library could compute in its stead, of the same inputs and outputs.
+    library: the kernel library that does; None for TVM's kernel.
     """
 
     name: str
     kernel: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    description: LibraryOp | None = None
+    library: str | None = None
 
 
 @dataclass
@@ -80,6 +86,10 @@ class Program:
         """The value whose storage `value` reads: itself, unless it is an alias."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
+
+    def is_constant(self, value: int) -> bool:
+        """Whether `value` is a weight, or a view of one."""
+        return self.storage_of(value) in self.weights
 
     def producers(self) -> dict[int, int]:
         """For each value with storage that an operator writes: that operator's id."""

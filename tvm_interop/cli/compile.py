@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,10 @@ import typer
 from ..artifact import Artifact
 from ..compiler import compile as compile_to_artifact
 from ..errors import ScheduleError
+from ..kernel_libraries import TVM
 from ..scheduling import Schedule
 from . import options
-from .console import measuring_bar
+from .console import measuring_bar, note_missing_libraries
 
 
 def compile_model(
@@ -46,6 +48,7 @@ def compile_model(
         ),
     ] = False,
     latency_db: options.LatencyDb = None,
+    providers: options.Providers = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -67,10 +70,13 @@ def compile_model(
             latency_db=latency_db,
             keep_slower=keep_slower,
             progress=progress,
+            providers=options.parse_providers(providers),
             **options.scheduler_options(
                 max_group_ops=max_group_ops, max_groups=max_groups, endings=endings
             ),
         )
+    if not as_json:
+        note_missing_libraries(options.parse_providers(providers))
     typer.echo(json.dumps(_facts(artifact)) if as_json else _summary(artifact))
 
 
@@ -101,9 +107,14 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "streams": len(artifact.plan.streams),
         "waits": sum(len(op.waits) for op in artifact.plan.operators),
         "arena_bytes": artifact.plan.arena_bytes,
+        "kernels": dict(_kernels(artifact)),
         "ratio_to_sequential": checked.ratio if checked else None,
         "noise_ratio": checked.noise_ratio if checked else None,
     }
+
+
+def _kernels(artifact: Artifact) -> list[tuple[str, int]]:
+    return Counter(op.library or TVM for op in artifact.plan.operators).most_common()
 
 
 def _summary(artifact: Artifact) -> str:
@@ -111,7 +122,8 @@ def _summary(artifact: Artifact) -> str:
     stages = f"{facts['stages']} stages on " if facts["stages"] else ""
     lines = [
         f"{facts['operators']} operators, {stages}{facts['streams']} streams, "
-        f"{facts['waits']} waits, {artifact.plan.arena_bytes / 2**20:.1f} MiB of activations"
+        f"{facts['waits']} waits, {artifact.plan.arena_bytes / 2**20:.1f} MiB of activations",
+        "kernels: " + ", ".join(f"{number} of {name}" for name, number in _kernels(artifact)),
     ]
     checked = artifact.manifest.speed_check
     if checked is not None:

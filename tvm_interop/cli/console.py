@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..kernel_libraries import TVM, provider_names, why_missing
 from ..latency.measured import Progress as MeasuringProgress
 
 
 def complain(message: str) -> None:
     """One message on standard error."""
     print(f"tvm-interop: error: {message}", file=sys.stderr)
+
+
+def note_missing_libraries(wanted: Sequence[str] | None) -> None:
+    """Tell on standard error which of the wanted kernel libraries are not there, and why."""
+    for name in wanted if wanted is not None else provider_names():
+        why = None if name == TVM else why_missing(name)
+        if why is not None:
+            print(f"tvm-interop: no kernels of {name}, TVM's do its work: {why}", file=sys.stderr)
 
 
 @contextmanager

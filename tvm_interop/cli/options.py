@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
+from ..kernel_libraries import provider_names
 from ..scheduling import schedulers
 
 Model = Annotated[
@@ -90,6 +91,16 @@ LatencyDb = Annotated[
         rich_help_panel="Scheduling",
     ),
 ]
+Providers = Annotated[
+    str | None,
+    typer.Option(
+        "--providers",
+        metavar="NAME,...",
+        help=f"Whose kernels to choose from: {', '.join(provider_names())}; by default all that "
+        "are there.",
+        rich_help_panel="Model",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show the traceback when something fails.")
@@ -99,6 +110,11 @@ Verbose = Annotated[
 def scheduler_options(**given: Any) -> dict[str, Any]:
     """Those options that were given: a scheduler that has no use for one says so itself."""
     return {name: value for name, value in given.items() if value is not None}
+
+
+def parse_providers(text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:

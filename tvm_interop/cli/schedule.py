@@ -28,6 +28,7 @@ def schedule_model(
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
     latency_db: options.LatencyDb = None,
+    providers: options.Providers = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Schedule a model and write the schedule as JSON: read it, edit it, compile with it.
@@ -35,7 +36,9 @@ def schedule_model(
     `tvm-interop compile MODEL --schedule schedule.json` takes it back.
     """
     with measuring_bar() as progress:
-        compile_options = CompileOptions(target, streams, threads, latency_db, progress)
+        compile_options = CompileOptions(
+            target, streams, threads, latency_db, progress, options.parse_providers(providers)
+        )
         compilation = Compilation(model, compile_options, options.parse_input_shapes(input_shapes))
         schedule = compilation.schedule(
             scheduler,

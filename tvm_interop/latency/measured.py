@@ -13,9 +13,10 @@ import tvm
 
 from .. import _runtime
 from ..instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
+from ..kernel_libraries import library_version
 from ..machine import cpu_model
 from ..planning import pack_groups
-from ..program import Program
+from ..program import Operator, Program
 from .base import LatencyModel
 from .store import LatencyStore
 
@@ -25,6 +26,8 @@ _STAGE_BUDGET_S = 0.05
 """A stage is repeated until about this much time went into it, within the limits below."""
 _MIN_REPEATS = 5
 _MAX_REPEATS = 30
+_FAR_SLOWER = 3.0
+"""One run tells that an operator is slower than another's time, where it took this much longer."""
 
 
 class Progress(Protocol):
@@ -66,14 +69,14 @@ class MeasuredLatency(LatencyModel):
 
         Parameters
         ----------
-        kernels: the loaded kernel library.
-        kernel_hashes: a hash of each kernel's code and shapes, by name.
+        kernels: the loaded kernels of TVM.
+        kernel_hashes: a hash of each such kernel's code and shapes, by name.
         streams, threads: streams there will be, and threads the kernels of each may use.
         store: where latencies are kept; None keeps them in memory only.
         """
         self.measured = 0
         self._program = program
-        self._hashes = kernel_hashes
+        self._hashes = [_operator_hash(op, kernel_hashes) for op in program.operators]
         self._num_streams = streams
         self._store = store if store is not None else LatencyStore(":memory:")
         self._progress = progress
@@ -82,7 +85,9 @@ class MeasuredLatency(LatencyModel):
         self._op_us: list[float] = []
         self._setting = [tvm.__version__, cpu_model(), streams, threads, parallel_kernels]
         self._streams = _runtime.make_cpu_streams(streams, threads, parallel_kernels)
+        self._threads = threads
         self._functions = kernel_functions(kernels, [op.kernel for op in program.operators])
+        self._library_kernels: dict[int, Any] = {}
         self._tensors: dict[int, Any] = {}
         self._rng = np.random.default_rng(seed)
 
@@ -90,6 +95,23 @@ class MeasuredLatency(LatencyModel):
         """Microseconds that operator `op` takes alone; the first call measures all operators."""
         self._measure_ops()
         return self._op_us[op]
+
+    def takes_longer(self, op: int, than_us: float) -> bool:
+        """Whether operator `op` takes longer than `than_us`, found out no better than need be.
+
+        One that is far slower is run only once.
+        """
+        streams = self._on_streams([[op]])
+        key = self._key(streams)
+        rough_key = f"once:{key}"
+        known = self._store.get([key, rough_key])
+        if key not in known and key not in self._known:
+            if rough_key not in known:
+                known[rough_key] = _runtime.time(self._executor(streams), 1) * 1e6
+                self._store.put([(rough_key, known[rough_key])])
+            if known[rough_key] > _FAR_SLOWER * than_us:
+                return True
+        return self.op(op) > than_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that `groups` take, run at once."""
@@ -126,7 +148,7 @@ class MeasuredLatency(LatencyModel):
 
     def _key(self, streams: list[list[int]]) -> str:
         """Names a stage by what decides its latency, not by which model it is from."""
-        kernels = [[self._hashes[self._program.operators[op].kernel] for op in s] for s in streams]
+        kernels = [[self._hashes[op] for op in ops] for ops in streams]
         described = json.dumps([self._setting, sorted(kernels)])
         return hashlib.sha256(described.encode()).hexdigest()
 
@@ -165,11 +187,27 @@ class MeasuredLatency(LatencyModel):
             self._streams,
             [self._tensor(v) for v in values],
             [operator.name for operator in operators],
-            [self._functions[op] for op, _ in ops],
+            [self._kernel(op) for op, _ in ops],
             [[values[v] for v in arg] for arg in args],
             [s for _, s in ops],
             [()] * len(ops),
         )
+
+    def _kernel(self, op: int) -> Any:
+        """What runs operator `op`: a library's kernel, prepared once, or TVM's."""
+        operator = self._program.operators[op]
+        if operator.library is None or operator.description is None:
+            return self._functions[op]
+        if op not in self._library_kernels:
+            values = (*operator.inputs, *operator.outputs)
+            self._library_kernels[op] = _runtime.prepare_kernel(
+                operator.library,
+                operator.description.fields(),
+                self._threads,
+                [self._tensor(v) for v in values],
+                [self._program.is_constant(v) for v in values],
+            )
+        return self._library_kernels[op]
 
     def _tensor(self, value: int) -> Any:
         """Memory of the value's own, filled once with numbers of a model's usual size."""
@@ -185,3 +223,10 @@ class MeasuredLatency(LatencyModel):
                 )
             self._tensors[value] = as_tensor(array)
         return self._tensors[value]
+
+
+def _operator_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
+    """What decides how long an operator takes: its kernel, or its library and what that is told."""
+    if op.library is None or op.description is None:
+        return kernel_hashes[op.kernel]
+    return f"{op.library} {library_version(op.library)}:{op.description.to_json()}"

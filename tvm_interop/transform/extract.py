@@ -9,7 +9,9 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from ..errors import UnsupportedModelError
+from ..library_op import LibraryOp
 from ..program import Operator, Program, Value
+from .fuse_and_name import LIBRARY_OPS
 from .names import OUTPUT_NAMES, UniqueNames, bindings_of, is_meaningful
 from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
@@ -58,6 +60,7 @@ class _Extractor:
         self._kernels: dict[str, tirx.PrimFunc] = {}
         self._env: dict[relax.Var, _Tensors] = {}
         self._output_names = _output_names(func)
+        self._library_ops = _library_ops(func)
         params = {param.name for param in func.params}
         self._operator_names = UniqueNames()
         # Inputs and outputs have first claim on their names.
@@ -139,7 +142,8 @@ class _Extractor:
         )
         if len(self._kernels[kernel].params) != len(inputs) + len(outputs):
             _refuse(where, f"gives kernel `{kernel}` a wrong number of arguments", "lower it anew")
-        self._operators.append(Operator(name, kernel, inputs, outputs))
+        description = self._library_ops.get(var.name)
+        self._operators.append(Operator(name, kernel, inputs, outputs, description))
         return outputs if several else outputs[0]
 
     def _kernel(self, callee: relax.Expr, where: str) -> str:
@@ -217,6 +221,12 @@ def _output_names(func: relax.Function) -> list[str]:
     if func.attrs and OUTPUT_NAMES in func.attrs:
         return [str(name) for name in func.attrs[OUTPUT_NAMES]]
     return []
+
+
+def _library_ops(func: relax.Function) -> dict[str, LibraryOp]:
+    """What kernel libraries could compute, by unit."""
+    table = func.attrs[LIBRARY_OPS] if func.attrs and LIBRARY_OPS in func.attrs else {}
+    return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
 
 
 def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:

@@ -15,7 +15,11 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
+from .library_calls import DESCRIPTION
 from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
+
+LIBRARY_OPS = "tvm_interop.library_ops"
+"""Attribute of `main`: by unit, what a kernel library could compute in its stead, as JSON."""
 
 _HEAVIEST_PATTERN = 4
 """TVM's `kOutEWiseFusable`, the kind of convolutions and matrix products. Numbers above it say
@@ -33,12 +37,19 @@ class FuseAndName:
         matcher = _Matcher(mod["main"], fused)
         unique = UniqueNames({param.name for param in main.params})
         names = {}
+        described = {}
         for binding in bindings_of(main):
             members = matcher.members(binding)
             kernel = _callee(binding)
             if kernel is not None:
                 names[binding.var] = unique.take(_unit_name(fused, kernel, members))
-        fused.update_func(fused.get_global_var("main"), rename_bindings(main, names))
+                attrs = fused[kernel].attrs
+                if attrs and DESCRIPTION in attrs:
+                    described[names[binding.var]] = str(attrs[DESCRIPTION])
+        renamed = rename_bindings(main, names)
+        if described:
+            renamed = renamed.with_attr(LIBRARY_OPS, described)
+        fused.update_func(fused.get_global_var("main"), renamed)
         return fused
 
 
@@ -76,10 +87,11 @@ class _Matcher:
         """What `value` is in terms of `before`; adds the bindings found to `members`."""
         if not isinstance(value, relax.Call):
             return self._key(value, held)
+        key = self._key(value, held)
+        if self._before[key]:
+            members.append(self._before[key].pop(0))
+            return self._number(key)
         if not isinstance(value.op, tvm.ir.GlobalVar):
-            key = self._key(value, held)
-            if self._before[key]:
-                members.append(self._before[key].pop(0))
             return self._number(key)
         group = self._fused[value.op]
         keys = [self._key(arg, held) for arg in value.args]

@@ -25,7 +25,7 @@ class InterOpSchedule:
     scheduler: one of `tvm_interop.schedulers()`.
     target: a TVM target for a CPU.
     options: as for `tvm_interop.compile`: `streams`, `threads`, `latency`, `latency_db`,
-        `progress`, and the scheduler's own.
+        `progress`, `providers`, and the scheduler's own.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class InterOpSchedule:
         latency = options.pop("latency", None)
         own = {
             name: options.pop(name)
-            for name in ("streams", "threads", "latency_db", "progress")
+            for name in ("streams", "threads", "latency_db", "progress", "providers")
             if name in options
         }
         compilation = Compilation(module, CompileOptions(target, **own))

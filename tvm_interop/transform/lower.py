@@ -11,6 +11,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..errors import UnsupportedModelError
 from .fold_affine import FoldAffine
 from .fuse_and_name import FuseAndName
+from .library_calls import GroupLibraryCalls
 from .names import bindings_of
 
 _LOWERED = "tvm_interop.lowered"
@@ -39,14 +40,22 @@ class LowerToUnits:
     target
         What the kernels are for; decides how operators are lowered. By default the target of
         the surrounding `with target:`, or else `llvm`.
+    libraries
+        Kernel libraries, loaded already, that may take over units: what one of them can compute
+        becomes a unit of its own, and `main` carries its description beside it.
 
     Examples
     --------
     >>> lowered = LowerToUnits()(mod)  # doctest: +SKIP
     """
 
-    def __init__(self, target: tvm.target.Target | str | dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        target: tvm.target.Target | str | dict[str, Any] | None = None,
+        libraries: tuple[str, ...] = (),
+    ) -> None:
         self._target = target
+        self._libraries = libraries
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Lower `mod`; called by TVM's pass machinery."""
@@ -54,7 +63,7 @@ class LowerToUnits:
             return mod
         try:
             with self._resolve_target():
-                mod = _lowering()(mod)
+                mod = _lowering(self._libraries)(mod)
         except Exception as err:
             raise UnsupportedModelError(f"TVM cannot lower the model: {err}") from err
         var = mod.get_global_var("main")
@@ -67,7 +76,7 @@ class LowerToUnits:
         return tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")
 
 
-def _lowering() -> tvm.transform.Sequential:
+def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
     """The passes, in order."""
     passes = relax.transform
     return tvm.transform.Sequential(
@@ -77,6 +86,7 @@ def _lowering() -> tvm.transform.Sequential:
             passes.FoldConstant(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
+            *([GroupLibraryCalls(libraries)] if libraries else []),
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),
             passes.FoldConstant(),

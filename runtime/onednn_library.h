@@ -1,0 +1,17 @@
+#ifndef RUNTIME_ONEDNN_LIBRARY_H_
+#define RUNTIME_ONEDNN_LIBRARY_H_
+
+#include <memory>
+#include <string>
+
+#include "runtime/kernel_library.h"
+
+namespace tvm_interop {
+
+// Kernels of oneDNN 3.x, from the shared library at `path`. Throws std::runtime_error that says
+// why where it cannot be used.
+std::unique_ptr<KernelLibrary> LoadOneDnn(const std::string& path);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_ONEDNN_LIBRARY_H_

@@ -1,0 +1,78 @@
+"""What an operator computes, said so that a kernel library can take it over."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from .errors import ArtifactError
+
+Layout = Literal["plain", "blocked16"]
+
+
+class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An operator on float32 tensors, apart from any model and any kernel.
+
+    Attributes
+    ----------
+    op: `conv2d` takes data (N,C,H,W) and a weight (O,C/groups,KH,KW); `matmul` takes (...,M,K) and
+        (K,N) or (...,K,N); both then a bias and a tensor to add, where there are such. The pools
+        take data; `reorder` changes its layout.
+    shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
+    layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
+    window, strides, dilation: by height and width; a dilation of 1 is none.
+    padding: top, left, bottom, right.
+    has_sum: whether a tensor of the output's shape is added, before the activation.
+    clip_low, clip_high: of the activation `clip`.
+    counts_padding: for `avg_pool2d`, whether padding counts as zeros.
+    """
+
+    op: Literal["conv2d", "matmul", "max_pool2d", "avg_pool2d", "reorder"]
+    shapes: tuple[tuple[int, ...], ...]
+    layouts: tuple[Layout, ...]
+    window: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    groups: int = 1
+    has_bias: bool = False
+    has_sum: bool = False
+    activation: Literal["none", "relu", "clip"] = "none"
+    clip_low: float = 0.0
+    clip_high: float = 0.0
+    counts_padding: bool = False
+
+    def to_json(self) -> str:
+        """As JSON text, for `from_json`; equal operators give equal text."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> LibraryOp:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ArtifactError
+            It is no such text.
+        """
+        try:
+            return msgspec.json.decode(text, type=LibraryOp)
+        except msgspec.DecodeError as error:
+            raise ArtifactError(f"this describes no operator of a library: {error}") from error
+
+    def fields(self) -> dict[str, Any]:
+        """The attributes by name, as the native code takes them."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; 0 where memory alone decides."""
+        output = self.shapes[-1]
+        size = 1
+        for dim in output:
+            size *= dim
+        if self.op == "conv2d":
+            _, channels, height, width = self.shapes[1]
+            return 2 * size * channels * height * width
+        return 2 * size * self.shapes[0][-1] if self.op == "matmul" else 0

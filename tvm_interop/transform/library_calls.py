@@ -1,0 +1,325 @@
+"""Groups of operators that a kernel library computes as one, taken out before they are lowered.
+
+Each group becomes a function of its own, which fusion then leaves alone and turns into one kernel
+like any other: TVM can run it, and a library can run it in TVM's stead, by the description it
+carries. To let a library do more, add a function to `ANCHORS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from ..kernel_libraries import is_supported
+from ..library_op import LibraryOp
+from .names import bindings_of, is_meaningful, rename_bindings
+from .static_shape import static_shape
+
+DESCRIPTION = "tvm_interop.library_op"
+"""Attribute of a group's function: its `LibraryOp`, as JSON."""
+
+_Shape: TypeAlias = "tuple[int, ...]"
+
+
+@module_pass(opt_level=0, name="GroupLibraryCalls")
+class GroupLibraryCalls:
+    """Make each group of operators that one of `libraries` computes a function of its own.
+
+    A group is a convolution, a matrix product or a pooling, and what follows it and can be done on
+    the way: a bias, the sum with another tensor, ReLU or clip. Where a sum joins two such, it goes
+    to the one that is deeper in the network: the other can run beside what comes before it.
+    """
+
+    def __init__(self, libraries: tuple[str, ...]) -> None:
+        self._libraries = libraries
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Group in `mod`; called by TVM's pass machinery."""
+        main = mod["main"]
+        graph = _Dataflow(main)
+        groups = self._groups(graph)
+        if not groups:
+            return mod
+        builder = relax.BlockBuilder(mod)
+        calls: dict[relax.Var, relax.Expr] = {}
+        names = {}
+        for group in groups:
+            function = builder.add_func(group.function(), group.description.op)
+            calls[group.vars[-1]] = builder.normalize(relax.Call(function, group.args))
+            if is_meaningful(group.vars[0].name):
+                names[group.vars[-1]] = group.vars[0].name
+        gone = {var for group in groups for var in group.vars[:-1]}
+        blocks = [
+            type(block)([_rebound(b, calls) for b in block.bindings if b.var not in gone])
+            for block in main.body.blocks
+        ]
+        body = relax.SeqExpr(blocks, main.body.body)
+        function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        grouped = builder.get()
+        grouped.update_func(grouped.get_global_var("main"), rename_bindings(function, names))
+        return grouped
+
+    def _groups(self, graph: _Dataflow) -> list[_Group]:
+        groups = []
+        taken: set[relax.Var] = set()
+        # The deepest first: it gets the sum.
+        for var in sorted(graph.values, key=graph.depth.__getitem__, reverse=True):
+            value = graph.values[var]
+            anchor = ANCHORS.get(value.op.name) if _is_operator(value) else None
+            group = anchor(var, value) if anchor else None
+            if group is None or var in taken:
+                continue
+            if group.takes_more:
+                _extend(group, graph, taken)
+            if any(is_supported(name, group.description) for name in self._libraries):
+                groups.append(group)
+                taken.update(group.vars)
+        return groups
+
+
+@dataclass
+class _Group:
+    """Operators in a chain.
+
+    Attributes
+    ----------
+    vars, values: what the operators define and are, in order.
+    args: what goes in: in the order of `description.shapes`.
+    takes_more: whether anything may follow the first operator.
+    """
+
+    vars: list[relax.Var]
+    values: list[relax.Call]
+    args: list[relax.Expr]
+    description: LibraryOp
+    takes_more: bool = False
+
+    def function(self) -> relax.Function:
+        """The group as a function of its arguments."""
+        params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(self.args)]
+        known: list[tuple[relax.Expr, relax.Expr]] = list(zip(self.args, params, strict=True))
+        builder = relax.BlockBuilder()
+        with builder.function("group", params, private=True):
+            with builder.dataflow():
+                for i, (var, call) in enumerate(zip(self.vars, self.values, strict=True)):
+                    args = [_replaced(arg, known) for arg in call.args]
+                    new = relax.Call(call.op, args, call.attrs, call.ty_args)
+                    last = i == len(self.vars) - 1
+                    made = builder.emit_output(new) if last else builder.emit(new)
+                    known.append((var, made))
+            builder.emit_func_output(made)
+        function = builder.finalize()["group"]
+        return function.with_attrs({"Primitive": True, DESCRIPTION: self.description.to_json()})
+
+    def add(self, var: relax.Var, value: relax.Call, **fields: Any) -> None:
+        """Let the group end with another operator, which changes its description so."""
+        self.vars.append(var)
+        self.values.append(value)
+        self.description = msgspec.structs.replace(self.description, **fields)
+
+    def add_argument(self, arg: relax.Expr, shape: _Shape, **fields: Any) -> dict[str, Any]:
+        """Take one more argument; the fields of the description that change."""
+        self.args.append(arg)
+        shapes, layouts = self.description.shapes, self.description.layouts
+        return {
+            "shapes": (*shapes[:-1], shape, shapes[-1]),
+            "layouts": (*layouts, "plain"),
+            **fields,
+        }
+
+
+class _Dataflow:
+    """Who defines, who uses what, and how deep in the network it is."""
+
+    def __init__(self, main: relax.Function) -> None:
+        self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+        self.uses: Counter[relax.Var] = Counter()
+        self.users: dict[relax.Var, relax.Var] = {}
+        self.depth: dict[relax.Var, int] = {}
+        for var, value in self.values.items():
+            operands = list(relax.analysis.free_vars(value))
+            for operand in operands:
+                self.users[operand] = var
+            self.uses.update(_occurrences(value))
+            self.depth[var] = 1 + max((self.depth.get(o, 0) for o in operands), default=0)
+        self.uses.update(_occurrences(main.body.body))
+
+    def only_user(self, var: relax.Var) -> tuple[relax.Var, relax.Call] | None:
+        """The operator that reads `var`, where it is the only one and reads it once."""
+        if self.uses[var] != 1 or var not in self.users:
+            return None
+        user = self.users[var]
+        value = self.values[user]
+        return (user, value) if _is_operator(value) else None
+
+
+def _extend(group: _Group, graph: _Dataflow, taken: set[relax.Var]) -> None:
+    """Add what follows, as far as a library does it on the way."""
+    while group.description.activation == "none":
+        following = graph.only_user(group.vars[-1])
+        if following is None or following[0] in taken:
+            return
+        var, value = following
+        op = group.description
+        if value.op.name == "relax.nn.relu":
+            group.add(var, value, activation="relu")
+        elif value.op.name == "relax.clip":
+            low, high = (_number(arg) for arg in value.args[1:])
+            if low is None or high is None:
+                return
+            group.add(var, value, activation="clip", clip_low=low, clip_high=high)
+        elif value.op.name == "relax.add":
+            other = value.args[1] if value.args[0].same_as(group.vars[-1]) else value.args[0]
+            shape, output = _float_shape(other), op.shapes[-1]
+            channels = output[1] if op.op == "conv2d" else output[-1]
+            if shape is None or static_shape(value.ty) != output:
+                return
+            if not op.has_bias and not op.has_sum and _is_by_channel(shape, op):
+                fields = group.add_argument(other, (channels,), has_bias=True)
+            elif not op.has_sum and shape == output:
+                fields = group.add_argument(other, output, has_sum=True)
+            else:
+                return
+            group.add(var, value, **fields)
+        else:
+            return
+
+
+def _conv2d(var: relax.Var, call: relax.Call) -> _Group | None:
+    attrs = call.attrs
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
+    if layouts != ("NCHW", "OIHW", "NCHW"):
+        return None
+    weight = _float_shape(call.args[1])
+    if weight is None:
+        return None
+    fields = _window_fields(weight[2:], attrs)
+    return _group("conv2d", var, call, True, groups=int(attrs.groups), **fields)
+
+
+def _matmul(var: relax.Var, call: relax.Call) -> _Group | None:
+    return _group("matmul", var, call, True)
+
+
+def _max_pool2d(var: relax.Var, call: relax.Call) -> _Group | None:
+    return _pool("max_pool2d", var, call)
+
+
+def _avg_pool2d(var: relax.Var, call: relax.Call) -> _Group | None:
+    counts = bool(call.attrs.count_include_pad)
+    return _pool("avg_pool2d", var, call, counts_padding=counts)
+
+
+def _pool(op: str, var: relax.Var, call: relax.Call, **fields: Any) -> _Group | None:
+    attrs = call.attrs
+    if (attrs.layout, attrs.out_layout) != ("NCHW", "NCHW"):
+        return None
+    fields |= _window_fields(tuple(int(size) for size in attrs.pool_size), attrs)
+    return _group(op, var, call, False, **fields)
+
+
+def _mean(var: relax.Var, call: relax.Call) -> _Group | None:
+    """The mean of an image is an average pooling whose window is all of it."""
+    shape = _float_shape(call.args[0])
+    axis = sorted(int(a) % 4 for a in call.attrs.axis or ())
+    if shape is None or len(shape) != 4 or axis != [2, 3] or not call.attrs.keepdims:
+        return None
+    return _group(
+        "avg_pool2d",
+        var,
+        call,
+        False,
+        window=shape[2:],
+        strides=(1, 1),
+        padding=(0, 0, 0, 0),
+        dilation=(1, 1),
+    )
+
+
+ANCHORS: dict[str, Callable[[relax.Var, relax.Call], _Group | None]] = {
+    "relax.nn.conv2d": _conv2d,
+    "relax.matmul": _matmul,
+    "relax.nn.max_pool2d": _max_pool2d,
+    "relax.nn.avg_pool2d": _avg_pool2d,
+    "relax.mean": _mean,
+}
+"""By Relax operator: the group that begins with it, or None where no library takes it."""
+
+
+def _group(
+    op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
+) -> _Group | None:
+    shapes = [_float_shape(expr) for expr in (*call.args, var)]
+    if None in shapes:
+        return None
+    description = LibraryOp(
+        op=op,  # type: ignore[arg-type]
+        shapes=tuple(shapes),  # type: ignore[arg-type]
+        layouts=tuple("plain" for _ in shapes),
+        **fields,
+    )
+    return _Group([var], [call], list(call.args), description, takes_more)
+
+
+def _window_fields(window: _Shape, attrs: Any) -> dict[str, Any]:
+    return {
+        "window": window,
+        "strides": tuple(int(s) for s in attrs.strides),
+        "padding": tuple(int(p) for p in attrs.padding),
+        "dilation": tuple(int(d) for d in attrs.dilation),
+    }
+
+
+def _is_by_channel(shape: _Shape, op: LibraryOp) -> bool:
+    """Whether a tensor of this shape, added to the output, is one number a channel."""
+    output = op.shapes[-1]
+    padded = (1,) * (len(output) - len(shape)) + shape
+    channel_axis = 1 if op.op == "conv2d" else len(output) - 1
+    return padded == tuple(dim if a == channel_axis else 1 for a, dim in enumerate(output))
+
+
+def _float_shape(expr: relax.Expr) -> _Shape | None:
+    """The shape of a float32 tensor, all of it known; None for anything else."""
+    ty = getattr(expr, "ty", None)
+    if not isinstance(ty, relax.TensorType) or str(ty.dtype) != "float32":
+        return None
+    return static_shape(ty)
+
+
+def _number(expr: relax.Expr) -> float | None:
+    """The constant number `expr` is."""
+    if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+        return float(expr.value.numpy()) if expr.value.numpy().ndim == 0 else None
+    value = getattr(expr, "value", None)  # Of an `IntImm` or a `FloatImm`.
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _is_operator(value: relax.Expr) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
+
+
+def _occurrences(expr: relax.Expr) -> list[relax.Var]:
+    """The variables `expr` reads, each as often as it does."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return _occurrences(expr.tuple_value)
+    parts = expr.args if isinstance(expr, relax.Call) else getattr(expr, "fields", [])
+    return [var for part in parts for var in _occurrences(part)]
+
+
+def _replaced(arg: relax.Expr, known: list[tuple[relax.Expr, relax.Expr]]) -> relax.Expr:
+    return next((new for old, new in known if old.same_as(arg)), arg)
+
+
+def _rebound(binding: relax.Binding, calls: dict[relax.Var, relax.Expr]) -> relax.Binding:
+    if binding.var in calls:
+        return relax.VarBinding(binding.var, calls[binding.var])
+    return binding

@@ -45,7 +45,7 @@ def main() -> None:
                 two_branches(),
                 scheduler=scheduler,
                 out=out,
-                latency_db=":memory:",
+                latency_db=Path(folder) / "latency.db",  # One, so that both get the same kernels.
                 keep_slower=True,
             )
             module = tvm_interop.GraphModule(tvm_interop.load(out))

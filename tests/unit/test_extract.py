@@ -256,3 +256,10 @@ def test_arguments_that_are_no_tensors_are_refused(
     mod = tvm.IRModule({var: _Refused[var], "main": relax.Function([x], body, y.ty)})
     with pytest.raises(UnsupportedModelError, match=message):
         extract(mod)
+
+
+def test_empty_tensors_are_refused() -> None:
+    net = nets.Net()
+    net.op("Relu", [net.input("x", [0, 4])], "y")
+    with pytest.raises(UnsupportedModelError, match=r"x is an empty tensor of shape \(0, 4\)"):
+        extract(LowerToUnits()(load_model(net.model("y"))))

@@ -1,7 +1,8 @@
-"""Relax passes: lowering a model to units, taking the units out of Relax, scheduling them."""
+"""Relax passes: lowering a model to units, scheduling kernels, taking units out, scheduling them."""
 
+from .cpu_schedule import DefaultCPUSchedule
 from .extract import extract
 from .inter_op_schedule import InterOpSchedule
 from .lower import LowerToUnits
 
-__all__ = ["InterOpSchedule", "LowerToUnits", "extract"]
+__all__ = ["DefaultCPUSchedule", "InterOpSchedule", "LowerToUnits", "extract"]

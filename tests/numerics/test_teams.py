@@ -1,0 +1,32 @@
+"""Kernels give the same bits whatever the team that runs them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import nets
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.kernels import uses_parallel_loops
+from tvm_interop.models import light
+from tvm_interop.plan import make_plan
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_one_thread_and_two(name: str) -> None:
+    model = light.build(name)
+    compilation = Compilation(model, CompileOptions(streams=1, threads=2, latency_db=":memory:"))
+    shared = uses_parallel_loops(compilation.program.kernels)
+    assert sum(shared.values()) > len(shared) / 3, "what is not shared proves nothing"
+    feeds = nets.feeds(model)
+    results = []
+    for threads in (1, 2, 1):
+        plan = make_plan(compilation.program, compilation.sequential(), threads, True)
+        instance = compilation.instance(plan)
+        for v in compilation.program.inputs:
+            instance.arrays[v][...] = feeds[compilation.program.values[v].name]
+        instance.run()
+        results.append([instance.arrays[v].copy() for v in compilation.program.outputs])
+    for other in results[1:]:
+        for got, want in zip(other, results[0], strict=True):
+            np.testing.assert_array_equal(got, want)

@@ -1,0 +1,373 @@
+"""Scheduled kernels compute what unscheduled ones do, whatever their shapes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.script import ir as I
+from tvm.script import tirx as T
+
+from tests import nets
+from tvm_interop.cpu_features import Registers, vector_registers
+from tvm_interop.frontend import load_model
+from tvm_interop.kernels import build_kernels, kernel_hashes, uses_parallel_loops
+from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
+from tvm_interop.transform.contraction_pattern import Contraction, find_contraction
+
+Shape = tuple[int, ...]
+
+
+def lowered(op: Callable[..., relax.Expr], *shapes: Shape, dtype: str = "float32") -> tvm.IRModule:
+    """The kernels of `op`, each input a tensor of its shape."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, dtype)) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(builder.normalize(op(*params)))
+        builder.emit_func_output(out)
+    return extract(LowerToUnits()(builder.get())).kernels
+
+
+def outputs(kernels: tvm.IRModule, folder: Path) -> dict[str, list[np.ndarray]]:
+    """What each kernel leaves in each of its arguments, from the same inputs every time."""
+    # A name of its own: a library of a name that is loaded already is not loaded again.
+    path = build_kernels(kernels, "llvm", folder / f"{len(list(folder.iterdir()))}.so")
+    library = tvm.runtime.load_module(str(path))
+    found = {}
+    for var, func in kernels.functions_items():
+        rng = np.random.default_rng(0)
+        arrays = [
+            rng.integers(0, 2, [int(size) for size in param.ty.shape]).astype(str(param.ty.dtype))
+            if "float" not in str(param.ty.dtype)
+            else rng.uniform(0.5, 1.5, [int(size) for size in param.ty.shape]).astype(
+                str(param.ty.dtype)
+            )
+            for param in func.params
+        ]
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        library[var.name_hint](*tensors)
+        found[var.name_hint] = [tensor.numpy() for tensor in tensors]
+    return found
+
+
+def assert_same(kernels: tvm.IRModule, tmp_path: Path) -> tvm.IRModule:
+    """Scheduled, `kernels` still compute the same; gives the scheduled ones."""
+    scheduled = DefaultCPUSchedule()(kernels)
+    want, got = outputs(kernels, tmp_path), outputs(scheduled, tmp_path)
+    assert want.keys() == got.keys()
+    for name, arrays in want.items():
+        assert not tvm_ffi.structural_equal(kernels[name], scheduled[name])
+        for a, b in zip(arrays, got[name], strict=True):
+            # Bits differ only where LLVM contracts a product and a sum in one of the two.
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=name)
+    return scheduled
+
+
+def conv(strides: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    return lambda x, w: relax.op.nn.conv2d(
+        x, w, strides=strides, padding=padding, dilation=dilation, groups=groups
+    )
+
+
+CONVOLUTIONS: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
+    "primes": ((1, 3, 13, 17), (7, 3, 3, 3), {"padding": 1}),
+    "wide": ((1, 2, 3, 131), (11, 2, 3, 3), {"padding": 1}),
+    "width 1": ((1, 4, 9, 1), (5, 4, 3, 1), {"padding": (1, 0)}),
+    "one pixel": ((1, 8, 1, 1), (6, 8, 1, 1), {}),
+    "one pixel, padded": ((1, 8, 1, 1), (6, 8, 3, 3), {"padding": 1}),
+    "one channel": ((1, 1, 8, 8), (1, 1, 3, 3), {}),
+    "pointwise": ((1, 5, 7, 7), (9, 5, 1, 1), {}),
+    "pointwise, more channels than pixels": ((1, 6, 3, 3), (40, 6, 1, 1), {}),
+    "pointwise, padded": ((1, 5, 6, 6), (9, 5, 1, 1), {"padding": 1}),
+    "pointwise, stride 2": ((1, 5, 7, 8), (9, 5, 1, 1), {"strides": 2}),
+    "stride 2": ((1, 3, 15, 14), (8, 3, 3, 3), {"strides": 2, "padding": 1}),
+    "stride 3, kernel 2": ((1, 3, 16, 17), (8, 3, 2, 2), {"strides": 3}),
+    "stride 1 and 2": ((1, 3, 9, 12), (8, 3, 3, 3), {"strides": (1, 2), "padding": 1}),
+    "dilation": ((1, 3, 12, 11), (4, 3, 3, 3), {"dilation": 2, "padding": 2}),
+    "dilation and stride": ((1, 3, 13, 13), (4, 3, 3, 3), {"dilation": 2, "strides": 2}),
+    "dilation 3, stride 2": ((1, 3, 17, 17), (4, 3, 3, 3), {"dilation": 3, "strides": 2}),
+    "uneven padding": ((1, 3, 9, 9), (4, 3, 3, 3), {"padding": (0, 1, 2, 3)}),
+    "much padding": ((1, 2, 3, 3), (4, 2, 3, 3), {"padding": 5}),
+    "7x7": ((1, 3, 23, 23), (9, 3, 7, 7), {"strides": 2, "padding": 3}),
+    "1x7": ((1, 3, 9, 9), (9, 3, 1, 7), {"padding": (0, 3)}),
+    "rows left over": ((1, 3, 19, 5), (4, 3, 2, 2), {"strides": 2}),
+    "groups": ((1, 6, 9, 9), (10, 3, 3, 3), {"padding": 1, "groups": 2}),
+    "depthwise": ((1, 6, 9, 9), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+    "depthwise, two each": ((1, 3, 9, 9), (6, 1, 3, 3), {"strides": 2, "groups": 3}),
+    "batch": ((3, 4, 7, 5), (9, 4, 3, 3), {"padding": 1}),
+    "batch of groups": ((2, 4, 7, 5), (18, 2, 1, 1), {"groups": 2}),
+    "batch, flat": ((3, 4, 7, 5), (9, 4, 1, 1), {}),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions(case: str, tmp_path: Path) -> None:
+    data, weight, options = CONVOLUTIONS[case]
+    scheduled = assert_same(lowered(conv(**options), data, weight), tmp_path)
+    assert all(is_register_tiled(func) for func in scheduled.functions.values()), "pattern missed"
+
+
+@pytest.mark.parametrize("registers", [Registers(16, 16), Registers(16, 32), Registers(32, 64)])
+def test_any_registers(
+    registers: Registers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tvm_interop.transform.cpu_schedule.vector_registers", lambda target: registers
+    )
+    data, weight, options = CONVOLUTIONS["stride 2"]
+    assert_same(lowered(conv(**options), data, weight), tmp_path)
+    assert_same(lowered(relax.op.matmul, (5, 9), (9, 37)), tmp_path)
+
+
+def test_float64(tmp_path: Path) -> None:
+    kernels = lowered(conv(padding=1), (1, 3, 9, 9), (5, 3, 3, 3), dtype="float64")
+    scheduled = assert_same(kernels, tmp_path)
+    assert all(is_register_tiled(func) for func in scheduled.functions.values())
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((1, 5), (5, 7)),
+        ((17, 33), (33, 19)),
+        ((1, 64), (64, 129)),
+        ((9, 4), (4, 1)),
+        ((2, 3, 5, 7), (2, 3, 7, 11)),
+        ((4, 5, 7), (7, 11)),
+        ((1, 5, 7), (3, 7, 16)),
+    ],
+)
+def test_matrix_products(left: Shape, right: Shape, tmp_path: Path) -> None:
+    scheduled = assert_same(lowered(relax.op.matmul, left, right), tmp_path)
+    assert all(is_register_tiled(func) for func in scheduled.functions.values()), "pattern missed"
+
+
+def test_what_follows_a_product_is_done_in_its_registers(tmp_path: Path) -> None:
+    def op(x: relax.Expr, w: relax.Expr, bias: relax.Expr, other: relax.Expr) -> relax.Expr:
+        total = relax.op.add(relax.op.add(relax.op.nn.conv2d(x, w, padding=1), bias), other)
+        return relax.op.nn.relu(total)
+
+    for size in (5, 16):
+        shapes = [(2, 3, size, size), (5, 3, 3, 3), (1, 5, 1, 1), (2, 5, size, size)]
+        scheduled = assert_same(lowered(op, *shapes), tmp_path)
+        assert len(scheduled.functions) == 1
+        (func,) = scheduled.functions.values()
+        assert is_register_tiled(func)
+
+
+OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
+    "softmax": (lambda x: relax.op.nn.softmax(x, axis=-1), [(3, 37)], "float32"),
+    "softmax over rows": (lambda x: relax.op.nn.softmax(x, axis=1), [(2, 5, 19)], "float32"),
+    "layer norm": (
+        lambda x, g, b: relax.op.nn.layer_norm(x, g, b, axes=[-1]),
+        [(2, 5, 19), (19,), (19,)],
+        "float32",
+    ),
+    "max pool": (
+        lambda x: relax.op.nn.max_pool2d(x, (3, 3), strides=(2, 2), padding=(1, 1)),
+        [(1, 3, 19, 23)],
+        "float32",
+    ),
+    "average pool": (
+        lambda x: relax.op.nn.avg_pool2d(x, (2, 2), padding=(1, 1)),
+        [(1, 3, 19, 23)],
+        "float32",
+    ),
+    "mean": (lambda x: relax.op.mean(x, axis=[2, 3]), [(1, 70, 7, 7)], "float32"),
+    "sum of integers": (lambda x: relax.op.sum(x, axis=[0]), [(9, 21)], "int64"),
+    "largest": (lambda x: relax.op.max(x, axis=[1]), [(9, 21)], "int32"),
+    "concat": (lambda x, y: relax.op.concat([x, y], axis=1), [(1, 3, 17), (1, 5, 17)], "float32"),
+    "concat of rows": (lambda x, y: relax.op.concat([x, y], axis=-1), [(3, 17), (3, 6)], "float32"),
+    "transpose": (lambda x: relax.op.permute_dims(x, [0, 2, 1]), [(2, 17, 21)], "float32"),
+    "transposed product": (
+        lambda x, y: relax.op.matmul(x, relax.op.permute_dims(y)),
+        [(5, 9), (18, 9)],
+        "float32",
+    ),
+    "half precision": (
+        lambda x: relax.op.nn.relu(relax.op.astype(x, "float32")), [(3, 33)], "float16",
+    ),
+    "large": (lambda x: relax.op.nn.relu(relax.op.exp(x)), [(67000,)], "float32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_operators(case: str, tmp_path: Path) -> None:
+    op, shapes, dtype = OTHERS[case]
+    assert_same(lowered(op, *shapes, dtype=dtype), tmp_path)
+
+
+STAY: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
+    "scalar": (lambda x: relax.op.exp(x), [()], "float32"),
+    "all in one": (lambda x: relax.op.sum(x), [(19,)], "float32"),
+    "truth": (lambda x: relax.op.logical_not(x), [(3, 19)], "bool"),
+    "place of the largest": (lambda x: relax.op.argmax(x, axis=1), [(3, 19)], "float32"),
+}
+
+
+@pytest.mark.parametrize("case", STAY)
+def test_what_gets_no_vectors_is_still_right(case: str, tmp_path: Path) -> None:
+    op, shapes, dtype = STAY[case]
+    kernels = lowered(op, *shapes, dtype=dtype)
+    want, got = outputs(kernels, tmp_path), outputs(DefaultCPUSchedule()(kernels), tmp_path)
+    for name, arrays in want.items():
+        for a, b in zip(arrays, got[name], strict=True):
+            np.testing.assert_array_equal(b, a)
+
+
+@pytest.mark.parametrize("name", nets.ALL)
+def test_whole_nets(name: str, tmp_path: Path) -> None:
+    kernels = extract(LowerToUnits()(load_model(nets.ALL[name]()))).kernels
+    want, got = outputs(kernels, tmp_path), outputs(DefaultCPUSchedule()(kernels), tmp_path)
+    for kernel, arrays in want.items():
+        for a, b in zip(arrays, got[kernel], strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=kernel)
+
+
+def test_the_module_given_stays_and_scheduling_twice_is_scheduling_once() -> None:
+    kernels = extract(LowerToUnits()(load_model(nets.inception_like()))).kernels
+    before, text = kernel_hashes(kernels), kernels.script()
+    once = DefaultCPUSchedule()(kernels)
+    assert kernel_hashes(kernels) == before
+    assert kernels.script() == text
+    assert set(kernel_hashes(once).values()).isdisjoint(before.values())
+    twice = DefaultCPUSchedule()(once)
+    assert kernel_hashes(twice) == kernel_hashes(once)
+    assert kernel_hashes(DefaultCPUSchedule()(kernels)) == kernel_hashes(once)
+
+
+def test_the_hash_tells_vector_widths_apart() -> None:
+    kernels = lowered(conv(), (1, 3, 9, 9), (5, 3, 3, 3))
+    hashes = [
+        tuple(kernel_hashes(DefaultCPUSchedule({"kind": "llvm", "mcpu": cpu})(kernels)).values())
+        for cpu in ("x86-64", "haswell", "skylake-avx512")
+    ]
+    assert len(set(hashes)) == 3
+
+
+def test_only_large_kernels_are_shared_between_threads() -> None:
+    def is_parallel(kernels: tvm.IRModule) -> list[bool]:
+        return list(uses_parallel_loops(DefaultCPUSchedule()(kernels)).values())
+
+    assert is_parallel(lowered(conv(), (1, 3, 9, 9), (5, 3, 3, 3))) == [False]
+    assert is_parallel(lowered(conv(), (1, 64, 28, 28), (64, 64, 3, 3))) == [True]
+    assert is_parallel(lowered(relax.op.matmul, (1, 1024), (1024, 1024))) == [True]
+    assert is_parallel(lowered(relax.op.exp, (8, 9))) == [False]
+    assert is_parallel(lowered(relax.op.exp, (512, 512))) == [True]
+
+
+def test_no_sum_is_split_between_threads() -> None:
+    """A parallel loop writes elements of its own in each iteration: none is added to by two."""
+    for kernels in (
+        lowered(conv(), (1, 64, 28, 28), (64, 64, 3, 3)),
+        lowered(relax.op.matmul, (1, 4096), (4096, 64)),
+        lowered(lambda x: relax.op.sum(x, axis=[0]), (70000, 2)),
+        lowered(lambda x: relax.op.sum(x), (70000,)),
+    ):
+        for func in DefaultCPUSchedule()(kernels).functions.values():
+            for loop in parallel_loops(func):
+                if int(loop.extent) == 1:
+                    continue  # Nothing is shared out.
+                assert all(uses(index, loop.loop_var) for index in shared_stores(loop))
+
+
+@I.ir_module
+class _NotOfBlocks:
+    @T.prim_func
+    def plain(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+        for i in range(4):
+            B[i] = A[i] + T.float32(1)
+
+
+def test_a_kernel_without_rules_stays_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="tvm_interop"):
+        scheduled = DefaultCPUSchedule()(_NotOfBlocks)
+    assert tvm_ffi.structural_equal(scheduled["plain"], _NotOfBlocks["plain"])
+    assert "`plain`" in caplog.text
+
+
+def test_a_failure_leaves_the_kernel(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("some reason")
+
+    kernels = lowered(conv(), (1, 3, 9, 9), (5, 3, 3, 3))
+    monkeypatch.setattr("tvm_interop.transform.cpu_schedule.contraction_nest", fail)
+    with caplog.at_level(logging.DEBUG, logger="tvm_interop"):
+        scheduled = DefaultCPUSchedule()(kernels)
+    assert kernel_hashes(scheduled) == kernel_hashes(kernels)
+    assert "some reason" in caplog.text
+
+
+def test_registers_follow_the_target() -> None:
+    def registers(**target: Any) -> Registers:
+        return vector_registers(tvm.target.Target({"kind": "llvm", **target}))
+
+    assert registers(mcpu="x86-64") == Registers(16, 16)
+    assert registers(mcpu="haswell") == Registers(16, 32)
+    assert registers(mcpu="x86-64", mattr=["+avx512f"]) == Registers(32, 64)
+    assert registers(mtriple="aarch64-linux-gnu") == Registers(32, 16)
+
+
+def test_what_the_pattern_finds() -> None:
+    def found(*case: Any, **options: Any) -> Contraction:
+        (func,) = lowered(conv(**options), *case).functions.values()
+        schedule = s_tir.Schedule(s_tir.renew_defs(func))
+        match = find_contraction(schedule.mod["main"])
+        assert match is not None
+        return match[0]
+
+    op = found((2, 6, 9, 11), (4, 3, 3, 5), strides=(1, 2), padding=(1, 2, 0, 3), groups=2)
+    assert (op.batch, op.groups, op.in_channels, op.out_channels) == (2, 2, 3, 2)
+    assert (op.stride, op.dilation, op.kernel) == ((1, 2), (1, 1), (3, 5))
+    assert (op.padding, op.in_size, op.has_padding) == ((1, 2), (9, 11), True)
+
+
+def is_register_tiled(func: tirx.PrimFunc) -> bool:
+    """Whether all of `func` is loops without blocks, some of them over vectors of sums."""
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    local: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, local.append))
+    return len(blocks) == 1 and any(str(alloc.buffer.name).startswith("sum") for alloc in local)
+
+
+def parallel_loops(func: tirx.PrimFunc) -> list[tirx.For]:
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+    return [loop for loop in found if loop.kind == tirx.ForKind.PARALLEL]
+
+
+def shared_stores(loop: tirx.For) -> list[list[Any]]:
+    """Indices of the stores in `loop` to buffers that it does not allocate itself."""
+    own: list[Any] = []
+    tvm_ffi.structural_walk(loop.body, (tirx.AllocBuffer, lambda alloc: own.append(alloc.buffer)))
+    stores: list[Any] = []
+    tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, stores.append))
+    return [s.indices for s in stores if not any(s.buffer.same_as(buffer) for buffer in own)]
+
+
+def uses(indices: list[Any], var: tirx.Var) -> bool:
+    found: list[Any] = []
+    for index in indices:
+        tvm_ffi.structural_walk(index, (tirx.Var, found.append))
+    return any(v.same_as(var) for v in found)
+
+
+def test_cases_cover_both_orders_of_loops() -> None:
+    """Some have more pixels than channels, some fewer, flat or not: each way of tiling."""
+    seen = set()
+    for data, weight, options in CONVOLUTIONS.values():
+        flat = weight[3] == 1
+        seen.add((flat, data[2] * data[3] > weight[0]))
+    assert seen == set(product([True, False], repeat=2))

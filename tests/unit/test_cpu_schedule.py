@@ -367,7 +367,7 @@ def uses(indices: list[Any], var: tirx.Var) -> bool:
 def test_cases_cover_both_orders_of_loops() -> None:
     """Some have more pixels than channels, some fewer, flat or not: each way of tiling."""
     seen = set()
-    for data, weight, options in CONVOLUTIONS.values():
+    for data, weight, _ in CONVOLUTIONS.values():
         flat = weight[3] == 1
         seen.add((flat, data[2] * data[3] > weight[0]))
     assert seen == set(product([True, False], repeat=2))

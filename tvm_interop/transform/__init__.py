@@ -1,4 +1,4 @@
-"""Relax passes: lowering a model to units, scheduling kernels, taking units out, scheduling them."""
+"""Relax passes: lowering to units, scheduling kernels, taking units out, scheduling them."""
 
 from .cpu_schedule import DefaultCPUSchedule
 from .extract import extract

@@ -193,12 +193,14 @@ def make_plan(
     """
     graph = OpGraph.from_edges([op.name for op in program.operators], program.edges())
     schedule.validate(graph)
-    stream_orders = [list(ops) for ops in schedule.streams if ops]
-    waits = sync_plan(graph, stream_orders, schedule.ordering_edges())
+    ids = schedule.ids_in(graph)  # A schedule may list the operators in an order of its own.
+    stream_orders = [[ids[op] for op in ops] for ops in schedule.streams if ops]
+    ordering = [(ids[before], ids[after]) for before, after in schedule.ordering_edges()]
+    waits = sync_plan(graph, stream_orders, ordering)
     order = (
         _launch_order(graph, stream_orders, waits)
         if schedule.launch_order is None
-        else list(schedule.launch_order)
+        else [ids[op] for op in schedule.launch_order]
     )
     position = {op: i for i, op in enumerate(order)}
     stream_of = {op: s for s, ops in enumerate(stream_orders) for op in ops}

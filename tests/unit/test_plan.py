@@ -156,3 +156,10 @@ def test_a_barrier_holds_back_what_depends_on_nothing() -> None:
 
     assert waits(barrier=False) == {"A": set(), "B": set(), "C": set(), "D": set()}
     assert waits(barrier=True) == {"A": set(), "B": set(), "C": {"B"}, "D": {"A"}}
+
+
+def test_operators_are_matched_by_name() -> None:
+    """A schedule, edited by hand perhaps, may list the operators in another order."""
+    plan = two_stream_plan()
+    turned = Schedule("by hand", NAMES[::-1], streams=[[4, 3, 1, 0], [2]])
+    assert make_plan(diamond(), turned) == plan

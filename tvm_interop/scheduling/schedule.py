@@ -140,7 +140,7 @@ class Schedule:
             reads. Groups of one stage may not depend on each other. A launch order must agree
             with the dependencies and the streams.
         """
-        ids = self._ids_in(graph)
+        ids = self.ids_in(graph)
         if self.is_staged:
             _VALIDATE_STAGES(graph.native, [_pack_stage(stage, ids) for stage in self.stages])
         else:
@@ -181,7 +181,7 @@ class Schedule:
         LatencyError: where `latency` gives no usable number, naming the operator.
         """
         self.validate(graph)
-        ids = self._ids_in(graph)
+        ids = self.ids_in(graph)
         if not self.is_staged:
             op_us = op_latencies(latency, graph.names)
             return float(_SIMULATE_STREAMS(graph.native, self._streams_in(ids), op_us.tobytes()))
@@ -218,7 +218,7 @@ class Schedule:
                 "it must hold each operator once"
             )
         position = {op: i for i, op in enumerate(order)}
-        streams = self._streams_in(self._ids_in(graph))
+        streams = self._streams_in(self.ids_in(graph))
         along_streams = (pair for ops in streams for pair in pairwise(ops))
         for before, after in (*graph.edges, *along_streams):
             if position[before] > position[after]:
@@ -227,7 +227,7 @@ class Schedule:
                     f"`{graph.names[before]}`, which must run first"
                 )
 
-    def _ids_in(self, graph: OpGraph) -> list[int]:
+    def ids_in(self, graph: OpGraph) -> list[int]:
         """The graph's id of each of our operators: the two may number them differently."""
         if self.op_names == graph.names:
             return list(range(graph.num_ops))

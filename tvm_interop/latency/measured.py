@@ -99,18 +99,18 @@ class MeasuredLatency(LatencyModel):
     def takes_longer(self, op: int, than_us: float) -> bool:
         """Whether operator `op` takes longer than `than_us`, found out no better than need be.
 
-        One that is far slower is run only once.
+        One that is far slower is run only once, and what that run said is kept and asked first
+        ever after: with the same latencies at hand the answer is always the same.
         """
         streams = self._on_streams([[op]])
         key = self._key(streams)
         rough_key = f"once:{key}"
         known = self._store.get([key, rough_key])
-        if key not in known and key not in self._known:
-            if rough_key not in known:
-                known[rough_key] = _runtime.time(self._executor(streams), 1) * 1e6
-                self._store.put([(rough_key, known[rough_key])])
-            if known[rough_key] > _FAR_SLOWER * than_us:
-                return True
+        if rough_key not in known and key not in known and key not in self._known:
+            known[rough_key] = _runtime.time(self._executor(streams), 1) * 1e6
+            self._store.put([(rough_key, known[rough_key])])
+        if known.get(rough_key, 0.0) > _FAR_SLOWER * than_us:
+            return True
         return self.op(op) > than_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:

@@ -5,11 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DTVM_INTEROP_TESTS=ON -DTVM_INTEROP_WERROR=ON
-CXX_FILES := $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc tests/cpp/*.h tests/cpp/*.cc)
+SPREAD := --numprocesses 2 --dist loadfile
+CXX_FILES := $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc tests/cpp/*.h tests/cpp/*.cc \
+	tests/fake_cuda/*.h tests/fake_cuda/*.cc)
 NATIVE := CMakeLists.txt $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-full test test-slow lint format cpp-test sanitize wheel wheel-test clean
+.PHONY: help demo bench bench-full gpu-bundle test test-slow lint format cpp-test sanitize docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,11 +35,15 @@ $(VENV)/bench-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
 	touch $@
 
+gpu-bundle: $(VENV)/bench-installed ## One file to check and time networks with on a GPU's machine
+	$(BIN)/python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz $(ARGS)
+
 test: lint cpp-test ## Everything but the slow tests
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	TVM_INTEROP_FAKE_CUDA=$(CURDIR)/build/test/tests/fake_cuda \
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/installed ## The slow tests
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest $(SPREAD) -m slow $(ARGS)
 
 lint: $(VENV)/installed ## Style and types, C++ and Python
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
@@ -58,10 +64,17 @@ cpp-test: $(VENV)/installed ## The C++ tests
 sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address- and UBSanitizer
 	for sanitizer in thread address,undefined; do \
 	  $(BIN)/cmake $(CMAKE_FLAGS) -DTVM_INTEROP_BINDINGS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	    -DTVM_INTEROP_SANITIZE=$$sanitizer -S . -B build/sanitize-$$sanitizer > /dev/null && \
-	  $(BIN)/cmake --build build/sanitize-$$sanitizer && \
-	  $(BIN)/ctest --test-dir build/sanitize-$$sanitizer --output-on-failure || exit 1; \
+	    -DTVM_INTEROP_SANITIZE=$$sanitizer -S . -B build/sanitize-$${sanitizer%,*} > /dev/null && \
+	  $(BIN)/cmake --build build/sanitize-$${sanitizer%,*} && \
+	  $(BIN)/ctest --test-dir build/sanitize-$${sanitizer%,*} --output-on-failure || exit 1; \
 	done
+
+docs: $(VENV)/docs-installed ## The site, in build/docs (ARGS='-D plot_gallery=0' leaves the tutorials unrun)
+	$(BIN)/python -m sphinx -W --keep-going -b html $(ARGS) docs build/docs
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
 
 wheel: $(VENV)/installed ## Build dist/*.whl
 	rm -rf dist

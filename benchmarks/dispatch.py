@@ -53,10 +53,10 @@ def chain_program(operators: int) -> Program:
     )
 
 
-def relax_module(operators: int) -> tvm.IRModule:
-    """The chain as Relax's VM runs it."""
+def relax_module(operators: int, tiny: tvm.tirx.PrimFunc) -> tvm.IRModule:
+    """The chain as Relax's VM runs it, of the kernel given."""
     builder = relax.BlockBuilder()
-    kernel = builder.add_func(tiny_kernel(), "add_one")
+    kernel = builder.add_func(tiny, "add_one")
     x = relax.Var("x", relax.TensorType((1,), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
@@ -70,7 +70,7 @@ def relax_module(operators: int) -> tvm.IRModule:
 
 def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
     """Seconds a run of the chain takes in Relax's VM, the loop in C++."""
-    executable = relax.build(relax_module(operators), "llvm", exec_mode=exec_mode)
+    executable = relax.build(relax_module(operators, tiny_kernel()), "llvm", exec_mode=exec_mode)
     machine = relax.VirtualMachine(executable, tvm.cpu())
     argument = tvm.runtime.tensor(np.zeros(1, "float32"))
     assert machine["main"](argument).numpy()[0] == operators

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-REST_S = 0.03
+REST_S = 0.1
+"""onnxruntime's threads spin for some 50 ms after a run: whoever came next took twice as long."""
 AGAIN = " (again)"
 """What is added to the baseline's name when it runs against itself."""
 CONFIDENCE = 0.95
@@ -61,6 +62,7 @@ def measure(
     rounds: int,
     *,
     warmup: int = 2,
+    lead_in: int = 1,
     rest_s: float = REST_S,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -71,7 +73,8 @@ def measure(
     Parameters
     ----------
     contestants: what to call, by name; a call is one inference.
-    warmup: calls of each before anything is timed.
+    warmup: rounds before anything is timed.
+    lead_in: calls just before each that is timed, which wake threads that went to sleep meanwhile.
     clock, sleep: in seconds; tests bring their own.
     """
     entries = {**contestants, baseline + AGAIN: contestants[baseline]}
@@ -82,6 +85,8 @@ def measure(
         draw.shuffle(order)
         for name in order:
             sleep(rest_s)
+            for _ in range(lead_in):
+                entries[name]()
             began = clock()
             entries[name]()
             took = clock() - began
@@ -117,7 +122,7 @@ def rounds_for(
         call()
         began = time.perf_counter()
         call()
-        took += time.perf_counter() - began + REST_S
+        took += 2 * (time.perf_counter() - began) + REST_S
     return int(np.clip(budget_s / took, least, most))
 
 

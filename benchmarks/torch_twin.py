@@ -194,6 +194,10 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "Gemm": _gemm,
     "GlobalAveragePool": lambda x: x.mean(dim=(2, 3), keepdim=True),
     "Identity": lambda x: x,
+    "Dropout": lambda x, *_, **__: x,  # Of inference.
+    "LRN": lambda x, *, size, alpha=1e-4, beta=0.75, bias=1.0: F.local_response_norm(
+        x, size, alpha, beta, bias
+    ),
     "LayerNormalization": _layer_norm,
     "MatMul": torch.matmul,
     "MaxPool": _max_pool,

@@ -21,6 +21,7 @@
 #include "passes/lios.h"
 #include "passes/lios_plus.h"
 #include "passes/lios_random.h"
+#include "passes/memory_order.h"
 #include "passes/memory_plan.h"
 #include "passes/nimble.h"
 #include "passes/op_graph.h"
@@ -167,11 +168,11 @@ StageBatch ToBatch(const ffi::Array<ffi::Bytes>& parts) {
   return {Unpack<int64_t>(parts[0]), Unpack<int64_t>(parts[1]), Unpack<int64_t>(parts[2])};
 }
 
-std::vector<Buffer> ToBuffers(const IntList& nbytes, const IntList& producers,
+std::vector<Buffer> ToBuffers(const IntList& nbytes, const IntLists& producers,
                               const IntLists& users) {
   std::vector<Buffer> buffers;
   for (size_t b = 0; b < nbytes.size(); ++b) {
-    buffers.push_back({nbytes[b], ToInt(producers[b]), ToVector(users[b])});
+    buffers.push_back({nbytes[b], ToVector(producers[b]), ToVector(users[b])});
   }
   return buffers;
 }
@@ -245,6 +246,16 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
+// Indices of the stages to price next, the most important first.
+ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
+                     int64_t at_least) {
+  std::vector<char> is_solved(search->search.parts().size());
+  const std::vector<size_t> wanted =
+      WantedStages(search->search, Unpack<double>(value_us), Unpack<char>(is_priced),
+                   static_cast<size_t>(at_least), &is_solved);
+  return Pack(std::vector<int64_t>(wanted.begin(), wanted.end()));
+}
+
 IosPricingRef IosPricingMake(IosSearchRef search) {
   return IosPricingRef(ffi::make_object<IosPricingObj>(search));
 }
@@ -254,9 +265,14 @@ ffi::Array<ffi::Bytes> IosPricingSingles(IosPricingRef pricing) {
 }
 // `op_us` and `streams` are empty and 0 where the stages are not packed.
 void IosPricingBounds(IosPricingRef pricing, ffi::Bytes single_us, ffi::Bytes op_us,
-                      int64_t streams, int64_t cores, double tolerance) {
-  pricing->pricing.SetBounds(Unpack<double>(single_us),
-                             {Unpack<double>(op_us), ToInt(streams), ToInt(cores), tolerance});
+                      int64_t streams, int64_t cores, double tolerance, double slack_us) {
+  pricing->pricing.SetBounds(Unpack<double>(single_us), {Unpack<double>(op_us), ToInt(streams),
+                                                         ToInt(cores), tolerance, slack_us});
+}
+void IosPricingGive(IosPricingRef pricing, ffi::Bytes stages, ffi::Bytes price_us) {
+  std::vector<size_t> indices;
+  for (int64_t stage : Unpack<int64_t>(stages)) indices.push_back(static_cast<size_t>(stage));
+  pricing->pricing.Give(indices, Unpack<double>(price_us));
 }
 ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
@@ -340,14 +356,22 @@ void CheckSyncOf(OpGraphRef graph, IntLists streams, IntLists waits, ffi::Bytes 
   CheckSync(graph->graph, ToVectors(streams), ToVectors(waits), UnpackEdges(extra_edges));
 }
 ffi::Array<ffi::Any> PlanMemoryOf(OpGraphRef graph, IntLists streams, IntLists waits,
-                                  IntList nbytes, IntList producers, IntLists users,
+                                  IntList nbytes, IntLists producers, IntLists users,
                                   int64_t alignment) {
   const MemoryPlan plan = PlanMemory(graph->graph, ToVectors(streams), ToVectors(waits),
                                      ToBuffers(nbytes, producers, users), alignment);
   return {IntList(plan.offsets.begin(), plan.offsets.end()), plan.arena_bytes};
 }
+// The order, and the most bytes in use at once in it and in the topological order.
+ffi::Array<ffi::Any> MemoryOrderOf(OpGraphRef graph, IntList nbytes, IntLists producers,
+                                   IntLists users) {
+  const std::vector<Buffer> buffers = ToBuffers(nbytes, producers, users);
+  const std::vector<int> order = MemoryOrder(graph->graph, buffers);
+  return {ToArray(order), PeakBytes(order, buffers),
+          PeakBytes(graph->graph.topological_order(), buffers)};
+}
 void CheckMemoryOf(OpGraphRef graph, IntLists streams, IntLists waits, IntList nbytes,
-                   IntList producers, IntLists users, int64_t alignment, IntList offsets,
+                   IntLists producers, IntLists users, int64_t alignment, IntList offsets,
                    int64_t arena_bytes) {
   const MemoryPlan plan = {{offsets.begin(), offsets.end()}, arena_bytes};
   CheckMemory(graph->graph, ToVectors(streams), ToVectors(waits),
@@ -377,9 +401,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.ios_stages", Guarded(IosStages))
       .def("tvm_interop.ios_stats", Guarded(IosStatsOf))
       .def("tvm_interop.ios_solve", Guarded(IosSolve))
+      .def("tvm_interop.ios_wanted", Guarded(IosWanted))
       .def("tvm_interop.ios_pricing_make", Guarded(IosPricingMake))
       .def("tvm_interop.ios_pricing_singles", Guarded(IosPricingSingles))
       .def("tvm_interop.ios_pricing_bounds", Guarded(IosPricingBounds))
+      .def("tvm_interop.ios_pricing_give", Guarded(IosPricingGive))
       .def("tvm_interop.ios_pricing_next", Guarded(IosPricingNext))
       .def("tvm_interop.ios_pricing_prices", Guarded(IosPricingPrices))
       .def("tvm_interop.ios_pricing_values", Guarded(IosPricingValues))
@@ -395,6 +421,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.plan_sync", Guarded(PlanSyncOf))
       .def("tvm_interop.check_sync", Guarded(CheckSyncOf))
       .def("tvm_interop.plan_memory", Guarded(PlanMemoryOf))
+      .def("tvm_interop.memory_order", Guarded(MemoryOrderOf))
       .def("tvm_interop.check_memory", Guarded(CheckMemoryOf));
 }
 

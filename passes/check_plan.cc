@@ -47,13 +47,19 @@ class HappensBefore {
 };
 
 bool IsDoneBefore(const Buffer& first, const Buffer& second, HappensBefore* happens_before) {
-  if (!(*happens_before)(first.producer, second.producer)) return false;
-  return std::all_of(first.users.begin(), first.users.end(),
-                     [&](int user) { return (*happens_before)(user, second.producer); });
+  std::vector<int> touching = first.producers;
+  touching.insert(touching.end(), first.users.begin(), first.users.end());
+  for (int op : touching) {
+    for (int producer : second.producers) {
+      if (!(*happens_before)(op, producer)) return false;
+    }
+  }
+  return true;
 }
 
 std::string Describe(const OpGraph& graph, const std::vector<Buffer>& buffers, size_t b) {
-  return "buffer " + std::to_string(b) + ", written by `" + graph.name(buffers[b].producer) + "`,";
+  return "buffer " + std::to_string(b) + ", written by `" + graph.name(buffers[b].producers[0]) +
+         "`,";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "passes/ios_pricing.h"
 
 #include <algorithm>
+#include <string>
 
 #include "passes/error.h"
 #include "passes/part_search.h"
@@ -21,6 +22,38 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
 }
 
 }  // namespace
+
+std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
+                                 const std::vector<char>& is_priced, size_t at_least,
+                                 std::vector<char>* is_solved) {
+  const size_t num_stages = search.stages().num_stages();
+  if (value_us.size() != num_stages || is_priced.size() != num_stages) {
+    throw ScheduleError("there are " + std::to_string(num_stages) + " stages, but " +
+                        std::to_string(value_us.size()) + " values and " +
+                        std::to_string(is_priced.size()) + " marks; give one of each");
+  }
+  std::vector<size_t> wanted;
+  std::vector<WantedStage> others;
+  for (size_t p = 0; p < is_solved->size(); ++p) {
+    if ((*is_solved)[p]) continue;
+    const size_t before = wanted.size();
+    search.parts()[p]->Want(value_us, is_priced, &wanted, &others);
+    (*is_solved)[p] = wanted.size() == before;
+  }
+  if (!wanted.empty() && wanted.size() < at_least) {
+    const size_t more = std::min(others.size(), at_least - wanted.size());
+    const auto end = others.begin() + static_cast<std::ptrdiff_t>(more);
+    std::partial_sort(others.begin(), end, others.end(),
+                      [](const WantedStage& a, const WantedStage& b) {
+                        if (a.above_best_us != b.above_best_us) {
+                          return a.above_best_us < b.above_best_us;
+                        }
+                        return a.stage < b.stage;
+                      });
+    for (auto other = others.begin(); other != end; ++other) wanted.push_back(other->stage);
+  }
+  return wanted;
+}
 
 IosPricing::IosPricing(const IosSearch& search)
     : search_(search), is_solved_(search.parts().size()) {}
@@ -58,6 +91,7 @@ void IosPricing::SetBounds(const std::vector<double>& single_us, const StageBoun
     }
   }
   tolerance_ = bounds.tolerance;
+  slack_us_ = bounds.slack_us;
   value_us_ = bound_us_;
   is_priced_.assign(bound_us_.size(), 0);
   for (size_t i = 0; i < singles.size(); ++i) {
@@ -67,27 +101,16 @@ void IosPricing::SetBounds(const std::vector<double>& single_us, const StageBoun
   Relax(1 - tolerance_);
 }
 
+void IosPricing::Give(const std::vector<size_t>& stages, const std::vector<double>& price_us) {
+  search_.CheckPrices(stages, price_us);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    value_us_[stages[i]] = price_us[i];
+    is_priced_[stages[i]] = 1;
+  }
+}
+
 std::vector<size_t> IosPricing::Next(size_t at_least) {
-  asked_.clear();
-  std::vector<WantedStage> others;
-  for (size_t p = 0; p < is_solved_.size(); ++p) {
-    if (is_solved_[p]) continue;
-    const size_t before = asked_.size();
-    search_.parts()[p]->Want(value_us_, is_priced_, &asked_, &others);
-    is_solved_[p] = asked_.size() == before;
-  }
-  if (!asked_.empty() && asked_.size() < at_least) {
-    const size_t more = std::min(others.size(), at_least - asked_.size());
-    const auto end = others.begin() + static_cast<std::ptrdiff_t>(more);
-    std::partial_sort(others.begin(), end, others.end(),
-                      [](const WantedStage& a, const WantedStage& b) {
-                        if (a.above_best_us != b.above_best_us) {
-                          return a.above_best_us < b.above_best_us;
-                        }
-                        return a.stage < b.stage;
-                      });
-    for (auto other = others.begin(); other != end; ++other) asked_.push_back(other->stage);
-  }
+  asked_ = WantedStages(search_, value_us_, is_priced_, at_least, &is_solved_);
   std::sort(asked_.begin(), asked_.end());
   return asked_;
 }
@@ -116,7 +139,7 @@ int64_t IosPricing::SetPrices(const std::vector<double>& price_us) {
 void IosPricing::Relax(double scale) {
   scale_ = scale;
   for (size_t i = 0; i < value_us_.size(); ++i) {
-    if (!is_priced_[i]) value_us_[i] = scale_ * bound_us_[i];
+    if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
 }
 

@@ -15,8 +15,17 @@ struct StageBounds {
   std::vector<double> op_us;  // of each operator, to pack groups by; used where num_streams > 0
   int num_streams = 0;        // stages are packed onto that many streams first; 0 for no limit
   int cores = 0;              // a stage takes its total work over `cores` or more; 0 for no limit
-  double tolerance = 0;       // the share by which a price may fall short of its bound
+  double tolerance = 0;       // the share by which a price may fall short of its bound,
+  double slack_us = 0;        // and by how many microseconds besides
 };
+
+// The stages worth pricing next, where stage i takes `value_us[i]`, or is guessed to unless
+// `is_priced[i]`; single operators must be priced. First those on the cheapest way through each
+// part, then, up to `at_least`, those through which the cheapest way costs least more. None where
+// the cheapest way is priced. Parts found so are marked in `is_solved`; marked ones are skipped.
+std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
+                                 const std::vector<char>& is_priced, size_t at_least,
+                                 std::vector<char>* is_solved);
 
 // Prices only those stages that an optimal schedule may need. As long as no price is below its
 // bound, the outcome is the same, to the last bit and tie, as when all are priced.
@@ -30,8 +39,9 @@ struct StageBounds {
 // Each round, stages beyond those on the way are taken along: those through which the cheapest way
 // costs least more than the best, unless a priced way is known that is no dearer.
 //
-// A price below its bound by more than the tolerance is counted, and all bounds are scaled down to
-// the worst ratio seen, less the tolerance: the search goes on with what can still be trusted.
+// A price below its bound by more than the tolerance and the slack is counted, and all bounds are
+// scaled down to the worst ratio seen, less both: the search goes on with what can still be
+// trusted.
 class IosPricing {
  public:
   // `search` must outlive it.
@@ -40,6 +50,9 @@ class IosPricing {
   // The stages of one operator each: they are priced first, since the bounds are made of them.
   std::vector<size_t> SingleOperators() const;
   void SetBounds(const std::vector<double>& single_us, const StageBounds& bounds);
+
+  // Prices of stages that are known without being asked for; after SetBounds, before Next.
+  void Give(const std::vector<size_t>& stages, const std::vector<double>& price_us);
 
   // The stages to price next, ascending; none once the optimum is known. All those on the best
   // way, and more up to `at_least`.
@@ -56,7 +69,7 @@ class IosPricing {
   void Relax(double scale);
 
   const IosSearch& search_;
-  double tolerance_ = 0;
+  double tolerance_ = 0, slack_us_ = 0;
   double scale_ = 1;
   std::vector<double> bound_us_;  // not scaled
   std::vector<double> value_us_;

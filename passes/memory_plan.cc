@@ -31,7 +31,7 @@ class Lifetimes {
       }
     }
     for (size_t b = 0; b < buffers.size(); ++b) {
-      Touch(b, buffers[b].producer);
+      for (int producer : buffers[b].producers) Touch(b, producer);
       for (int user : buffers[b].users) Touch(b, user);
     }
   }
@@ -50,9 +50,11 @@ class Lifetimes {
   }
 
   bool Precedes(size_t a, size_t b) const {
-    const uint32_t* finished = finished_before_.of(buffers_[b].producer);
-    for (const StreamPlace& last : last_touch_[a]) {
-      if (finished[last.stream] <= static_cast<uint32_t>(last.position)) return false;
+    for (int producer : buffers_[b].producers) {
+      const uint32_t* finished = finished_before_.of(producer);
+      for (const StreamPlace& last : last_touch_[a]) {
+        if (finished[last.stream] <= static_cast<uint32_t>(last.position)) return false;
+      }
     }
     return true;
   }
@@ -76,15 +78,16 @@ void CheckBuffers(const OpGraph& graph, const std::vector<Buffer>& buffers, int6
   }
   for (size_t b = 0; b < buffers.size(); ++b) {
     const std::string which = "buffer " + std::to_string(b);
+    if (buffers[b].producers.empty()) throw PlanError(which + " is written by no operator");
     std::vector<int> ops = buffers[b].users;
-    ops.push_back(buffers[b].producer);
+    ops.insert(ops.end(), buffers[b].producers.begin(), buffers[b].producers.end());
     for (int op : ops) {
       if (op >= 0 && op < graph.num_ops()) continue;
       throw PlanError(which + " names operator " + std::to_string(op) + ", but the graph has " +
                       std::to_string(graph.num_ops()) + " operators, numbered from 0");
     }
     if (buffers[b].nbytes < 0) {
-      throw PlanError(which + ", written by `" + graph.name(buffers[b].producer) + "`, has " +
+      throw PlanError(which + ", written by `" + graph.name(buffers[b].producers[0]) + "`, has " +
                       std::to_string(buffers[b].nbytes) + " bytes; it must have 0 or more");
     }
   }

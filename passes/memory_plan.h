@@ -11,8 +11,8 @@ namespace tvm_interop {
 // A tensor that needs storage while the model runs.
 struct Buffer {
   int64_t nbytes = 0;
-  int producer = -1;       // the operator that writes it
-  std::vector<int> users;  // the operators that read it
+  std::vector<int> producers;  // the operators that write it, each a part of it
+  std::vector<int> users;      // the operators that read it
 };
 
 struct MemoryPlan {
@@ -21,9 +21,9 @@ struct MemoryPlan {
 };
 
 // Lays the buffers into one arena. Two share bytes only where, in these streams with these waits,
-// every operator that touches the one has finished before the other's producer starts; so an
-// operator never writes over what it reads. Largest first, ties by lowest index, each at the lowest
-// aligned offset that is free. Throws PlanError for a buffer that is malformed.
+// every operator that touches the one has finished before any of the other's producers starts; so
+// an operator never writes over what it reads. Largest first, ties by lowest index, each at the
+// lowest aligned offset that is free. Throws PlanError for a buffer that is malformed.
 MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                       const std::vector<std::vector<int>>& waits,
                       const std::vector<Buffer>& buffers, int64_t alignment);

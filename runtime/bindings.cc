@@ -1,4 +1,5 @@
-// The runtime's only file that knows tvm-ffi: kernels as packed functions, tensors as arguments.
+// The CPU side for Python: kernels as packed functions, tensors as arguments. Only bindings know
+// tvm-ffi.
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -16,7 +17,9 @@
 #include "runtime/cpu_executor.h"
 #include "runtime/cpu_streams.h"
 #include "runtime/cpu_topology.h"
+#include "runtime/guarded.h"
 #include "runtime/kernel_library.h"
+#include "runtime/kernel_share.h"
 #include "runtime/measure.h"
 
 namespace tvm_interop {
@@ -27,19 +30,6 @@ namespace refl = tvm::ffi::reflection;
 
 // What TVM's code generator asks of a tensor's address.
 constexpr uintptr_t kAlignment = 64;
-
-// Runs `body`; what the core throws becomes an error that Python knows by name.
-template <typename Body>
-auto Guarded(Body&& body) -> decltype(body()) {
-  try {
-    return body();
-  } catch (const ffi::Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    TVM_FFI_THROW(ExecutionError) << error.what();
-  }
-  TVM_FFI_UNREACHABLE();
-}
 
 // A packed function and its arguments: addresses of the executor's own tensor headers, so that an
 // input can be pointed elsewhere without touching any call.
@@ -59,6 +49,22 @@ class PackedKernel : public Kernel {
  private:
   ffi::Function function_;
   std::vector<ffi::AnyView> args_;
+};
+
+// One share of a packed function, which divides its parallel loops.
+class SharedKernel : public Kernel {
+ public:
+  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
+      : kernel_(std::move(kernel)), index_(index), count_(count) {}
+
+  void Run() override {
+    const KernelShare share(index_, count_);
+    kernel_->Run();
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  int index_, count_;
 };
 
 // TVM's kernels take their team from a thread pool of the calling thread's own.
@@ -128,6 +134,10 @@ OpDescription ToOpDescription(const Description& from) {
   to.clip_low = static_cast<float>(from.at("clip_low").cast<double>());
   to.clip_high = static_cast<float>(from.at("clip_high").cast<double>());
   to.counts_padding = from.at("counts_padding").cast<bool>();
+  to.lrn_size = from.at("lrn_size").cast<int64_t>();
+  to.lrn_alpha = static_cast<float>(from.at("lrn_alpha").cast<double>());
+  to.lrn_beta = static_cast<float>(from.at("lrn_beta").cast<double>());
+  to.lrn_bias = static_cast<float>(from.at("lrn_bias").cast<double>());
   return to;
 }
 
@@ -156,6 +166,7 @@ class LibraryKernelObj : public ffi::Object {
 
   Kernel* kernel() { return kernel_.get(); }
   std::string implementation() const { return kernel_->implementation(); }
+  int num_reorders() const { return kernel_->num_reorders(); }
 
   void Bind(size_t argument, const ffi::Tensor& tensor) {
     tensors_.at(argument) = tensor;
@@ -190,11 +201,13 @@ LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Descript
 
 class ExecutorObj : public ffi::Object {
  public:
-  // A kernel is a packed function, or a library's with its tensors bound already.
+  // A kernel is a packed function, or a library's with its tensors bound already. Of a function
+  // runs the share given by index and count; all of it where there is none.
   ExecutorObj(const CpuStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
               const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Any>& kernels,
               const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
-              const ffi::Array<ffi::Array<int64_t>>& waits) {
+              const ffi::Array<ffi::Array<int64_t>>& waits,
+              const ffi::Array<ffi::Array<int64_t>>& shares) {
     headers_.reserve(values.size());
     for (const ffi::Tensor& value : values) {
       CheckAlignment(value);
@@ -210,8 +223,13 @@ class ExecutorObj : public ffi::Object {
       } else {
         std::vector<DLTensor*> bound;
         for (int64_t value : args[i]) bound.push_back(&headers_.at(value));
-        kernels_.push_back(
-            std::make_unique<PackedKernel>(kernels[i].cast<ffi::Function>(), std::move(bound)));
+        std::unique_ptr<Kernel> kernel =
+            std::make_unique<PackedKernel>(kernels[i].cast<ffi::Function>(), std::move(bound));
+        if (!shares[i].empty()) {
+          kernel = std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(shares[i][0]),
+                                                  static_cast<int>(shares[i][1]));
+        }
+        kernels_.push_back(std::move(kernel));
         ops[i].kernel = kernels_.back().get();
       }
       ops[i].name = names[i];
@@ -266,10 +284,11 @@ CpuStreamsRef MakeCpuStreams(int64_t num_streams, int64_t threads_per_stream, bo
 ExecutorRef MakeExecutor(CpuStreamsRef streams, ffi::Array<ffi::Tensor> values,
                          ffi::Array<ffi::String> names, ffi::Array<ffi::Any> kernels,
                          ffi::Array<ffi::Array<int64_t>> args, ffi::Array<int64_t> stream_of,
-                         ffi::Array<ffi::Array<int64_t>> waits) {
+                         ffi::Array<ffi::Array<int64_t>> waits,
+                         ffi::Array<ffi::Array<int64_t>> shares) {
   return Guarded([&] {
-    return ExecutorRef(
-        ffi::make_object<ExecutorObj>(streams, values, names, kernels, args, stream_of, waits));
+    return ExecutorRef(ffi::make_object<ExecutorObj>(streams, values, names, kernels, args,
+                                                     stream_of, waits, shares));
   });
 }
 
@@ -290,7 +309,7 @@ ffi::Array<int64_t> Profile(const ExecutorRef& executor) {
 ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, int64_t warmup,
                                     int64_t repeats, int64_t seed) {
   return Guarded([&] {
-    std::vector<CpuExecutor*> contestants;
+    std::vector<Timed*> contestants;
     for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor.get());
     ffi::Array<double> seconds;
     for (double s : MeasureInterleaved(contestants, static_cast<int>(warmup),
@@ -323,6 +342,17 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.runtime.prepare_kernel", PrepareLibraryKernel)
       .def("tvm_interop.runtime.implementation",
            [](const LibraryKernelRef& kernel) { return kernel->implementation(); })
+      .def("tvm_interop.runtime.num_reorders",
+           [](const LibraryKernelRef& kernel) {
+             return static_cast<int64_t>(kernel->num_reorders());
+           })
+      .def("tvm_interop.runtime.take_over_parallel_loops",
+           [](const std::string& path) {
+             Guarded([&] {
+               TakeOverParallelLoops(path);
+               return 0;
+             });
+           })
       .def("tvm_interop.runtime.make_executor", MakeExecutor)
       .def("tvm_interop.runtime.bind",
            [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {

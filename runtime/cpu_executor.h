@@ -10,6 +10,8 @@
 
 #include "runtime/cpu_streams.h"
 #include "runtime/event.h"
+#include "runtime/op_timing.h"
+#include "runtime/timed.h"
 
 namespace tvm_interop {
 
@@ -29,16 +31,8 @@ struct PlannedOp {
   std::vector<int> waits;
 };
 
-struct OpTiming {
-  int op = 0;
-  int stream = 0;
-  // Nanoseconds since the run began.
-  int64_t start_ns = 0;
-  int64_t end_ns = 0;
-};
-
 // Runs a plan on CPU streams: each stream its operators in order, waiting where the plan says so.
-class CpuExecutor : private StreamWork {
+class CpuExecutor : public Timed, private StreamWork {
  public:
   // Throws std::runtime_error for a stream the pool lacks or a wait for an operator that is not
   // earlier in `ops`.
@@ -52,7 +46,7 @@ class CpuExecutor : private StreamWork {
   std::vector<OpTiming> Profile();
 
   // Seconds that `number` runs took, one after the other.
-  double Time(int number);
+  double Time(int number) override;
 
   int num_events() const { return num_events_; }
 

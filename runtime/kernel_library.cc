@@ -104,6 +104,14 @@ std::string CheckPool(const OpDescription& op) {
   return CheckWindow(op, true);
 }
 
+std::string CheckLrn(const OpDescription& op) {
+  if (op.shapes[0].size() != 4 || op.shapes[0] != op.shapes[1]) return "changes the shape";
+  if (op.lrn_size < 1 || op.lrn_size % 2 == 0) {
+    return "goes over " + std::to_string(op.lrn_size) + " channels; it takes an odd number";
+  }
+  return "";
+}
+
 std::string CheckMatmul(const OpDescription& op) {
   const auto& left = op.shapes.front();
   const auto& right = op.shapes[1];
@@ -129,7 +137,9 @@ std::string CheckMatmul(const OpDescription& op) {
 // How many tensors an operator of this kind takes, its output included; 0 for no such kind.
 size_t NumArguments(const OpDescription& op) {
   if (op.op == "conv2d" || op.op == "matmul") return 3 + op.has_bias + op.has_sum;
-  if (op.op == "max_pool2d" || op.op == "avg_pool2d" || op.op == "reorder") return 2;
+  for (const char* unary : {"max_pool2d", "avg_pool2d", "lrn", "reorder"}) {
+    if (op.op == unary) return 2;
+  }
   return 0;
 }
 
@@ -179,6 +189,7 @@ std::string WhyMalformed(const OpDescription& op) {
   if (op.op == "conv2d") why = CheckConv(op);
   if (op.op == "matmul") why = CheckMatmul(op);
   if (op.op == "max_pool2d" || op.op == "avg_pool2d") why = CheckPool(op);
+  if (op.op == "lrn") why = CheckLrn(op);
   if (op.op == "reorder" && op.shapes[0] != op.shapes[1]) why = "changes the shape";
   return why.empty() ? "" : "`" + op.op + "` " + why;
 }

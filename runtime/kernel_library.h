@@ -22,6 +22,7 @@ enum class Activation { kNone, kRelu, kClip };
 //   matmul      left (...,M,K), right (...,K,N) [, bias N] [, sum, as the output]
 //   max_pool2d  data (N,C,H,W)
 //   avg_pool2d  data (N,C,H,W)
+//   lrn         data (N,C,H,W): local response normalisation across channels
 //   reorder     data, from one layout to another
 struct OpDescription {
   std::string op;
@@ -40,6 +41,11 @@ struct OpDescription {
   float clip_low = 0;
   float clip_high = 0;
   bool counts_padding = false;  // Average pooling: whether padding counts as zeros.
+  // Local response normalisation: by (bias + alpha / size * sum of squares) to the power of beta.
+  int64_t lrn_size = 0;
+  float lrn_alpha = 0;
+  float lrn_beta = 0;
+  float lrn_bias = 0;
 };
 
 // One argument of a prepared kernel.
@@ -57,6 +63,8 @@ class LibraryKernel : public Kernel {
   virtual void Repack() = 0;
   // What the library chose to run, for people.
   virtual std::string implementation() const = 0;
+  // How many tensors it brings into another layout in each run.
+  virtual int num_reorders() const = 0;
 };
 
 // A library of kernels that are prepared once and then run on any stream.

@@ -6,7 +6,7 @@
 
 namespace tvm_interop {
 
-std::vector<double> MeasureInterleaved(const std::vector<CpuExecutor*>& executors, int warmup,
+std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
                                        int repeats, uint64_t seed) {
   std::vector<double> seconds(executors.size() * repeats);
   std::vector<size_t> order(executors.size());

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/cpu_executor.h"
+#include "runtime/timed.h"
 
 namespace tvm_interop {
 
@@ -14,7 +14,7 @@ namespace tvm_interop {
 // The contestants are interleaved: every round runs each once, in an order drawn anew from `seed`,
 // so that whatever drifts (clock, caches, a neighbour's load) falls on all alike. Each is run
 // `warmup` times first, untimed.
-std::vector<double> MeasureInterleaved(const std::vector<CpuExecutor*>& executors, int warmup,
+std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
                                        int repeats, uint64_t seed);
 
 }  // namespace tvm_interop

@@ -41,6 +41,7 @@ enum Algorithm : int {
   kPoolingMax = 0x1ff,
   kPoolingAverageWithPadding = 0x2ff,
   kPoolingAverageWithoutPadding = 0x3ff,
+  kLrnAcrossChannels = 0xaff,
   kBinaryAdd = 0x1fff0,
 };
 
@@ -119,6 +120,10 @@ struct Version {
     (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
      const MemoryDescObject* destination, const int64_t* strides, const int64_t* window,           \
      const int64_t* extra_dilation, const int64_t* padding_begin, const int64_t* padding_end,      \
+     Attributes))                                                                                  \
+  F(int, lrn_forward_primitive_desc_create,                                                        \
+    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
+     const MemoryDescObject* destination, int64_t size, float alpha, float beta, float bias,       \
      Attributes))                                                                                  \
   F(int, primitive_desc_query, (PrimitiveDesc, int query, int index, void* result))                \
   F(const MemoryDescObject*, primitive_desc_query_md, (PrimitiveDesc, int query, int index))       \

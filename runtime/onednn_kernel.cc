@@ -65,8 +65,11 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
   const int given = AddArgument(argument, desc);
   if (api_.memory_desc_equal(desc, wanted) != 0) return given;
   const int copy = AddBuffer(wanted);
-  std::vector<Call>& calls = argument.is_constant ? packing_ : running_;
-  calls.push_back(MakeReorder(given, copy));
+  if (argument.is_constant) {
+    packing_.push_back(MakeReorder(given, copy));
+  } else {
+    AddReorder(given, copy);
+  }
   return copy;
 }
 
@@ -82,7 +85,10 @@ void OneDnnKernel::AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, i
   running_.push_back(MakeCall(desc, tensors));
 }
 
-void OneDnnKernel::AddReorder(int from, int to) { running_.push_back(MakeReorder(from, to)); }
+void OneDnnKernel::AddReorder(int from, int to) {
+  running_.push_back(MakeReorder(from, to));
+  ++num_reorders_;
+}
 
 OneDnnKernel::Call OneDnnKernel::MakeReorder(int from, int to) {
   Attributes attributes = nullptr;

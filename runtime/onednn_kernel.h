@@ -84,6 +84,7 @@ class OneDnnKernel : public LibraryKernel {
   void Run() override;
   void Repack() override;
   std::string implementation() const override { return implementation_; }
+  int num_reorders() const override { return num_reorders_; }
 
  private:
   struct Free {
@@ -114,6 +115,7 @@ class OneDnnKernel : public LibraryKernel {
   std::vector<Call> packing_;
   std::vector<Call> running_;
   std::string implementation_;
+  int num_reorders_ = 0;
 };
 
 }  // namespace onednn

@@ -95,6 +95,7 @@ class Maker {
     if (op_.op == "conv2d") MakeConv();
     if (op_.op == "matmul") MakeMatmul();
     if (op_.op == "max_pool2d" || op_.op == "avg_pool2d") MakePool();
+    if (op_.op == "lrn") MakeLrn();
     if (op_.op == "reorder") MakeReorder();
     return std::move(kernel_);
   }
@@ -180,8 +181,7 @@ class Maker {
   }
 
   void MakePool() {
-    const auto source = Laid(0);
-    const auto result = DataDesc(last());
+    const auto source = Inner(0), result = Inner(last());
     const auto attributes = MakeAttributes(api_, op_, nullptr);
     const int algorithm = op_.op == "max_pool2d" ? kPoolingMax
                           : op_.counts_padding   ? kPoolingAverageWithPadding
@@ -202,15 +202,33 @@ class Maker {
               padding_end.data(), attributes.get()),
           "a pooling");
     const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
-    std::vector<std::pair<int, int>> tensors{
-        {kSource, kernel_->AddArgument(args_[0], source.get())}};
-    AddResultAndCall(desc.get(), std::move(tensors));
+    BindUnary(desc.get(), source.get());
+  }
+
+  void MakeLrn() {
+    const auto source = Inner(0), result = Inner(last());
+    const auto attributes = MakeAttributes(api_, op_, nullptr);
+    PrimitiveDesc made = nullptr;
+    Check(api_.lrn_forward_primitive_desc_create(
+              &made, engine_, kForwardInference, kLrnAcrossChannels, source.get(), result.get(),
+              op_.lrn_size, op_.lrn_alpha, op_.lrn_beta, op_.lrn_bias, attributes.get()),
+          "a local response normalisation");
+    const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
+    BindUnary(desc.get(), source.get());
   }
 
   void MakeReorder() {
     const auto from = Laid(0), to = Laid(1);
     const int source = kernel_->AddArgument(args_[0], from.get());
     kernel_->AddReorder(source, kernel_->AddArgument(args_[1], to.get()));
+  }
+
+  // Binds source and result, the source as the primitive was made for.
+  void BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted) {
+    const auto given = Laid(0);
+    std::vector<std::pair<int, int>> tensors{
+        {kSource, kernel_->AddInput(args_[0], given.get(), wanted)}};
+    AddResultAndCall(desc, std::move(tensors));
   }
 
   // Binds source, weights, bias, addend and result, each as `desc` wants it.
@@ -251,6 +269,14 @@ class Maker {
   // Null where there is no bias, as oneDNN has it.
   Owned<MemoryDesc> BiasDesc(const Shape& shape) const {
     return op_.has_bias ? descs_.Plain(shape) : Owned<MemoryDesc>();
+  }
+
+  // An argument of a unary operator as it is computed: blocked where either tensor is. Between two
+  // layouts oneDNN has only its slowest kernels.
+  Owned<MemoryDesc> Inner(int arg) const {
+    const bool blocked =
+        op_.layouts[0] == Layout::kBlocked16 || op_.layouts[last()] == Layout::kBlocked16;
+    return descs_.Laid(op_.shapes[arg], blocked ? Layout::kBlocked16 : Layout::kPlain);
   }
 
   // An argument as it lies in memory, and as the primitive may have it: in a layout of its own

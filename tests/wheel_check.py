@@ -8,6 +8,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_interop
+from tvm_interop.viz.page import to_page
+from tvm_interop.viz.record import record
 
 
 def two_branches() -> onnx.ModelProto:
@@ -51,6 +53,8 @@ def main() -> None:
             module = tvm_interop.GraphModule(tvm_interop.load(out))
             module.run(x=data)
             results[scheduler] = module.get_output(0).numpy()
+    page = to_page([record(module.artifact, "two branches", runs=1)], "here")
+    assert "left" in page  # The template came with the wheel.
     assert np.isfinite(results["ios"]).all()
     assert np.array_equal(results["ios"], results["sequential"])
     print(f"tvm_interop {tvm_interop.__version__} from {Path(tvm_interop.__file__).parent}: ok")

@@ -9,7 +9,7 @@ from tvm_ffi.libinfo import load_lib_module
 
 from . import errors as _errors  # noqa: F401  (registers the classes the library raises)
 
-_OVERRIDE = "TVM_INTEROP_LIBRARY"
+OVERRIDE = "TVM_INTEROP_LIBRARY"
 
 
 def _load() -> object:
@@ -19,7 +19,7 @@ def _load() -> object:
     build, say). Without it the installed distribution's own is taken: in an editable install
     the library does not lie beside this file.
     """
-    override = os.environ.get(_OVERRIDE)
+    override = os.environ.get(OVERRIDE)
     if override:
         return tvm_ffi.load_module(override)
     return load_lib_module("tvm-interop", "tvm_interop")

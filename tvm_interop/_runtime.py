@@ -81,6 +81,11 @@ def implementation(kernel: LibraryKernel) -> str:
     return str(_function("implementation")(kernel))
 
 
+def num_reorders(kernel: LibraryKernel) -> int:
+    """How many tensors it brings into another layout in each run."""
+    return int(_function("num_reorders")(kernel))
+
+
 def make_cpu_streams(
     num_streams: int, threads: int, parallel_kernels: bool, spin_us: float = SPIN_US
 ) -> CpuStreams:
@@ -107,6 +112,17 @@ def allowed_cores() -> int:
     return int(_function("allowed_cores")())
 
 
+def take_over_parallel_loops(path: str) -> None:
+    """Let the kernels of the library at `path`, which is loaded, be run in shares.
+
+    Raises
+    ------
+    ExecutionError
+        It is not loaded.
+    """
+    _function("take_over_parallel_loops")(path)
+
+
 def make_executor(
     streams: CpuStreams,
     values: Sequence[Any],
@@ -115,6 +131,7 @@ def make_executor(
     args: Sequence[Sequence[int]],
     stream_of: Sequence[int],
     waits: Sequence[Sequence[int]],
+    shares: Sequence[tuple[int, int] | None] = (),
 ) -> Executor:
     """Bind operators to tensors.
 
@@ -124,6 +141,8 @@ def make_executor(
     names, kernels, args, stream_of, waits: one entry an operator: its name, its kernel (a packed
         function or a `LibraryKernel` of these tensors), the indices of its arguments in `values`,
         its stream, the earlier operators it waits for.
+    shares: of each operator, which share of its packed function runs, and of how many; None for
+        all of it. Empty where none is divided.
 
     Raises
     ------
@@ -140,6 +159,7 @@ def make_executor(
         [list(a) for a in args],
         list(stream_of),
         [list(w) for w in waits],
+        [list(share or ()) for share in shares or [None] * len(names)],
     )
     return executor
 

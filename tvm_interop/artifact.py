@@ -1,14 +1,16 @@
 """The compiled model as one file: `model.tar`.
 
 Members: `manifest.json` (versions, target, how it was scheduled, a SHA-256 of each other member),
-`plan.json`, `schedule.json`, `kernels.so`, `weights.npz` (plain arrays, no pickle). Whatever reads
-one checks it whole before anything in it is used.
+`plan.json`, `schedule.json`, `kernels.so`, `weights.npz` (plain arrays, no pickle), and
+`fallback.json`, a plan without kernel libraries, where `plan.json` needs one. Whatever reads one
+checks it whole before anything in it is used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import tarfile
 import tempfile
@@ -22,8 +24,12 @@ import numpy as np
 from .atomic_file import replacing
 from .cpu_features import missing_features
 from .errors import ArtifactError
+from .instance import load_kernels
+from .kernel_libraries import library_version, why_missing
 from .plan import Plan
 from .scheduling import Schedule
+
+_LOG = logging.getLogger("tvm_interop")
 
 _MEMBERS = ("plan.json", "schedule.json", "kernels.so", "weights.npz")
 
@@ -81,6 +87,8 @@ class Artifact:
     kernels: the shared library's bytes.
     weights: the constant tensors, by index into `plan.values`.
     manifest: versions, target, scheduler, the speed check.
+    fallback: what runs, on TVM's kernels alone and one operator after the other, where a kernel
+        library that `plan` needs is missing; of the same values. None where it needs none.
     """
 
     plan: Plan
@@ -88,7 +96,34 @@ class Artifact:
     kernels: bytes
     weights: dict[int, np.ndarray]
     manifest: Manifest
+    fallback: Plan | None = None
     path: Path | None = field(default=None, compare=False)
+
+    def usable_plan(self) -> Plan:
+        """`plan`; `fallback` where a kernel library is missing here, which is logged.
+
+        Raises
+        ------
+        ArtifactError
+            A library is missing, and there is no fallback.
+        """
+        for name in sorted({op.library for op in self.plan.operators if op.library is not None}):
+            if library_version(name) is not None:
+                continue
+            if self.fallback is None:
+                raise ArtifactError(
+                    f"the model was compiled for kernel library `{name}`, which is missing here: "
+                    f"{why_missing(name)}; install `tvm-interop[{name}]`, or compile it again"
+                )
+            _LOG.warning(
+                "the model was compiled for kernel library `%s`, which is missing here (%s): "
+                "TVM's kernels run, one after the other; install `tvm-interop[%s]`",
+                name,
+                why_missing(name),
+                name,
+            )
+            return self.fallback
+        return self.plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact; an older file of that name is replaced only once this is whole."""
@@ -97,6 +132,7 @@ class Artifact:
             "schedule.json": self.schedule.to_json().encode(),
             "kernels.so": self.kernels,
             "weights.npz": _pack_weights(self.weights),
+            **({"fallback.json": self.fallback.to_json().encode()} if self.fallback else {}),
         }
         manifest = msgspec.structs.replace(
             self.manifest, sha256={name: _sha256(data) for name, data in members.items()}
@@ -118,8 +154,6 @@ class Artifact:
         ArtifactError
             The library does not load here: made for another system or processor.
         """
-        import tvm
-
         missing = missing_features(self.manifest.cpu_features)
         if missing:
             # Loading would do no harm; the first kernel would end the process.
@@ -133,7 +167,7 @@ class Artifact:
             library = Path(folder) / "kernels.so"
             library.write_bytes(self.kernels)
             try:
-                return tvm.runtime.load_module(str(library))
+                return load_kernels(library)
             except Exception as error:
                 raise ArtifactError(
                     f"the kernels were compiled for target `{self.manifest.target}` and do not "
@@ -157,19 +191,22 @@ def load(path: str | os.PathLike[str]) -> Artifact:
     """
     members = _read_tar(Path(path))
     manifest = _read_manifest(path, members)
-    for name in _MEMBERS:
+    for name in (*_MEMBERS, *({"fallback.json"} & manifest.sha256.keys())):
         if name not in members or _sha256(members[name]) != manifest.sha256.get(name):
             state = "damaged" if name in members else "missing"
             raise ArtifactError(f"`{path}`: its `{name}` is {state}; compile the model again")
     plan = Plan.from_json(members["plan.json"])
     weights = _unpack_weights(path, members["weights.npz"])
-    _check_weights(path, plan, weights)
+    fallback = Plan.from_json(members["fallback.json"]) if "fallback.json" in members else None
+    for each in (plan, *([fallback] if fallback else [])):
+        _check_weights(path, each, weights)
     return Artifact(
         plan=plan,
         schedule=Schedule.from_json(members["schedule.json"].decode()),
         kernels=members["kernels.so"],
         weights=weights,
         manifest=manifest,
+        fallback=fallback,
         path=Path(path),
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tvm_ffi
@@ -17,27 +17,36 @@ from . import _runtime
 from ._version import __version__
 from .artifact import Artifact, Manifest, SpeedCheck
 from .cpu_features import host_features, target_features
-from .errors import DeviceError, InputError
+from .errors import DeviceError, InputError, ScheduleError
 from .frontend import load_model
 from .graph import OpGraph
-from .instance import Instance, aligned_copy
+from .instance import Instance, aligned_copy, load_kernels
 from .kernel_libraries import TVM, available_providers
+from .kernel_traits import operator_traits
 from .kernels import build_kernels, kernel_hashes, uses_parallel_loops
 from .latency import LatencyModel
+from .latency.active import ActiveSearch, active_search
+from .latency.farm import FarmAddress, FarmLatency
 from .latency.kernel_choice import choose_kernels
 from .latency.measured import MeasuredLatency, Progress
 from .latency.store import LatencyStore
+from .merging import MergingLatency, OperatorMerges, merged_stages, realize_merges
 from .plan import Plan, make_plan
 from .program import Program
-from .scheduling import Schedule, options_of
+from .scheduling import OperatorTraits, Schedule, options_of
 from .scheduling import schedule as run_scheduler
+from .scheduling.one_after_another import one_after_another
 from .transform.annotate import annotated_schedule
+from .transform.concat_in_place import concat_in_place
 from .transform.cpu_schedule import DefaultCPUSchedule
 from .transform.extract import extract
 from .transform.lower import LowerToUnits
+from .transform.split_operators import parts_in, split_operators
+from .transform.tuned_schedule import TunedSchedule
+from .tuning_records import TuningRecords
 
 _SPEED_CHECK_S = 3.0
-"""About how long the final comparison with sequential execution may take, in seconds."""
+"""About how long a comparison of schedules may take, in seconds."""
 _MIN_ROUNDS = 7
 _MAX_ROUNDS = 101
 
@@ -52,10 +61,14 @@ class CompileOptions:
     streams: CPU streams to run side by side; None takes as many as the model can use and the
         process has cores for.
     threads: threads each stream's kernels may use; None shares the cores out evenly.
+    parts: how many operators a large one is divided into, at most, to run side by side like any
+        others; None takes one a stream, or no such division where kernels use several threads.
     latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
     progress: told how measuring goes.
     providers: whose kernels to choose from, `tvm` and kernel libraries such as `onednn`; None
         takes all that are there. One that is missing is logged, and TVM's kernels do its work.
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; None takes the GPU's
+        that is here, or else A100's and H100's.
     """
 
     target: Any = "llvm"
@@ -64,6 +77,18 @@ class CompileOptions:
     latency_db: str | os.PathLike[str] | None = None
     progress: Progress | None = None
     providers: Sequence[str] | None = None
+    parts: int | None = None
+    archs: Sequence[str] | None = None
+    tuning_records: str | os.PathLike[str] | None = None
+
+
+_MERGING = ("ios-both", "ios-merge")
+"""The schedulers that merge operators."""
+
+
+def parts_for(scheduler: str) -> int | None:
+    """`CompileOptions.parts` for a scheduler: those that merge operators need whole ones."""
+    return 1 if scheduler in _MERGING else None
 
 
 class Compilation:
@@ -100,22 +125,32 @@ class Compilation:
         self.providers = available_providers(self.options.providers)
         libraries = tuple(name for name in self.providers if name != TVM)
         lower: Any = LowerToUnits(self.target, libraries)
-        self.module = lower(load_model(model, input_shapes))
-        self.program = extract(self.module)
+        self._imported = load_model(model, input_shapes)
+        self.module = lower(self._imported)
+        program = concat_in_place(extract(self.module))
+        if self.options.tuning_records is not None:
+            apply_tuned: Any = TunedSchedule(self.options.tuning_records, self.target)
+            program.kernels = apply_tuned(program.kernels)
         apply: Any = DefaultCPUSchedule(self.target)
-        self.program.kernels = apply(self.program.kernels)
-        for v, array in self.program.weights.items():
-            self.program.weights[v] = aligned_copy(array)  # One copy, used by every instance.
-        self.graph = program_graph(self.program)
+        program.kernels = apply(program.kernels)
+        for v, array in program.weights.items():
+            program.weights[v] = aligned_copy(array)  # One copy, used by every instance.
+        self._on_tvm_alone = self.program = program
+        self._realized: dict[frozenset[frozenset[str]], Compilation] = {}
         cores = _runtime.allowed_cores()
-        self.streams = _positive("streams", self.options.streams, min(cores, self.graph.width or 1))
+        self.streams = _positive("streams", self.options.streams, cores)
         self.threads = _positive("threads", self.options.threads, max(cores // self.streams, 1))
         if libraries:
             # On one thread, whatever the streams will be: with the same latencies at hand, the same
             # model always gets the same kernels, and so gives the same bits.
-            self.program = choose_kernels(
-                self.program, self.providers, lambda program: self._latency_of(program, 1, 1)
+            program = choose_kernels(
+                program, self.providers, lambda program: self._latency_of(program, 1, 1)
             )
+        # Teams of threads and parts are two ways to share an operator out: one is enough.
+        usual = self.streams if self.threads == 1 else 1
+        parts = _positive("parts", self.options.parts, usual)
+        self.program = split_operators(program, parts)
+        self.graph = program_graph(self.program)
 
     @cached_property
     def kernels(self) -> bytes:
@@ -128,12 +163,10 @@ class Compilation:
     @cached_property
     def loaded_kernels(self) -> Any:
         """The kernel library, loaded into this process."""
-        import tvm
-
         with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
             path = Path(folder) / "kernels.so"
             path.write_bytes(self.kernels)
-            return tvm.runtime.load_module(str(path))
+            return load_kernels(path)
 
     @cached_property
     def parallel_kernels(self) -> bool:
@@ -144,6 +177,25 @@ class Compilation:
     def measured_latency(self) -> MeasuredLatency:
         """The latency model that measures stages here, on as many streams as there will be."""
         return self._latency_of(self.program, self.streams, self.threads)
+
+    @cached_property
+    def traits(self) -> list[OperatorTraits]:
+        """What each operator computes and moves."""
+        return operator_traits(self.program, self.module)
+
+    def require_tuning_records(self) -> None:
+        """Check that the tuning records, where some were given, are of this model.
+
+        Not done on construction: where operators are merged, what comes out may have none.
+
+        Raises
+        ------
+        InputError
+            None of them is of a kernel of the model.
+        """
+        if self.options.tuning_records is not None:
+            records = TuningRecords(self.options.tuning_records, self.target)
+            records.require_some_of(self.module[op.kernel] for op in self.program.operators)
 
     def _latency_of(self, program: Program, streams: int, threads: int) -> MeasuredLatency:
         return MeasuredLatency(
@@ -167,50 +219,165 @@ class Compilation:
         return LatencyStore(self.options.latency_db)
 
     def schedule(
-        self, scheduler: str, latency: LatencyModel | None = None, **options: Any
+        self,
+        scheduler: str,
+        latency: LatencyModel | Literal["learned"] | None = None,
+        **options: Any,
     ) -> Schedule:
         """Run a scheduler on the model.
 
         Parameters
         ----------
         latency: by default measured here, as far as the scheduler asks for latencies at all.
-        options: the scheduler's own.
+            `learned`, for scheduler `ios`, which `auto` then stands for: most stages are predicted,
+            see `search`.
+        options: the scheduler's own; what the compilation knows (streams, tensors, what operators
+            compute and move, how to measure) is given where it takes it. With `learned` those of
+            `ActiveSearch`.
         """
-        if scheduler == "sequential":
-            return run_scheduler(self.graph, scheduler, latency=latency, **options)
-        if "streams" in options_of(scheduler):
-            options.setdefault("streams", self.streams)
-        return run_scheduler(
-            self.graph, scheduler, latency=latency or self.measured_latency, **options
+        if isinstance(latency, str):
+            _check_learned(latency, scheduler)
+            return self.search(**options).run()
+        if scheduler == "sequential" and not options:
+            return self.sequential()
+        known: dict[str, Callable[[], Any]] = {
+            "streams": lambda: self.streams,
+            "baseline": self.sequential,
+            "parts": self.program.parts,
+            "buffers": self.program.buffers,
+            "traits": lambda: self.traits,
+            "evaluate": lambda: self.measure,
+        }
+        for name in known.keys() & set(options_of(scheduler)) - options.keys():
+            options[name] = known[name]()
+        if scheduler in _MERGING:
+            if self.program.is_divided:
+                raise ScheduleError(
+                    f"`{scheduler}` merges whole operators, and here they are divided into parts; "
+                    "compile with `CompileOptions(parts=1)`"
+                )
+            latency = latency or self._merging_latency(scheduler)
+        elif scheduler != "sequential":
+            latency = latency or self.measured_latency
+        return run_scheduler(self.graph, scheduler, latency=latency, **options)
+
+    def farm_latency(self, address: FarmAddress) -> FarmLatency:
+        """The latency model that measures stages on servers of TVM's RPC.
+
+        Raises
+        ------
+        DeviceError
+            There is no such tracker, or no free server that has our runtime.
+        InputError
+            An operator's kernel is not TVM's.
+        """
+        return FarmLatency(
+            address,
+            self.program,
+            self.loaded_kernels,
+            self.kernels,
+            self._kernel_hashes,
+            streams=self.streams,
+            threads=self.threads,
+            parallel_kernels=self.parallel_kernels,
+            store=self._store,
+            progress=self.options.progress,
         )
 
+    def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
+        """IOS with most stages predicted and few measured, ready to `run`.
+
+        Parameters
+        ----------
+        latency: what measures; by default this machine. See `farm_latency`.
+        options: `ActiveSearch`'s, such as `max_measurements` and `time_budget_s`.
+
+        Raises
+        ------
+        DeviceError
+            xgboost is not installed (extra `learned`).
+        """
+        options.setdefault("streams", self.streams)
+        return active_search(self.graph, latency or self.measured_latency, self._store, **options)
+
+    @cached_property
+    def merges(self) -> OperatorMerges:
+        """The operators that could be merged."""
+        return OperatorMerges(self._imported, self.graph.names)
+
+    def _merging_latency(self, scheduler: str) -> LatencyModel:
+        """Measured latencies, merged operators too; `ios-merge` runs on one stream."""
+        streams, threads = self.streams, self.threads
+        if scheduler == "ios-merge":
+            streams, threads = 1, streams * threads
+        base = self._latency_of(self.program, streams, threads)
+        options = replace(self.options, streams=streams, threads=threads)
+        return MergingLatency(base, self.merges, lambda module: Compilation(module, options))
+
+    def realized(self, schedule: Schedule) -> tuple[Compilation, Schedule]:
+        """Where the merged stages of a schedule are merged: a compilation, and the schedule for it.
+
+        Itself and the schedule where there are none.
+
+        Raises
+        ------
+        ScheduleError
+            Operators cannot be merged; says why.
+        """
+        groups = merged_stages(schedule)
+        if not groups:
+            return self, schedule
+        schedule.validate(self.graph)
+        key = frozenset(frozenset(group) for group in groups)
+        if key not in self._realized:
+            options = replace(self.options, streams=self.streams, threads=self.threads)
+            self._realized[key] = Compilation(self.merges.merged(groups), options)
+        compilation = self._realized[key]
+        return compilation, realize_merges(schedule, compilation.graph)
+
     def plan(self, schedule: Schedule) -> Plan:
-        """The plan of a schedule: one stream gets all the threads, several share them out."""
-        threads = self.threads if schedule.num_streams > 1 else self.streams * self.threads
+        """The plan of a schedule: one stream gets all the threads, several share them out.
+
+        Raises
+        ------
+        ScheduleError
+            It does not fit the model, or has merged stages: plan what `realized` gives.
+        """
+        if merged_stages(schedule):
+            raise ScheduleError(
+                "the schedule merges operators, and this compilation has them apart; plan what "
+                "`realized` gives"
+            )
+        shares_out = schedule.num_streams == 1 and not self.program.is_divided
+        threads = self.streams * self.threads if shares_out else self.threads
         return make_plan(self.program, schedule, threads, self.parallel_kernels)
 
-    def instance(self, plan: Plan) -> Instance:
+    def instance(self, plan: Plan) -> Any:
         """The plan with memory under it, ready to run."""
         return Instance(plan, self.loaded_kernels, self.program.weights)
 
     def sequential(self) -> Schedule:
-        """Every operator in turn: what others are measured against."""
-        return run_scheduler(self.graph, "sequential")
+        """Every operator in turn, divided over all streams: what others are measured against."""
+        return one_after_another(self.program, self.streams)
+
+    def measure(self, schedules: Sequence[Schedule]) -> list[float]:
+        """Run schedules against each other, interleaved: the median of each in microseconds."""
+        realized = [self.realized(schedule) for schedule in schedules]
+        instances = [home.instance(home.plan(schedule)) for home, schedule in realized]
+        executors = [instance.executor for instance in instances]
+        trial = self._measure_interleaved(executors, 1, 1)
+        round_s = sum(times[0] for times in trial)
+        rounds = int(np.clip(_SPEED_CHECK_S / round_s, _MIN_ROUNDS, _MAX_ROUNDS))
+        timed = self._measure_interleaved(executors, 1, rounds, seed=1)
+        return [float(np.median(times)) * 1e6 for times in timed]
 
     def check_speed(self, schedule: Schedule) -> SpeedCheck:
         """Run `schedule` and sequential execution against each other, interleaved.
 
         Sequential execution takes part twice; how far the two differ is the noise.
         """
-        sequential_plan = self.plan(self.sequential())
-        instances = [self.instance(sequential_plan), self.instance(sequential_plan)]
-        instances.append(self.instance(self.plan(schedule)))
-        executors = [instance.executor for instance in instances]
-        trial = _runtime.measure_interleaved(executors, 1, 1)
-        round_s = sum(times[0] for times in trial)
-        rounds = int(np.clip(_SPEED_CHECK_S / round_s, _MIN_ROUNDS, _MAX_ROUNDS))
-        timed = _runtime.measure_interleaved(executors, 1, rounds, seed=1)
-        first, second, scheduled = (float(np.median(times)) * 1e6 for times in timed)
+        sequential = self.sequential()
+        first, second, scheduled = self.measure([sequential, sequential, schedule])
         sequential_us = min(first, second)
         return SpeedCheck(
             sequential_us=sequential_us,
@@ -219,67 +386,96 @@ class Compilation:
             shipped="scheduled" if scheduled < sequential_us else "sequential",
         )
 
+    def _measure_interleaved(
+        self, executors: list[Any], warmup: int, repeats: int, seed: int = 0
+    ) -> list[list[float]]:
+        return _runtime.measure_interleaved(executors, warmup, repeats, seed)
+
+    def _cpu_features(self) -> tuple[str, ...]:
+        return target_features(self.target)
+
     def artifact(self, schedule: Schedule, speed_check: SpeedCheck | None = None) -> Artifact:
         """The model as it ships: with `schedule`, or sequential where `speed_check` says so."""
         import tvm
 
         slower = speed_check is not None and speed_check.shipped == "sequential"
-        shipped = self.sequential() if slower else schedule
+        home, shipped = self.realized(self.sequential() if slower else schedule)
         return Artifact(
-            plan=self.plan(shipped),
+            plan=home.plan(shipped),
             schedule=shipped,
-            kernels=self.kernels,
-            weights=self.program.weights,
+            kernels=home.kernels,
+            weights=home.program.weights,
+            fallback=home._fallback(),
             manifest=Manifest(
                 tvm_interop_version=__version__,
                 tvm_version=tvm.__version__,
                 target=str(self.target),
                 scheduler=schedule.scheduler,
-                cpu_features=target_features(self.target),
-                structural_hash=f"{tvm_ffi.structural_hash(self.module) % 2**64:016x}",
+                cpu_features=self._cpu_features(),
+                structural_hash=f"{tvm_ffi.structural_hash(home.module) % 2**64:016x}",
                 speed_check=speed_check,
             ),
+        )
+
+    def _fallback(self) -> Plan | None:
+        """What runs where the kernel libraries are missing; None where none is used."""
+        if all(op.library is None for op in self.program.operators):
+            return None
+        in_turn = one_after_another(self._on_tvm_alone, 1)
+        return make_plan(
+            self._on_tvm_alone, in_turn, self.streams * self.threads, self.parallel_kernels
         )
 
 
 def compile(
     model: Any,
     target: Any = "llvm",
-    scheduler: str = "ios",
+    scheduler: str = "auto",
     out: str | os.PathLike[str] | None = None,
     *,
     schedule: Schedule | None = None,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     streams: int | None = None,
     threads: int | None = None,
-    latency: LatencyModel | None = None,
+    latency: LatencyModel | Literal["learned"] | None = None,
     latency_db: str | os.PathLike[str] | None = None,
     keep_slower: bool = False,
     progress: Progress | None = None,
     providers: Sequence[str] | None = None,
+    archs: Sequence[str] | None = None,
+    tuning_records: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
 
     The schedule is run against sequential execution of the same kernels before it ships; where it
-    is not faster, the artifact runs sequentially, and its manifest says so.
+    is not faster, the artifact runs sequentially, and its manifest says so. All schedulers give the
+    same bits but `ios-merge` and `ios-both`, whose merged operators add up in another order.
 
     Parameters
     ----------
     model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
         IRModule. One that `InterOpSchedule` has annotated keeps its schedule.
-    target: a TVM target for a CPU.
-    scheduler: one of `schedulers()`.
+    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU.
+    scheduler: one of `schedulers()`; `auto` tries them all and measures which is best.
     out: where to write the artifact; None writes none.
-    schedule: use this schedule, by hand perhaps, in place of a scheduler's.
+    schedule: use this schedule, by hand perhaps, in place of a scheduler's. Operators are divided
+        into as many parts as it names.
     input_shapes: shapes of inputs the model leaves open, by name.
     streams, threads: CPU streams, and threads for each; by default as many as there are cores.
-    latency: prices operators and stages; by default they are measured here.
+    latency: prices operators and stages; by default they are measured here. `learned` predicts
+        most of IOS's stages and measures those that decide; `max_measurements` and `time_budget_s`
+        limit that (see `latency.active.ActiveSearch`). It needs the extra `learned`.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even where sequential execution is faster.
     progress: called with the stages measured and to be measured.
     providers: whose kernels each operator's fastest is chosen from: `tvm`, `onednn`; by default all
         that are there.
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the GPU's
+        that is here, or else A100's and H100's. Without a GPU there are no latencies to schedule
+        by, nor is speed checked: give a scheduler that needs none, or `latency`, and `keep_slower`.
+    tuning_records: folder of what `tvm-interop tune --kernels` found for this model and target. A
+        kernel that has a record faster than our default schedule takes its loops.
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -293,19 +489,42 @@ def compile(
     """
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
-    compile_options = CompileOptions(target, streams, threads, latency_db, progress, providers)
-    compilation = Compilation(model, compile_options, input_shapes)
-    chosen = schedule or annotated_schedule(compilation.module)
+    chosen = schedule or annotated_schedule(model)
+    parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
+    compile_options = CompileOptions(
+        target, streams, threads, latency_db, progress, providers, parts, archs, tuning_records
+    )
+    compilation = new_compilation(model, compile_options, input_shapes)
     if chosen is None:
         chosen = compilation.schedule(scheduler, latency, **options)
     chosen.validate(compilation.graph)
     checked = None
-    if chosen.num_streams > 1 and not keep_slower:
+    if (chosen.num_streams > 1 or merged_stages(chosen)) and not keep_slower:
         checked = compilation.check_speed(chosen)
     artifact = compilation.artifact(chosen, checked)
     if out is not None:
         artifact.save(out)
     return artifact
+
+
+def new_compilation(
+    model: Any,
+    options: CompileOptions | None = None,
+    input_shapes: dict[str, tuple[int, ...]] | None = None,
+) -> Compilation:
+    """A `Compilation` for the CPU or for a GPU, as `options.target` says.
+
+    Raises
+    ------
+    InputError
+        There are tuning records, and none is of a kernel of the model.
+    """
+    from .cuda_compiler import CudaCompilation, is_cuda
+
+    for_gpu = options is not None and is_cuda(options.target)
+    compilation = (CudaCompilation if for_gpu else Compilation)(model, options, input_shapes)
+    compilation.require_tuning_records()
+    return compilation
 
 
 def program_graph(program: Program) -> OpGraph:
@@ -321,7 +540,7 @@ def _cpu_target(target: Any) -> Any:
     except Exception as error:
         raise DeviceError(f"`{target}` is no target TVM knows: {error}") from error
     if resolved.kind.name != "llvm":
-        raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm`")
+        raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm` or `cuda`")
     attrs = dict(resolved.attrs)
     elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
     if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
@@ -329,6 +548,18 @@ def _cpu_target(target: Any) -> Any:
     # A baseline CPU with instructions added: LLVM then uses vectors as wide as it is given.
     features = [f"+{name}" for name in host_features()]
     return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
+
+
+def _check_learned(latency: str, scheduler: str) -> None:
+    if latency != "learned":
+        raise InputError(
+            f"`latency` is {latency!r}; give `learned`, a LatencyModel, or nothing to measure here"
+        )
+    if scheduler not in ("auto", "ios"):
+        raise InputError(
+            f"learned latencies are for scheduler `ios`; `{scheduler}` asks for few stages, "
+            "which are measured: leave `latency` out"
+        )
 
 
 def _positive(what: str, given: int | None, default: int) -> int:

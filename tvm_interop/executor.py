@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _runtime
+from . import _cuda, _runtime
 from .artifact import Artifact
+from .cuda_instance import CudaInstance, require_gpu, runs_on_cuda
 from .errors import DeviceError, InputError
 from .instance import Instance, aligned_empty, as_tensor
-from .plan import ALIGNMENT, PlannedValue
+from .plan import Plan, PlannedValue
+from .storage import ALIGNMENT
 
 _DLPACK_CPU = 1
+_DLPACK_CUDA = 2
 
 
 class OpProfile(NamedTuple):
@@ -42,25 +45,20 @@ class GraphModule:
     """
 
     def __init__(self, artifact: Artifact) -> None:
-        """Load kernels, allocate memory, start the streams' threads.
+        """Load kernels, allocate memory, start the streams.
+
+        On a GPU each operator is run once, and all are then captured into one CUDA graph.
 
         Raises
         ------
         ArtifactError
             The kernels do not load on this system.
+        DeviceError
+            The model was compiled for a GPU, and there is none.
         """
         self.artifact = artifact
-        self.plan = artifact.plan
-        self._instance = Instance(self.plan, artifact.load_kernels(), artifact.weights)
-        if len(self.plan.streams) > 1 and not _runtime.has_own_cores(self._instance.streams):
-            wanted = sum(stream.threads for stream in self.plan.streams)
-            warnings.warn(
-                f"the model was compiled for {len(self.plan.streams)} streams on {wanted} cores, "
-                f"and this process may use {_runtime.allowed_cores()}: the streams take turns, "
-                "which is right but slow; compile it here, or with fewer streams",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self.plan = artifact.usable_plan()
+        self._instance = _open(artifact, self.plan)
         self._input_index = {self.plan.values[v].name: i for i, v in enumerate(self.plan.inputs)}
 
     # Inputs.
@@ -83,7 +81,7 @@ class GraphModule:
         given.update(params.items())
         checked = {k: self._checked(k, v) for k, v in given.items()}  # All, before any is copied.
         for k, array in checked.items():
-            np.copyto(self._instance.arrays[self._input_value(k)], array)
+            self._instance.write(self._input_value(k), array)
 
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """Read an input from `value`'s own memory from now on.
@@ -98,7 +96,14 @@ class GraphModule:
         ------
         InputError
             As for `set_input`; not contiguous, or not aligned.
+        DeviceError
+            The module runs on a GPU.
         """
+        if isinstance(self._instance, CudaInstance):
+            raise DeviceError(
+                "a module on a GPU reads its inputs where its graph was told to; use set_input, "
+                "which copies"
+            )
         array = self._checked(key, value)
         if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT != 0:
             raise InputError(
@@ -110,7 +115,7 @@ class GraphModule:
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
         """The current value of an input: a copy, or `out` filled with it."""
-        return _copied_out(self._instance.arrays[self._input_value(index)], out)
+        return _copied_out(self._instance.read(self._input_value(index)), out)
 
     def get_num_inputs(self) -> int:
         """How many inputs the model has."""
@@ -163,7 +168,7 @@ class GraphModule:
         """
         if not 0 <= index < len(self.plan.outputs):
             raise InputError(f"no output {index}: the model has {len(self.plan.outputs)}")
-        return _copied_out(self._instance.arrays[self.plan.outputs[index]], out)
+        return _copied_out(self._instance.read(self.plan.outputs[index]), out)
 
     # Weights.
 
@@ -185,10 +190,7 @@ class GraphModule:
             value = self.plan.values[index[name]]
             arrays[index[name]] = _as_array(tensor, value, "weight")
         for v, array in arrays.items():
-            # Other modules may share the memory of the weights that were there.
-            own = aligned_empty(array.shape, array.dtype)
-            np.copyto(own, array)
-            self._instance.rebind(v, own)
+            self._instance.replace(v, array)
 
     # Time.
 
@@ -206,7 +208,7 @@ class GraphModule:
 
         Parameters
         ----------
-        device: for code written for TVM's graph executor; only a CPU will do.
+        device: for code written for TVM's graph executor; it must be the module's own.
         repeat: how many times to measure.
         number: how many runs each measurement takes the mean of.
         min_repeat_ms: raise `number` until a measurement lasts this long, in milliseconds.
@@ -221,14 +223,16 @@ class GraphModule:
         Raises
         ------
         DeviceError
-            `device` is not a CPU.
+            `device` is another than the module's.
         """
         from tvm.runtime.module import BenchmarkResult
 
         if func_name != "run":
             raise InputError(f"no function `{func_name}` to benchmark; there is `run`")
-        if device is not None and device.dlpack_device_type() != _DLPACK_CPU:
-            raise DeviceError(f"this module runs on the CPU, not on {device}")
+        own = _DLPACK_CUDA if runs_on_cuda(self.plan) else _DLPACK_CPU
+        if device is not None and device.dlpack_device_type() != own:
+            where = self.plan.streams[0].device if own == _DLPACK_CUDA else "the CPU"
+            raise DeviceError(f"this module runs on {where}, not on {device}")
         if inputs:
             self.set_input(**inputs)
         timer = self._time_end_to_end if end_to_end else self._time
@@ -242,17 +246,15 @@ class GraphModule:
         """Run once and tell when each operator ran: a row an operator, in order of start."""
         rows = [
             OpProfile(self.plan.operators[op].name, self.plan.operators[op].kernel, stream, *span)
-            for op, stream, *span in _runtime.profile(self._instance.executor)
+            for op, stream, *span in self._instance.profile()
         ]
         return sorted(rows, key=lambda row: (row.start_us, row.stream))
 
     def _time(self, number: int) -> float:
-        return _runtime.time(self._instance.executor, number)
+        return self._instance.time(number)
 
     def _time_end_to_end(self, number: int) -> float:
-        values = {
-            self.plan.values[v].name: self._instance.arrays[v].copy() for v in self.plan.inputs
-        }
+        values = {self.plan.values[v].name: self._instance.read(v).copy() for v in self.plan.inputs}
         began = time.perf_counter()
         for _ in range(number):
             self.set_input(**values)
@@ -281,10 +283,37 @@ def measure_interleaved(
     """Time modules against each other, in microseconds, `repeats` values each.
 
     Every round runs each module once, in an order drawn anew, so that drift falls on all alike.
+
+    Raises
+    ------
+    InputError
+        Some run on the CPU and others on a GPU: their clocks differ.
     """
-    executors = [module._instance.executor for module in modules.values()]
-    seconds = _runtime.measure_interleaved(executors, warmup, repeats, seed)
+    executors: list[Any] = [module._instance.executor for module in modules.values()]
+    on_cuda = {runs_on_cuda(module.plan) for module in modules.values()}
+    if len(on_cuda) > 1:
+        raise InputError("modules on the CPU and on a GPU cannot be timed against each other")
+    measure = _cuda.measure_interleaved if True in on_cuda else _runtime.measure_interleaved
+    seconds = measure(executors, warmup, repeats, seed)
     return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}
+
+
+def _open(artifact: Artifact, plan: Plan) -> Instance | CudaInstance:
+    """The artifact's `plan` with memory under it, where it was compiled for."""
+    if runs_on_cuda(plan):
+        require_gpu(plan)
+        return CudaInstance(plan, artifact.load_kernels(), artifact.weights)
+    instance = Instance(plan, artifact.load_kernels(), artifact.weights)
+    if len(plan.streams) > 1 and not _runtime.has_own_cores(instance.streams):
+        wanted = sum(stream.threads for stream in plan.streams)
+        warnings.warn(
+            f"the model was compiled for {len(plan.streams)} streams on {wanted} cores, and this "
+            f"process may use {_runtime.allowed_cores()}: the streams take turns, which is right "
+            "but slow; compile it here, or with fewer streams",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return instance
 
 
 def _as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:

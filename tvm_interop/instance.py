@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 
 from . import _runtime
 from .errors import ArtifactError, ExecutionError
-from .kernel_libraries import library_version
-from .plan import ALIGNMENT, Plan, PlannedOperator
+from .kernel_libraries import library_version, why_missing
+from .plan import Plan, PlannedOperator, PlannedValue
+from .storage import ALIGNMENT
 
 
 class Instance:
@@ -22,6 +24,7 @@ class Instance:
     ----------
     executor: the native executor.
     arrays: by index into `plan.values`, a NumPy view of each tensor's memory.
+    num_reorders: tensors that kernels bring into another layout in each run.
     """
 
     def __init__(
@@ -44,28 +47,65 @@ class Instance:
         self.arrays = _allocate(plan, weights)
         self._owners: dict[int, np.ndarray] = {}  # Of memory that is not ours.
         tensors = [as_tensor(array) for array in self.arrays]
-        functions = kernel_functions(kernels, [op.kernel for op in plan.operators])
+        ours = {op.kernel for op in plan.operators if op.library is None}
+        functions = kernel_functions(kernels, sorted(ours))
+        of_libraries = [self._library_kernel(op, tensors) for op in plan.operators]
+        self.num_reorders = sum(_runtime.num_reorders(k) for k in of_libraries if k is not None)
         self.executor = _runtime.make_executor(
             self.streams,
             tensors,
             [op.name for op in plan.operators],
             [
-                self._library_kernel(op, tensors) or function
-                for op, function in zip(plan.operators, functions, strict=True)
+                functions[op.kernel] if kernel is None else kernel
+                for op, kernel in zip(plan.operators, of_libraries, strict=True)
             ],
             [(*op.inputs, *op.outputs) for op in plan.operators],
             [op.stream for op in plan.operators],
             [op.waits for op in plan.operators],
+            [op.share for op in plan.operators],
         )
 
     def run(self) -> None:
         """Run every operator once."""
         _runtime.run(self.executor)
 
+    def write(self, value: int, array: np.ndarray) -> None:
+        """Copy `array` into value number `value`."""
+        np.copyto(self.arrays[value], array)
+
+    def read(self, value: int) -> np.ndarray:
+        """Value number `value`: its own memory, which the next run may change."""
+        return self.arrays[value]
+
+    def replace(self, value: int, array: np.ndarray) -> None:
+        """Let a weight be `array`; other instances may share the memory it had."""
+        own = aligned_empty(array.shape, array.dtype)
+        np.copyto(own, array)
+        self.rebind(value, own)
+
+    def time(self, number: int) -> float:
+        """Seconds that `number` runs took, one after the other."""
+        return _runtime.time(self.executor, number)
+
+    def profile(self) -> list[tuple[int, int, float, float]]:
+        """Run once; operator, stream, start and end in microseconds since the run began, each."""
+        return _runtime.profile(self.executor)
+
     def _library_kernel(self, op: PlannedOperator, tensors: list[Any]) -> Any:
-        """The kernel of the library that is to run `op`; None where TVM's is to."""
-        if op.library is None or op.description is None or library_version(op.library) is None:
+        """The kernel of the library that is to run `op`; None where TVM's is to.
+
+        Raises
+        ------
+        ArtifactError
+            The library is missing, or cannot compute this.
+        """
+        if op.library is None or op.description is None:
             return None
+        if library_version(op.library) is None:
+            raise ArtifactError(
+                f"operator `{op.name}` needs kernel library `{op.library}`, which is missing here: "
+                f"{why_missing(op.library)}"
+            )
         values = (*op.inputs, *op.outputs)
         try:
             return _runtime.prepare_kernel(
@@ -86,11 +126,11 @@ class Instance:
         # hand on; kernels only read an input.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._owners[value] = array
+        whole = np.frombuffer(memoryview(memory), np.uint8)
         for v, planned in enumerate(self.plan.values):
             if v == value or planned.alias_of == value:
-                self.arrays[v] = np.frombuffer(memoryview(memory), planned.dtype).reshape(
-                    planned.shape
-                )
+                begin = (planned.offset or 0) if planned.storage == "alias" else 0
+                self.arrays[v] = _view(whole[begin:], planned)
                 _runtime.bind(self.executor, v, as_tensor(self.arrays[v]))
 
 
@@ -126,7 +166,16 @@ def as_tensor(array: np.ndarray) -> Any:
     return tvm.runtime.from_dlpack(array)
 
 
-def kernel_functions(kernels: Any, names: list[str]) -> list[Any]:
+def load_kernels(path: str | os.PathLike[str]) -> Any:
+    """The library of TVM's kernels at `path`; once it is loaded the file may go."""
+    import tvm
+
+    library = tvm.runtime.load_module(str(path))
+    _runtime.take_over_parallel_loops(str(path))
+    return library
+
+
+def kernel_functions(kernels: Any, names: Iterable[str]) -> dict[str, Any]:
     """The functions of these names.
 
     Raises
@@ -134,11 +183,11 @@ def kernel_functions(kernels: Any, names: list[str]) -> list[Any]:
     ArtifactError
         The library lacks one.
     """
-    found = {name: kernels.get_function(name, True) for name in dict.fromkeys(names)}
+    found = {name: kernels.get_function(name, True) for name in names}
     for name, function in found.items():
         if function is None:
             raise ArtifactError(f"the kernel library has no `{name}`; compile the model again")
-    return [found[name] for name in names]
+    return found
 
 
 def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]:
@@ -150,14 +199,18 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":
-            offset = value.offset or 0
-            view = arena[offset : offset + value.nbytes].view(value.dtype)
-            arrays.append(view.reshape(value.shape))
+            arrays.append(_view(arena[value.offset or 0 :], value))
         else:
-            array = aligned_empty(value.shape, value.dtype)
+            array = aligned_empty(value.stored_shape, value.dtype)
             array.fill(0)
             arrays.append(array)
     for v, value in enumerate(plan.values):
         if value.alias_of is not None:
-            arrays[v] = arrays[value.alias_of].reshape(value.shape)
+            root = arrays[value.alias_of].reshape(-1).view(np.uint8)
+            arrays[v] = _view(root[value.offset or 0 :], value)
     return arrays
+
+
+def _view(memory: np.ndarray, value: PlannedValue) -> np.ndarray:
+    """The tensor `value` at the beginning of `memory`, which is bytes."""
+    return memory[: value.nbytes].view(value.dtype).reshape(value.stored_shape)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.support import cc
 
 from .errors import DeviceError
@@ -29,7 +29,7 @@ def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.Path
     DeviceError
         There is no C++ compiler to link with, or TVM cannot compile for `target`.
     """
-    _require_compiler()
+    require_compiler()
     out = Path(out_path)
     try:
         compiled = tvm.compile(kernels, target=tvm.target.Target(target))
@@ -51,28 +51,90 @@ def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:
     It leaves out the kernel's own name and the names of its variables, so that equal kernels
     of different models share one.
     """
-    return {
-        name: f"{tvm_ffi.structural_hash(func.without_attr('global_symbol')) % 2**64:016x}"
-        for name, func in _functions(kernels)
-    }
+    return {name: kernel_hash(func) for name, func in _functions(kernels)}
+
+
+def kernel_hash(kernel: tirx.PrimFunc) -> str:
+    """The hash of one kernel, as in `kernel_hashes`."""
+    return f"{tvm_ffi.structural_hash(kernel.without_attr('global_symbol')) % 2**64:016x}"
 
 
 def uses_parallel_loops(kernels: tvm.IRModule) -> dict[str, bool]:
     """Whether each kernel, by name, runs a loop on TVM's thread pool."""
-    return {name: _has_parallel_loop(func) for name, func in _functions(kernels)}
+    return {name: _has_parallel_loop(func.body) for name, func in _functions(kernels)}
+
+
+def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
+    """Names of the kernels that can be run in shares: each does its part of the output.
+
+    All they write outside of parallel loops is storage of the call's own, which every share fills
+    for itself; all that parallel loops write is output, and none reads what another writes. No
+    parallel loop is within another loop: each time it ran, a share would do its part of it alone.
+    """
+    return {name for name, func in _functions(kernels) if _is_divisible(func)}
+
+
+def _is_divisible(func: tirx.PrimFunc) -> bool:
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return False
+    root = func.body.block
+    own = set(root.alloc_buffers)
+    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    parallel = [statement for statement in statements if _is_parallel_loop(statement)]
+    serial = [statement for statement in statements if not _is_parallel_loop(statement)]
+    outputs = [_written(loop) for loop in parallel]
+    return (
+        len(parallel) > 0
+        and not any(_has_parallel_loop(statement) for statement in serial)
+        and not any(_has_parallel_loop(loop.body) for loop in parallel)
+        and all(_written(statement) <= own for statement in serial)
+        and all(own.isdisjoint(written) for written in outputs)
+        and not any(
+            _read(statement) & written
+            for written, loop in zip(outputs, parallel, strict=True)
+            for statement in statements
+            if statement is not loop
+        )
+    )
+
+
+def _read(statement: tirx.Stmt) -> set[Any]:
+    read: set[Any] = set()
+    tvm_ffi.structural_walk(statement, (tvm.ir.TensorLoad, lambda load: read.add(load.source)))
+    return read
+
+
+def _written(statement: tirx.Stmt) -> set[Any]:
+    """The buffers that `statement` writes, but for those that are its own."""
+    written: set[Any] = set()
+    own: set[Any] = set()
+    tvm_ffi.structural_walk(
+        statement,
+        [
+            (tirx.BufferStore, lambda store: written.add(store.buffer)),
+            (tirx.AllocBuffer, lambda alloc: own.add(alloc.buffer)),
+            (s_tir.SBlock, lambda block: own.update(block.alloc_buffers)),
+        ],
+    )
+    return written - own
+
+
+def _is_parallel_loop(statement: tirx.Stmt) -> bool:
+    return isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL
 
 
 def _functions(kernels: tvm.IRModule) -> list[tuple[str, tirx.PrimFunc]]:
     return [(var.name_hint, func) for var, func in kernels.functions_items()]
 
 
-def _has_parallel_loop(func: tirx.PrimFunc) -> bool:
+def _has_parallel_loop(statement: tirx.Stmt) -> bool:
     kinds = set()
-    tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: kinds.add(loop.kind)))
+    tvm_ffi.structural_walk(statement, (tirx.For, lambda loop: kinds.add(loop.kind)))
     return tirx.ForKind.PARALLEL in kinds
 
 
-def _require_compiler() -> None:
+def require_compiler() -> None:
+    """Raise `DeviceError` where there is no C++ compiler to link kernels with."""
     compiler = cc.get_cc()
     if compiler is None or shutil.which(compiler) is None:
         found = "was found" if compiler is None else f"is called `{compiler}`"

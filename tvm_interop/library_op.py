@@ -7,8 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import ArtifactError
-
-Layout = Literal["plain", "blocked16"]
+from .storage import Layout
 
 
 class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -18,7 +17,8 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ----------
     op: `conv2d` takes data (N,C,H,W) and a weight (O,C/groups,KH,KW); `matmul` takes (...,M,K) and
         (K,N) or (...,K,N); both then a bias and a tensor to add, where there are such. The pools
-        take data; `reorder` changes its layout.
+        and `lrn` (local response normalisation, across channels) take data; `reorder` changes its
+        layout; `concat` joins images along the channels.
     shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
     layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
     window, strides, dilation: by height and width; a dilation of 1 is none.
@@ -26,9 +26,11 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     has_sum: whether a tensor of the output's shape is added, before the activation.
     clip_low, clip_high: of the activation `clip`.
     counts_padding: for `avg_pool2d`, whether padding counts as zeros.
+    lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
+        (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
     """
 
-    op: Literal["conv2d", "matmul", "max_pool2d", "avg_pool2d", "reorder"]
+    op: Literal["conv2d", "matmul", "max_pool2d", "avg_pool2d", "lrn", "reorder", "concat"]
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]
     window: tuple[int, ...] = ()
@@ -42,6 +44,10 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     clip_low: float = 0.0
     clip_high: float = 0.0
     counts_padding: bool = False
+    lrn_size: int = 0
+    lrn_alpha: float = 0.0
+    lrn_beta: float = 0.0
+    lrn_bias: float = 0.0
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""

@@ -6,23 +6,20 @@ written into the artifact as JSON; nothing in it depends on Relax.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import numpy as np
 
 from .errors import ArtifactError
 from .graph import OpGraph
 from .library_op import LibraryOp
+from .plan_structure import check_structure
 from .planning import Buffer, MemoryPlan, check_memory, check_sync, memory_plan, sync_plan
+from .storage import ALIGNMENT, Layout, dependencies, stored_nbytes, stored_shape
 
 if TYPE_CHECKING:
     from .program import Program
     from .scheduling import Schedule
-
-ALIGNMENT = 64
-"""Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
 
 
 class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,7 +27,7 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    device: `cpu:0`.
+    device: `cpu:0`, or a GPU such as `cuda:0`.
     threads: threads its kernels may use.
     """
 
@@ -44,7 +41,9 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     storage: `input`, `weight` and `output` have a buffer of their own, for as long as the module
-        lives; `arena` shares the arena, at `offset` bytes; `alias` reads the bytes of `alias_of`.
+        lives; `arena` shares the arena, at `offset` bytes; `alias` is in the storage of `alias_of`,
+        `offset` bytes into it.
+    layout: how it lies in memory.
     """
 
     name: str
@@ -53,11 +52,17 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storage: Literal["input", "weight", "output", "arena", "alias"]
     offset: int | None = None
     alias_of: int | None = None
+    layout: Layout = "plain"
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the memory behind it."""
+        return stored_shape(self.shape, self.layout)
 
     @property
     def nbytes(self) -> int:
-        """Bytes the tensor takes, without padding."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        """Bytes the tensor takes."""
+        return stored_nbytes(self.shape, self.dtype, self.layout)
 
 
 class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,8 +73,8 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
     waits: operators on other streams that must have ended: indices of earlier operators.
-    library: the kernel library that runs it, by `description`; where the library is missing, and
-        where this is None, TVM's `kernel` does.
+    library: the kernel library that runs it, by `description`; None for TVM's `kernel`.
+    share: which share of TVM's kernel runs, and of how many; None for all of it.
     """
 
     name: str
@@ -80,6 +85,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waits: tuple[int, ...]
     library: str | None = None
     description: LibraryOp | None = None
+    share: tuple[int, int] | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +134,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return plan
 
     def root_of(self, value: int) -> int:
-        """The value whose bytes `value` reads."""
+        """The value whose storage `value` is in."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
 
@@ -138,13 +144,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def graph(self) -> OpGraph:
         """The dependencies between the plan's operators."""
-        producer = {v: i for i, op in enumerate(self.operators) for v in op.outputs}
-        edges = [
-            (producer[root], i)
-            for i, op in enumerate(self.operators)
-            for root in map(self.root_of, op.inputs)
-            if root in producer
-        ]
+        edges = dependencies(self.values, self.operators)
         return OpGraph.from_edges([op.name for op in self.operators], edges)
 
     def stream_orders(self) -> list[list[int]]:
@@ -164,7 +164,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         PlanError
             Names the operators whose order, or the buffers whose storage, is at fault.
         """
-        _check_indices(self)
+        check_structure(self)
         graph = self.graph()
         orders = self.stream_orders()
         waits = [op.waits for op in self.operators]
@@ -175,7 +175,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make_plan(
-    program: Program, schedule: Schedule, threads: int = 1, parallel_kernels: bool = False
+    program: Program,
+    schedule: Schedule,
+    threads: int = 1,
+    parallel_kernels: bool = False,
+    device: str = "cpu:0",
 ) -> Plan:
     """Turn a schedule into a plan: streams, the fewest waits, and a memory layout.
 
@@ -185,6 +189,7 @@ def make_plan(
     schedule: of `program`'s operators; validated here.
     threads: threads the kernels of each stream may use.
     parallel_kernels: whether any kernel uses more than its calling thread.
+    device: where all of it runs: `cpu:0`, or a GPU such as `cuda:0`.
 
     Raises
     ------
@@ -216,11 +221,12 @@ def make_plan(
             description=(
                 program.operators[op].description if program.operators[op].library else None
             ),
+            share=program.operators[op].share,
         )
         for op in order
     )
     unplaced = Plan(
-        streams=tuple(Stream("cpu:0", threads) for _ in stream_orders),
+        streams=tuple(Stream(device, threads) for _ in stream_orders),
         values=_values_by_kind(program),
         operators=operators,
         inputs=program.inputs,
@@ -255,7 +261,7 @@ def _launch_order(
 
 
 def _values_by_kind(program: Program) -> tuple[PlannedValue, ...]:
-    producers = program.producers()
+    written = {program.storage_of(v) for op in program.operators for v in op.outputs}
     inputs = set(program.inputs)
     outputs = {program.storage_of(v) for v in program.outputs}
 
@@ -264,13 +270,13 @@ def _values_by_kind(program: Program) -> tuple[PlannedValue, ...]:
             return "weight"
         if index in inputs:
             return "input"
-        assert index in producers, f"value `{program.values[index].name}` has no producer"
+        assert index in written, f"value `{program.values[index].name}` has no producer"
         return "output" if index in outputs else "arena"
 
     return tuple(
-        PlannedValue(v.name, v.shape, v.dtype, storage(i))
+        PlannedValue(v.name, v.shape, v.dtype, storage(i), layout=v.layout)
         if v.alias_of is None
-        else PlannedValue(v.name, v.shape, v.dtype, "alias", alias_of=v.alias_of)
+        else PlannedValue(v.name, v.shape, v.dtype, "alias", v.offset, v.alias_of, v.layout)
         for i, v in enumerate(program.values)
     )
 
@@ -295,60 +301,19 @@ def _place(plan: Plan) -> Plan:
 
 def _arena_buffers(plan: Plan) -> dict[int, Buffer]:
     """The buffers in the arena by value: who writes each, and who reads it, aliases included."""
-    producer = {v: i for i, op in enumerate(plan.operators) for v in op.outputs}
+    writers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
     for i, op in enumerate(plan.operators):
+        for value in op.outputs:
+            writers.setdefault(plan.root_of(value), []).append(i)
         for value in op.inputs:
             readers.setdefault(plan.root_of(value), []).append(i)
     return {
-        v: Buffer(value.nbytes, producer[v], tuple(dict.fromkeys(readers.get(v, ()))))
+        v: Buffer(
+            value.nbytes,
+            tuple(dict.fromkeys(writers[v])),
+            tuple(dict.fromkeys(readers.get(v, ()))),
+        )
         for v, value in enumerate(plan.values)
         if value.storage == "arena"
     }
-
-
-def _check_indices(plan: Plan) -> None:
-    """Refuse a plan that points outside itself, before anything follows the pointer."""
-    values = range(len(plan.values))
-    for i, op in enumerate(plan.operators):
-        if op.stream not in range(len(plan.streams)):
-            raise ArtifactError(
-                f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}"
-            )
-        if not all(v in values for v in (*op.inputs, *op.outputs)):
-            raise ArtifactError(f"operator `{op.name}` reads or writes a value that is not there")
-        if not all(w in range(i) for w in op.waits):
-            raise ArtifactError(f"operator `{op.name}` waits for one that is not planned before it")
-    written = {v for op in plan.operators for v in op.outputs}
-    for v, value in enumerate(plan.values):
-        if value.storage == "alias":
-            root = value.alias_of
-            if root is None or root not in values or plan.values[root].storage == "alias":
-                raise ArtifactError(f"value `{value.name}` is an alias of none with storage")
-            if plan.values[root].nbytes != value.nbytes:
-                raise ArtifactError(f"value `{value.name}` and what it aliases differ in size")
-        elif value.storage in ("arena", "output") and v not in written:
-            raise ArtifactError(f"no operator writes value `{value.name}`")
-        elif value.storage in ("input", "weight") and v in written:
-            raise ArtifactError(f"an operator writes {value.storage} `{value.name}`")
-    for op in plan.operators:
-        _check_description(plan, op)
-    if not all(v in values for v in (*plan.inputs, *plan.outputs)):
-        raise ArtifactError("an input or output of the model is not among its values")
-
-
-def _check_description(plan: Plan, op: PlannedOperator) -> None:
-    """Refuse a library's operator that would read or write beyond its tensors."""
-    if op.library is None:
-        return
-    if op.description is None:
-        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
-    values = [plan.values[v] for v in (*op.inputs, *op.outputs)]
-    sizes = [math.prod(value.shape) for value in values]
-    if sizes != [math.prod(shape) for shape in op.description.shapes]:
-        raise ArtifactError(
-            f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
-            f"tensors are {tuple(value.shape for value in values)}"
-        )
-    if any(value.dtype != "float32" for value in values):
-        raise ArtifactError(f"operator `{op.name}` has a tensor that is not float32")

@@ -15,6 +15,7 @@ _PLAN_SYNC = tvm_ffi.get_global_func("tvm_interop.plan_sync")
 _CHECK_SYNC = tvm_ffi.get_global_func("tvm_interop.check_sync")
 _PLAN_MEMORY = tvm_ffi.get_global_func("tvm_interop.plan_memory")
 _CHECK_MEMORY = tvm_ffi.get_global_func("tvm_interop.check_memory")
+_MEMORY_ORDER = tvm_ffi.get_global_func("tvm_interop.memory_order")
 
 
 _PACK_GROUPS = tvm_ffi.get_global_func("tvm_interop.pack_groups")
@@ -27,12 +28,12 @@ class Buffer:
     Attributes
     ----------
     nbytes: its size; 0 is allowed.
-    producer: the operator that writes it, by id.
+    producers: the operators that write it, by id: one, or several that each write a part of it.
     users: all operators that read it, by id.
     """
 
     nbytes: int
-    producer: int
+    producers: tuple[int, ...]
     users: tuple[int, ...] = ()
 
 
@@ -48,6 +49,20 @@ class MemoryPlan:
 
     offsets: tuple[int, ...]
     arena_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryOrder:
+    """An order of operators, and the most bytes in use at once in it.
+
+    Attributes
+    ----------
+    topological_peak_bytes: the same of `OpGraph.topological_order`.
+    """
+
+    order: tuple[int, ...]
+    peak_bytes: int
+    topological_peak_bytes: int
 
 
 def pack_groups(group_us: Sequence[float], num_streams: int) -> tuple[int, ...]:
@@ -114,9 +129,9 @@ def memory_plan(
 ) -> MemoryPlan:
     """Lay buffers into one arena, sharing bytes only where the plan's order makes it safe.
 
-    Two buffers may share bytes when every operator that touches the one has finished before the
-    other's producer starts, in these streams with these waits, whatever the timing. An operator
-    therefore never writes over what it reads. Largest first (ties: lowest index), each at the
+    Two buffers may share bytes when every operator that touches the one has finished before any of
+    the other's producers starts, in these streams with these waits, whatever the timing. So an
+    operator never writes over what it reads. Largest first (ties: lowest index), each at the
     lowest aligned offset that is free.
 
     Raises
@@ -128,6 +143,24 @@ def memory_plan(
         graph.native, _lists(streams), _lists(waits), *_columns(buffers), alignment
     )
     return MemoryPlan(tuple(offsets), int(arena_bytes))
+
+
+def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
+    """An order in which all operators can run on one stream and few bytes are in use at once.
+
+    Of the operators that are ready, again and again the one that adds least to the bytes in use,
+    what it frees taken off; ties: lowest id. Greedy, so not the least there is; where the
+    topological order needs less, it is that one. A buffer is in use from the start of its producer
+    to the end of its last user.
+
+    Raises
+    ------
+    PlanError: for a buffer of negative size or with an unknown operator.
+
+    Complexity: O(n * operators ready at once * buffers an operator touches).
+    """
+    order, peak_bytes, topological = _MEMORY_ORDER(graph.native, *_columns(buffers))
+    return MemoryOrder(tuple(order), int(peak_bytes), int(topological))
 
 
 def check_memory(
@@ -161,9 +194,9 @@ def _lists(rows: Sequence[Sequence[int]]) -> list[list[int]]:
     return [list(row) for row in rows]
 
 
-def _columns(buffers: Sequence[Buffer]) -> tuple[list[int], list[int], list[list[int]]]:
+def _columns(buffers: Sequence[Buffer]) -> tuple[list[int], list[list[int]], list[list[int]]]:
     return (
         [buffer.nbytes for buffer in buffers],
-        [buffer.producer for buffer in buffers],
+        [list(buffer.producers) for buffer in buffers],
         [list(buffer.users) for buffer in buffers],
     )

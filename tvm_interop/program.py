@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from .library_op import LibraryOp
+from .planning import Buffer
+from .storage import Layout, dependencies, span, stored_nbytes
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,23 @@ class Value:
     name: unique in its program; the ONNX or Relax name for inputs and outputs.
     shape: dimensions, all known.
     dtype: as numpy spells it, e.g. `float32`.
-    alias_of: index of the value whose storage this one reads (a reshape costs nothing);
-        that value is never an alias itself. None for a value with storage of its own.
+    alias_of: index of the value whose storage this one is in: a reshape of it, or a part; that
+        value is never an alias itself. None for a value with storage of its own.
+    offset: of an alias, bytes into the storage it is in.
+    layout: how it lies in memory.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     alias_of: int | None = None
+    offset: int = 0
+    layout: Layout = "plain"
 
     @property
     def nbytes(self) -> int:
-        """Bytes the tensor takes, without padding."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        """Bytes the tensor takes."""
+        return stored_nbytes(self.shape, self.dtype, self.layout)
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,9 @@ class Operator:
     inputs, outputs: indices into `Program.values`.
     description: what a kernel library could compute in its stead, of the same inputs and outputs.
     library: the kernel library that does; None for TVM's kernel.
+    share: which share of TVM's kernel this call runs, and of how many: the kernel's outermost loop
+        is divided among them. None runs all of it.
+    whole: name of the operator that this one is a part of; None where it is no part.
     """
 
     name: str
@@ -58,6 +67,8 @@ class Operator:
     outputs: tuple[int, ...]
     description: LibraryOp | None = None
     library: str | None = None
+    share: tuple[int, int] | None = None
+    whole: str | None = None
 
 
 @dataclass
@@ -83,7 +94,7 @@ class Program:
     kernels: Any = None
 
     def storage_of(self, value: int) -> int:
-        """The value whose storage `value` reads: itself, unless it is an alias."""
+        """The value whose storage `value` is in: itself, unless it is an alias."""
         alias_of = self.values[value].alias_of
         return value if alias_of is None else alias_of
 
@@ -91,16 +102,47 @@ class Program:
         """Whether `value` is a weight, or a view of one."""
         return self.storage_of(value) in self.weights
 
-    def producers(self) -> dict[int, int]:
-        """For each value with storage that an operator writes: that operator's id."""
-        return {v: i for i, op in enumerate(self.operators) for v in op.outputs}
+    @property
+    def is_divided(self) -> bool:
+        """Whether any operator is a part of one."""
+        return any(op.whole is not None for op in self.operators)
+
+    def parts(self) -> list[list[int]] | None:
+        """The operators of each whole, by id, in order; None where none is divided."""
+        if not self.is_divided:
+            return None
+        wholes: dict[str, list[int]] = {}
+        for i, op in enumerate(self.operators):
+            wholes.setdefault(op.whole or op.name, []).append(i)
+        return list(wholes.values())
 
     def edges(self) -> list[tuple[int, int]]:
         """Producer and consumer of each tensor an operator reads from another, repeats kept."""
-        producer = self.producers()
+        return dependencies(self.values, self.operators)
+
+    def writers_of(self, value: int) -> list[int]:
+        """The operators that write bytes of `value`, in order."""
+        root, begin, end = span(self.values, value)
+        spans = (
+            (i, span(self.values, v)) for i, op in enumerate(self.operators) for v in op.outputs
+        )
+        return [i for i, (r, b, e) in spans if r == root and b < end and begin < e]
+
+    def buffers(self) -> list[Buffer]:
+        """The tensors that need storage only while the model runs: no inputs, outputs, weights."""
+        kept = {self.storage_of(v) for v in self.outputs}
+        writers = self._users_of_storage([op.outputs for op in self.operators])
+        readers = self._users_of_storage([op.inputs for op in self.operators])
         return [
-            (producer[source], i)
-            for i, op in enumerate(self.operators)
-            for source in map(self.storage_of, op.inputs)
-            if source in producer
+            Buffer(self.values[v].nbytes, tuple(producers), tuple(readers.get(v, ())))
+            for v, producers in writers.items()
+            if v not in kept
         ]
+
+    def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
+        """By value with storage: the operators that touch it, `touched` being what each does."""
+        users: dict[int, list[int]] = {}
+        for i, values in enumerate(touched):
+            for root in dict.fromkeys(map(self.storage_of, values)):
+                users.setdefault(root, []).append(i)
+        return users

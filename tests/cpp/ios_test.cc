@@ -3,6 +3,7 @@
 #include <map>
 
 #include "passes/error.h"
+#include "passes/ios_pricing.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
 
@@ -12,6 +13,7 @@ using tvm_interop::IosOptions;
 using tvm_interop::IosSearch;
 using tvm_interop::OpGraph;
 using tvm_interop::Schedule;
+using tvm_interop::WantedStages;
 
 std::vector<double> RandomUs(int n, unsigned seed) {
   std::mt19937 random(seed);
@@ -131,6 +133,36 @@ TEST_CASE(RefusesBadPrices) {
   CHECK_THROWS(search.Solve({1.0}), tvm_interop::PassError);
   CHECK_THROWS(search.Solve({1.0, -1.0}), tvm_interop::PassError);
   CHECK_THROWS(search.Solve({1.0, std::stod("nan")}), tvm_interop::PassError);
+}
+
+// Four operators side by side; stages take their longest operator, so all at once is best.
+TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
+  const OpGraph graph = MakeGraph(4, {});
+  const IosSearch search(graph, {});
+  const std::vector<double> op_us = {4, 3, 2, 1};
+  const std::vector<double> value_us = PriceStages(search.stages(), op_us);
+  const size_t num_stages = value_us.size();
+  CHECK_EQ(num_stages, 15u);
+  std::vector<char> is_priced(num_stages);
+  size_t all_at_once = num_stages;
+  for (size_t i = 0; i < num_stages; ++i) {
+    const size_t num_ops = search.stages().GroupsOf(i).size();
+    is_priced[i] = num_ops == 1;
+    if (num_ops == 4) all_at_once = i;
+  }
+  std::vector<char> is_solved(1);
+  CHECK(WantedStages(search, value_us, is_priced, 0, &is_solved) ==
+        std::vector<size_t>{all_at_once});
+  CHECK_EQ(is_solved[0], 0);
+  const std::vector<size_t> more = WantedStages(search, value_us, is_priced, 3, &is_solved);
+  CHECK_EQ(more.size(), 3u);
+  CHECK_EQ(more[0], all_at_once);
+  // Next come stages of three: only the cheapest operator is left over.
+  CHECK_EQ(search.stages().GroupsOf(more[1]).size(), 3u);
+  is_priced[all_at_once] = 1;
+  CHECK(WantedStages(search, value_us, is_priced, 3, &is_solved).empty());
+  CHECK_EQ(is_solved[0], 1);
+  CHECK_THROWS(WantedStages(search, {1.0}, is_priced, 0, &is_solved), tvm_interop::PassError);
 }
 
 TEST_CASE(MoreFreedomNeverCostsMore) {

@@ -34,6 +34,7 @@ class FakeKernel : public LibraryKernel {
   }
   void Repack() override { ++packed_; }
   std::string implementation() const override { return "fake"; }
+  int num_reorders() const override { return 0; }
 
  private:
   int64_t size_, channels_;

@@ -93,7 +93,7 @@ std::vector<Buffer> OutputsOf(const OpGraph& graph, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<Buffer> buffers;
   for (int op = 0; op < graph.num_ops(); ++op) {
-    buffers.push_back({static_cast<int64_t>(random() % 5 * 100), op, graph.successors(op)});
+    buffers.push_back({static_cast<int64_t>(random() % 5 * 100), {op}, graph.successors(op)});
   }
   return buffers;
 }
@@ -118,7 +118,7 @@ TEST_CASE(AChainNeedsTwoBuffersAndNeverOne) {
   const OpGraph graph = MakeGraph(5, {{0, 1}, {1, 2}, {2, 3}, {3, 4}});
   const Lists streams = {{0, 1, 2, 3, 4}};
   std::vector<Buffer> buffers;
-  for (int op = 0; op < 5; ++op) buffers.push_back({64, op, graph.successors(op)});
+  for (int op = 0; op < 5; ++op) buffers.push_back({64, {op}, graph.successors(op)});
   const MemoryPlan plan = PlanMemory(graph, streams, Lists(5), buffers, 64);
   CHECK_EQ(plan.offsets, std::vector<int64_t>({0, 64, 0, 64, 0}));
   CHECK_EQ(plan.arena_bytes, 128);
@@ -131,21 +131,35 @@ TEST_CASE(StreamsThatDoNotWaitShareNothing) {
   const OpGraph graph = MakeGraph(4, {{0, 1}, {2, 3}});
   const Lists streams = {{0, 1}, {2, 3}};
   std::vector<Buffer> buffers;
-  for (int op = 0; op < 4; ++op) buffers.push_back({64, op, graph.successors(op)});
+  for (int op = 0; op < 4; ++op) buffers.push_back({64, {op}, graph.successors(op)});
   CHECK_EQ(PlanMemory(graph, streams, Lists(4), buffers, 64).arena_bytes, 256);
   // With a wait the second stream comes after the first: both use the same 128 bytes.
   CHECK_EQ(PlanMemory(graph, streams, {{}, {}, {1}, {}}, buffers, 64).arena_bytes, 128);
 }
 
+TEST_CASE(ABufferIsFreeOnlyOnceAllItsProducersCouldHaveBegun) {
+  // 0 and 1 write a part each of what 2 reads; 3 and 4 do so for 5.
+  const OpGraph graph = MakeGraph(6, {{0, 2}, {1, 2}, {3, 5}, {4, 5}});
+  const std::vector<Buffer> buffers = {{64, {0, 1}, {2}}, {64, {3, 4}, {5}}};
+  const Lists streams = {{0, 2, 3, 5}, {1, 4}};
+  const Lists parts_wait = {{}, {}, {1}, {}, {2}, {4}};
+  CHECK_EQ(PlanMemory(graph, streams, parts_wait, buffers, 64).arena_bytes, 64);
+  // 4 may begin while 2 still reads: it writes a part of the second buffer, too.
+  const Lists one_part_waits = {{}, {}, {1}, {}, {}, {4}};
+  CHECK_EQ(PlanMemory(graph, streams, one_part_waits, buffers, 64).arena_bytes, 128);
+  CHECK_THROWS(CheckMemory(graph, streams, one_part_waits, buffers, 64, {{0, 0}, 64}), PassError);
+  CHECK_THROWS(PlanMemory(graph, streams, parts_wait, {{64, {}, {2}}}, 64), PassError);
+}
+
 TEST_CASE(ACheckerSeesAnArenaThatIsTooSmallAndAnOffsetThatIsOff) {
   const OpGraph graph = MakeGraph(1, {});
-  const std::vector<Buffer> buffers = {{100, 0, {}}};
+  const std::vector<Buffer> buffers = {{100, {0}, {}}};
   CheckMemory(graph, {{0}}, Lists(1), buffers, 64, {{64}, 164});
   CHECK_THROWS(CheckMemory(graph, {{0}}, Lists(1), buffers, 64, {{64}, 163}), PassError);
   CHECK_THROWS(CheckMemory(graph, {{0}}, Lists(1), buffers, 64, {{32}, 164}), PassError);
   CHECK_THROWS(CheckMemory(graph, {{0}}, Lists(1), buffers, 64, {{-64}, 164}), PassError);
-  CHECK_THROWS(PlanMemory(graph, {{0}}, Lists(1), {{-1, 0, {}}}, 64), PassError);
-  CHECK_THROWS(PlanMemory(graph, {{0}}, Lists(1), {{1, 1, {}}}, 64), PassError);
+  CHECK_THROWS(PlanMemory(graph, {{0}}, Lists(1), {{-1, {0}, {}}}, 64), PassError);
+  CHECK_THROWS(PlanMemory(graph, {{0}}, Lists(1), {{1, {1}, {}}}, 64), PassError);
 }
 
 }  // namespace

@@ -9,11 +9,8 @@ from tvm_interop.scheduling import schedule
 FIGURES = {"squeezenet": (61, 37, 13, 24, 3), "inception_v3": (153, 83, 36, 70, 6)}
 
 
-@pytest.mark.skipif(
-    not hasattr(OpGraph, "from_model"), reason="the networks come with `OpGraph.from_model`"
-)
 @pytest.mark.parametrize("network", FIGURES)
 def test_the_published_figures(network):
-    stats = schedule(OpGraph.from_model(network), "nimble").stats
+    stats = schedule(OpGraph.from_model(network, unit="schedule"), "nimble").stats
     counted = ("reduced_edges", "matching", "chains", "waits", "streams")
     assert tuple(stats[name] for name in counted) == FIGURES[network]

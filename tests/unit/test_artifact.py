@@ -13,6 +13,11 @@ import pytest
 import tvm_interop
 from tests.nets import two_inputs
 from tvm_interop import ArtifactError, GraphModule
+from tvm_interop.kernel_libraries import why_missing
+
+needs_onednn = pytest.mark.skipif(
+    why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +55,69 @@ def test_round_trip(saved: Path) -> None:
     assert np.isfinite(module.get_output(0).numpy()).all()
 
 
-def test_members(saved: Path) -> None:
-    assert set(members(saved)) == {
-        "manifest.json",
-        "plan.json",
-        "schedule.json",
-        "kernels.so",
-        "weights.npz",
-    }
+MEMBERS = {"manifest.json", "plan.json", "schedule.json", "kernels.so", "weights.npz"}
+
+
+def test_members(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    tvm_interop.compile(two_inputs(), scheduler="lios", out=path, providers=["tvm"])
+    assert set(members(path)) == MEMBERS
+    assert tvm_interop.load(path).fallback is None
+
+
+@needs_onednn
+def test_an_artifact_that_needs_a_library_has_a_plan_without(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    artifact = tvm_interop.compile(two_inputs(), "llvm", "lios", path, providers=["onednn"])
+    assert set(members(path)) == {*MEMBERS, "fallback.json"}
+    assert any(op.library == "onednn" for op in artifact.plan.operators)
+    loaded = tvm_interop.load(path)
+    assert loaded.usable_plan() == loaded.plan == artifact.plan
+    assert loaded.fallback is not None
+    assert loaded.fallback == artifact.fallback
+    assert not any(op.library for op in loaded.fallback.operators)
+    assert len(loaded.fallback.streams) == 1
+    names = [[plan.values[v].name for v in plan.outputs] for plan in (loaded.plan, loaded.fallback)]
+    assert names[0] == names[1]
+
+
+@needs_onednn
+def test_a_missing_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "model.tar"
+    tvm_interop.compile(two_inputs(), "llvm", "lios", path, providers=["onednn"])
+    feeds = {"image": np.ones((1, 4, 2, 2), "float32"), "vector": np.ones((1, 6), "float32")}
+    module = GraphModule(tvm_interop.load(path))
+    module.run(**feeds)
+    monkeypatch.setattr("tvm_interop.artifact.library_version", lambda name: None)
+    monkeypatch.setattr("tvm_interop.artifact.why_missing", lambda name: "nobody installed it")
+    artifact = tvm_interop.load(path)
+    with caplog.at_level("WARNING", logger="tvm_interop"):
+        without = GraphModule(artifact)
+    assert "`onednn`, which is missing here (nobody installed it)" in caplog.text
+    assert without.plan == artifact.fallback
+    without.run(**feeds)
+    for i in range(2):
+        np.testing.assert_allclose(
+            without.get_output(i).numpy(), module.get_output(i).numpy(), rtol=1e-5, atol=1e-6
+        )
+    artifact.fallback = None
+    with pytest.raises(ArtifactError, match="`onednn`, which is missing here: nobody installed"):
+        GraphModule(artifact)
+
+
+@needs_onednn
+def test_a_damaged_or_missing_fallback_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    tvm_interop.compile(two_inputs(), "llvm", "lios", path, providers=["onednn"])
+    contents = members(path)
+    broken = {**contents, "fallback.json": contents["fallback.json"][:-1]}
+    with pytest.raises(ArtifactError, match=r"`fallback\.json` is damaged"):
+        tvm_interop.load(write(tmp_path / "damaged.tar", broken))
+    del contents["fallback.json"]
+    with pytest.raises(ArtifactError, match=r"`fallback\.json` is missing"):
+        tvm_interop.load(write(tmp_path / "lacking.tar", contents))
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.9, 0.97])

@@ -52,9 +52,12 @@ def test_compile_and_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
         "run", str(out),
         "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"),
         "--print-time", "--repeat", "3", "--number", "2", "--print-top", "3",
-        "--profile", str(tmp_path / "trace.json"),
+        "--profile", str(tmp_path / "trace.json"), "--print-profile", "--device", "cpu",
+        "--end-to-end",
     ]) == 0  # fmt: skip
     printed = capsys.readouterr().out
+    assert "operator" in printed
+    assert "a1/Conv" in printed
     assert "median" in printed
     assert "float32 of shape (1, 10)" in printed
     with np.load(tmp_path / "out.npz") as outputs:
@@ -148,7 +151,12 @@ def test_wrong_runs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     said = refused(capsys, "run", artifact, "-i", str(tmp_path / "wrong_name.npz"))
     assert "`picture`" in said
     assert "`image`" in said
-    np.savez(tmp_path / "wrong_shape.npz", image=np.zeros((1, 4, 2, 3), "float32"))
+    np.savez(tmp_path / "one.npz", image=np.zeros((1, 4, 2, 2), "float32"))
+    said = refused(capsys, "run", artifact, "-i", str(tmp_path / "one.npz"))
+    assert "no array for input `vector`" in said
+    assert "`vector` (float32 of shape (1, 6))" in said
+    assert "compiled for cpu" in refused(capsys, "run", artifact, "--device", "cuda")
+    np.savez(tmp_path / "wrong_shape.npz", image=np.zeros((1, 4, 2, 3), "float32"), vector=[1])
     said = refused(capsys, "run", artifact, "-i", str(tmp_path / "wrong_shape.npz"))
     assert "(1, 4, 2, 3)" in said
     (tmp_path / "text.npz").write_text("text")

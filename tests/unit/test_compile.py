@@ -33,7 +33,10 @@ def sequential() -> np.ndarray:
     return result(tvm_interop.compile(inception_like(), scheduler="sequential"))
 
 
-@pytest.mark.parametrize("scheduler", tvm_interop.schedulers())
+MERGING = {"ios-merge", "ios-both"}  # Close, not equal: see test_ios_merge.
+
+
+@pytest.mark.parametrize("scheduler", sorted({*tvm_interop.schedulers()} - MERGING))
 @pytest.mark.parametrize("streams", [1, 2, 5])
 def test_every_scheduler_gives_the_same_bits(
     scheduler: str, streams: int, sequential: np.ndarray
@@ -46,8 +49,9 @@ def test_every_scheduler_gives_the_same_bits(
         np.testing.assert_array_equal(result(artifact), sequential)
 
 
-def test_what_is_slower_does_not_ship() -> None:
-    """A chain dealt out over two streams only adds waits."""
+def test_what_is_slower_does_not_ship(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequential execution is run twice, then the schedule, which takes longer than either."""
+    monkeypatch.setattr(Compilation, "measure", lambda self, schedules: [10.0, 11.0, 12.0])
     compilation = Compilation(chain(), CompileOptions(streams=2, latency_db=":memory:"))
     names = compilation.graph.names
     silly = Schedule("silly", names, streams=[range(0, 6, 2), range(1, 6, 2)])
@@ -98,8 +102,8 @@ def test_where_to_write_is_checked_first(tmp_path: Path) -> None:
 
 
 def test_targets() -> None:
-    with pytest.raises(DeviceError, match="`cuda` is not supported"):
-        tvm_interop.compile(chain(), target="cuda")
+    with pytest.raises(DeviceError, match="`opencl` is not supported"):
+        tvm_interop.compile(chain(), target="opencl")
     with pytest.raises(DeviceError, match="no target TVM knows"):
         tvm_interop.compile(chain(), target="abacus")
 

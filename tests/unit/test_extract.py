@@ -113,6 +113,18 @@ def test_chains_of_views_collapse() -> None:
     assert _value(program, "v2").alias_of == relu
 
 
+def test_the_first_part_of_a_tensor_is_no_view_of_it(tmp_path: Path) -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 6, 4])
+    bounds = [net.constant(np.array([bound], np.int64)) for bound in (0, 3, 1)]
+    model = net.model(net.op("Slice", [net.op("Relu", [x], "relu"), *bounds], "y"), "relu")
+    program = _program(model)
+    assert _value(program, "y").alias_of is None
+    feeds = nets.feeds(model)
+    got = run_program(program, feeds, tmp_path)
+    np.testing.assert_array_equal(got["y"], np.maximum(feeds["x"][:, :3], 0))
+
+
 def test_equal_weights_are_kept_once() -> None:
     net = nets.Net()
     x = net.input("x", [2, 4])
@@ -263,3 +275,14 @@ def test_empty_tensors_are_refused() -> None:
     net.op("Relu", [net.input("x", [0, 4])], "y")
     with pytest.raises(UnsupportedModelError, match=r"x is an empty tensor of shape \(0, 4\)"):
         extract(LowerToUnits()(load_model(net.model("y"))))
+
+
+@pytest.mark.parametrize("name", ["x", "gpu_0/data_0", "data:0"])
+def test_names_are_plain_strings(name: str) -> None:
+    """What TVM hands out is a subclass that cannot be written into a plan."""
+    net = nets.Net()
+    net.op("Relu", [net.input(name, [1, 4])], "y")
+    program = extract(LowerToUnits()(load_model(net.model("y"))))
+    assert {type(value.name) for value in program.values} == {str}
+    assert {type(op.name) for op in program.operators} == {str}
+    assert program.values[program.inputs[0]].name == name

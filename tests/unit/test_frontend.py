@@ -65,7 +65,7 @@ def test_dynamic_dimension_is_refused_with_the_option_to_give() -> None:
     message = str(caught.value)
     assert "`x` has shape (N, 8, 8, 8)" in message
     assert 'input_shapes={"x": (1, 8, 8, 8)}' in message
-    assert "--input-shapes x:1,8,8,8" in message
+    assert '--input-shapes "x:[1,8,8,8]"' in message
 
 
 def test_input_of_unknown_rank_is_refused() -> None:

@@ -37,6 +37,7 @@ class FakeMachine:
             {name: self.contestant(name, s) for name, s in contestants.items()},
             baseline=next(iter(contestants)),
             rounds=rounds,
+            lead_in=0,
             clock=lambda: self.now,
             sleep=lambda seconds: None,
         )
@@ -62,6 +63,16 @@ def test_drift_falls_on_all_alike() -> None:
     machine = FakeMachine(0, drift=0.005)
     found = harness.summarise(machine.measure({"plain": 1.0, "half": 0.5}), "plain")
     assert found["half"].ratio == pytest.approx(0.5, rel=0.1)
+
+
+def test_only_the_last_call_of_a_turn_is_timed() -> None:
+    machine = FakeMachine(0, noise=0.0)
+    calls = {"a": machine.contestant("a", 1.0)}
+    times = harness.measure(
+        calls, "a", 3, warmup=0, lead_in=2, clock=lambda: machine.now, sleep=lambda s: None
+    )
+    assert len(machine.order) == 2 * 3 * 3  # `a` and `a (again)`, three calls each a round.
+    assert times["a"] == pytest.approx([1e6] * 3)
 
 
 def test_rounds_are_interleaved_and_warm_up_is_not_counted() -> None:

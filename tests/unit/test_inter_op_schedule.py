@@ -83,7 +83,7 @@ def test_in_a_pipeline_with_instruments_and_a_target(imported: tvm.IRModule) -> 
 
 
 def test_a_latency_model_of_ones_own(imported: tvm.IRModule) -> None:
-    lowered = InterOpSchedule("sequential")(imported)
+    lowered = InterOpSchedule("sequential", streams=3)(imported)
     operators = len(annotated_schedule(lowered).op_names)
     table = LatencyTable([10.0] * operators)
     schedule = annotated_schedule(InterOpSchedule("lios", latency=table, streams=3)(imported))

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from tvm import s_tir, te
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from tests import nets
-from tvm_interop.errors import DeviceError
+from tvm_interop import _runtime
+from tvm_interop.errors import DeviceError, ExecutionError
 from tvm_interop.frontend import load_model
-from tvm_interop.kernels import build_kernels, kernel_hashes, uses_parallel_loops
-from tvm_interop.transform import LowerToUnits, extract
+from tvm_interop.instance import aligned_copy, aligned_empty, as_tensor, load_kernels
+from tvm_interop.kernels import (
+    build_kernels,
+    divisible_kernels,
+    kernel_hashes,
+    uses_parallel_loops,
+)
+from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
 
 
 @I.ir_module
@@ -109,3 +120,159 @@ def test_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_unknown_target(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="no-such-target"):
         build_kernels(_Kernels, "no-such-target", tmp_path / "k.so")
+
+
+# Kernels that run in shares.
+
+
+def scheduled(model: Any) -> tvm.IRModule:
+    return DefaultCPUSchedule()(extract(LowerToUnits()(load_model(model))).kernels)
+
+
+def convolution(channels: int = 33) -> tvm.IRModule:
+    """A convolution that packs its data; its channels are no multiple of a register's."""
+    net = nets.Net()
+    net.conv(net.input("x", [1, 16, 32, 32]), "y", (16, channels), 3)
+    return scheduled(net.model("y"))
+
+
+def softmax() -> tvm.IRModule:
+    net = nets.Net()
+    net.op("Softmax", [net.input("x", [300, 200])], "y", axis=-1)
+    return scheduled(net.model("y"))
+
+
+def pool() -> tvm.IRModule:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 32, 32])
+    net.op("MaxPool", [x], "y", kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1])
+    return scheduled(net.model("y"))
+
+
+def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> tvm.IRModule:
+    """b = 2 a, c = 1 + b read backwards; the loops of `parallel` are, `b` is given out or not."""
+    a = te.placeholder((64,), "float32", "a")
+    b = te.compute((64,), lambda i: a[i] * 2.0, "b")
+    c = te.compute((64,), lambda i: b[63 - i] + 1.0, "c")
+    outputs = [tensor for tensor in (b, c) if tensor.op.name in returned]
+    schedule = s_tir.Schedule(te.create_prim_func([a, *outputs]))
+    for name in parallel:
+        schedule.parallel(schedule.get_loops(schedule.get_sblock(name))[0])
+    return tvm.IRModule({"kernel": schedule.mod["main"].with_attr("global_symbol", "kernel")})
+
+
+def nested() -> tvm.IRModule:
+    """A parallel loop within a serial one, filling storage that another parallel loop reads."""
+    a = te.placeholder((8, 8), "float32", "a")
+    b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, "b")
+    c = te.compute((8, 8), lambda i, j: b[j, i] + 1.0, "c")
+    schedule = s_tir.Schedule(te.create_prim_func([a, c]))
+    for name, loop in (("b", 1), ("c", 0)):
+        schedule.parallel(schedule.get_loops(schedule.get_sblock(name))[loop])
+    return tvm.IRModule({"kernel": schedule.mod["main"].with_attr("global_symbol", "kernel")})
+
+
+@pytest.mark.parametrize(
+    ("kernels", "is_divisible"),
+    [
+        (convolution, True),  # Whoever runs a share packs for itself.
+        (softmax, True),
+        (pool, True),  # It reads what it wrote itself.
+        (lambda: double_then_add("c"), True),
+        (lambda: double_then_add("b"), False),  # Its parallel loop fills its own storage.
+        (lambda: double_then_add("bc"), False),
+        (lambda: double_then_add("c", "bc"), False),  # A serial loop writes an output.
+        (lambda: double_then_add("bc", "bc"), False),  # A share would read what another wrote.
+        (nested, False),  # A share would do a part of each row alone.
+        (lambda: double_then_add(""), False),
+        (lambda: convolution(1), False),  # Too small to have a parallel loop.
+        (lambda: _Kernels, False),  # Not made of blocks.
+    ],
+)
+def test_which_kernels_can_be_divided(
+    kernels: Callable[[], tvm.IRModule], is_divisible: bool
+) -> None:
+    module = kernels()
+    assert bool(divisible_kernels(module)) == is_divisible
+    assert divisible_kernels(module) <= uses_parallel_loops(module).keys()
+
+
+Shares = Sequence[tuple[int, int] | None]
+
+
+def run_shares(library: Any, kernels: tvm.IRModule, shares: Shares) -> np.ndarray:
+    """What the shares, run in this order, write; numbers that nobody writes are not any."""
+    ((var, func),) = kernels.functions_items()
+    rng = np.random.default_rng(0)
+    *inputs, output = ([int(size) for size in param.ty.shape] for param in func.params)
+    arrays = [aligned_copy(rng.standard_normal(shape).astype(np.float32)) for shape in inputs]
+    arrays.append(aligned_empty(output, np.float32))
+    arrays[-1].fill(np.nan)
+    tensors = [as_tensor(array) for array in arrays]
+    executor = _runtime.make_executor(
+        _runtime.make_cpu_streams(1, 1, False),
+        tensors,
+        [f"share {i}" for i in range(len(shares))],
+        [library.get_function(var.name_hint)] * len(shares),
+        [range(len(tensors))] * len(shares),
+        [0] * len(shares),
+        [()] * len(shares),
+        shares,
+    )
+    _runtime.run(executor)
+    return arrays[-1]
+
+
+@pytest.mark.parametrize("make", [convolution, softmax, pool, lambda: double_then_add("c")])
+def test_shares_in_any_order_are_the_whole(
+    make: Callable[[], tvm.IRModule], tmp_path: Path
+) -> None:
+    kernels = make()
+    library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
+    whole = run_shares(library, kernels, [None])
+    assert np.isfinite(whole).all()
+    for count in (1, 2, 3):
+        for order in permutations(range(count)):
+            got = run_shares(library, kernels, [(i, count) for i in order])
+            np.testing.assert_array_equal(got, whole)
+
+
+def test_more_shares_than_iterations(tmp_path: Path) -> None:
+    kernels = double_then_add("c")
+    library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
+    got = run_shares(library, kernels, [(i, 100) for i in range(100)])
+    np.testing.assert_array_equal(got, run_shares(library, kernels, [None]))
+
+
+@pytest.mark.parametrize("make", [convolution, softmax, lambda: double_then_add("c")])
+def test_a_share_alone_writes_its_part_only(
+    make: Callable[[], tvm.IRModule], tmp_path: Path
+) -> None:
+    kernels = make()
+    library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
+    written = [~np.isnan(run_shares(library, kernels, [(i, 3)])) for i in range(3)]
+    assert all(part.any() for part in written)
+    np.testing.assert_array_equal(np.sum(written, axis=0), 1)
+
+
+def test_a_library_that_was_not_taken_over_runs_whole(tmp_path: Path) -> None:
+    kernels = double_then_add("c")
+    library = tvm.runtime.load_module(str(build_kernels(kernels, "llvm", tmp_path / "k.so")))
+    whole = run_shares(library, kernels, [None])
+    np.testing.assert_array_equal(run_shares(library, kernels, [(1, 3)]), whole)
+    assert np.isfinite(whole).all()
+
+
+def test_a_share_ends_with_its_operator(tmp_path: Path) -> None:
+    """What the same thread runs next is whole."""
+    kernels = double_then_add("c")
+    library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
+    got = run_shares(library, kernels, [(1, 3), None])
+    np.testing.assert_array_equal(got, run_shares(library, kernels, [None]))
+
+
+def test_only_libraries_that_are_loaded_are_taken_over(tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match=r"k\.so` is not loaded"):
+        _runtime.take_over_parallel_loops(str(tmp_path / "k.so"))
+    library = load_kernels(build_kernels(double_then_add(""), "llvm", tmp_path / "serial.so"))
+    assert library.get_function("kernel") is not None

@@ -134,6 +134,14 @@ def test_norms_fold_into_convolutions() -> None:
     assert set(units) == {"bn_in/BatchNormalization", "conv/Conv", "shared/Conv"}
 
 
+def test_a_convolution_to_one_channel_is_no_scale() -> None:
+    """Its weight has the shape of one number a channel."""
+    net = nets.Net()
+    x = net.input("x", [1, 5, 3, 3])
+    model = net.model(net.op("Conv", [x, net.weight(1, 5, 1, 1)], "y", kernel_shape=[1, 1]))
+    assert list(_units(LowerToUnits()(load_model(model)))) == ["y/Conv"]
+
+
 def test_target_decides_lowering() -> None:
     """The surrounding target is the default."""
     mod = load_model(nets.branches())

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.nets import inception_like
-from tvm_interop import TVMInteropError
 from tvm_interop.compiler import Compilation, CompileOptions
 from tvm_interop.latency import measured
 from tvm_interop.latency.measured import MeasuredLatency
@@ -131,39 +128,37 @@ def test_an_interrupted_search_keeps_what_it_measured(
     assert resumed.measured == fresh.measured - model.measured
 
 
-def test_store_keeps_and_replaces() -> None:
+def test_records_say_what_was_measured(compilation: Compilation) -> None:
     store = LatencyStore(":memory:")
-    store.put([("a", 1.0), ("b", 2.0)])
-    store.put([("b", 3.0)])
-    assert store.get(["a", "b", "c"]) == {"a": 1.0, "b": 3.0}
+    model = latency(compilation, store)
+    a, b = heaviest(compilation)
+    price = model.stage([[a, b], [a]])
+    (record,) = store.records()
+    assert record.latency_us == price
+    assert record.samples >= measured._MIN_REPEATS
+    assert record.setting is not None
+    assert (record.setting.streams, record.setting.threads) == (2, 1)
+    workloads = store.workloads()
+    assert record.groups is not None
+    assert sorted(map(len, record.groups)) == [1, 2]
+    assert {h for group in record.groups for h in group} == set(workloads)
+    operator = compilation.program.operators[a]
+    values = [compilation.program.values[v] for v in (*operator.inputs, *operator.outputs)]
+    arguments = tuple((value.dtype, value.shape) for value in values)
+    (described,) = (w for w in workloads.values() if w.arguments == arguments)
+    assert described.flops > 0
+    assert described.parallel_extent == np.prod(values[-1].shape)
+    assert described.nbytes == sum(value.nbytes for value in values)
 
 
-def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_known_without_measuring(compilation: Compilation, tmp_path: Path) -> None:
     path = tmp_path / "latency.db"
-    path.write_bytes(b"this is no database at all, and long enough to be looked at" * 20)
-    with pytest.raises(TVMInteropError, match=r"latency\.db.*remove it"):
-        LatencyStore(path)
-    newer = tmp_path / "newer.db"
-    with sqlite3.connect(newer) as connection:
-        connection.execute("PRAGMA user_version=99")
-    with pytest.raises(TVMInteropError, match="layout 99"):
-        LatencyStore(newer)
-
-
-def _write_many(path: str, who: int) -> None:
-    store = LatencyStore(path)
-    for i in range(200):
-        store.put([(f"{who}:{i}", float(i))])
-
-
-def test_several_processes_write(tmp_path: Path) -> None:
-    path = str(tmp_path / "latency.db")
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write_many, args=(path, who)) for who in range(3)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-        assert writer.exitcode == 0
-    keys = [f"{who}:{i}" for who in range(3) for i in range(200)]
-    assert len(LatencyStore(path).get(keys)) == 600
+    model = latency(compilation, LatencyStore(path))
+    a, b = heaviest(compilation)
+    price = model.stage([[a], [b]])
+    model.op(0)
+    again = latency(compilation, LatencyStore(path))
+    known = again.known([[[a], [b]], [[a, b], [a, b]]])
+    assert again.measured == 0
+    assert known[0] == price
+    assert np.isnan(known[1])

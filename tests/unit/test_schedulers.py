@@ -47,7 +47,9 @@ def test_an_unknown_name_lists_the_names():
     [
         ("ios", {"max_group": 1}, r"no option `max_group`; did you mean `max_groups?"),
         ("ios", {"zzz": 1}, "no option `zzz`; its options are max_group_ops, max_groups, endings"),
-        ("sequential", {"streams": 1}, "no option `streams`; it takes none"),
+        ("sequential", {"streams": 1}, "no option `streams`; its options are order, buffers"),
+        ("sequential", {"order": "least"}, "`order` is 'least'"),
+        ("sequential", {"order": "memory"}, "how large tensors are; pass `buffers=`"),
         ("ios", {"endings": "all"}, "`endings` is 'all'"),
         ("ios", {"max_groups": -1}, "`max_groups` is -1"),
         ("ios", {"max_group_ops": 2.5}, "`max_group_ops` is 2.5"),

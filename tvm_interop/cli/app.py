@@ -11,10 +11,15 @@ import typer
 
 from .._version import __version__
 from ..errors import TVMInteropError
+from . import bench as bench_verb
 from . import compile as compile_verb
+from . import db as db_verbs
+from . import devices as devices_verb
 from . import models as models_verb
 from . import run as run_verb
 from . import schedule as schedule_verb
+from . import show as show_verb
+from . import tune as tune_verb
 from .console import complain
 
 app = typer.Typer(
@@ -27,7 +32,12 @@ app = typer.Typer(
 app.command("compile")(compile_verb.compile_model)
 app.command("run")(run_verb.run_model)
 app.command("schedule")(schedule_verb.schedule_model)
+app.command("tune")(tune_verb.tune_model)
+app.command("show")(show_verb.show)
+app.command("bench")(bench_verb.compare)
 app.command("models")(models_verb.list_models)
+app.command("devices")(devices_verb.list_devices)
+app.add_typer(db_verbs.app, name="db")
 
 
 def _show_version(wanted: bool) -> None:
@@ -45,8 +55,9 @@ def _top(
 ) -> None:
     """Make a model run its independent operators side by side.
 
-    compile a model to an artifact, run the artifact, look at the schedule alone, or list the
-    models there are to try it on.
+    compile a model to an artifact, run the artifact, draw it, look at the schedule alone, tune it
+    with few measurements, compare schedulers, list the models and devices there are to try it on,
+    or look after the measured latencies.
     """
 
 
@@ -57,12 +68,25 @@ def run_app(arguments: Sequence[str]) -> int:
     """
     verbose = "--verbose" in arguments or "-v" in arguments
     try:
-        typer.main.get_command(app).main(args=list(arguments), prog_name="tvm-interop")
-    except SystemExit as exit:  # How the command line library ends, well or not.
+        code = typer.main.get_command(app).main(
+            args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
+        )
+    except SystemExit as exit:  # How completion ends.
         return exit.code if isinstance(exit.code, int) else 0
-    except (TVMInteropError, OSError) as error:
+    except typer.Abort:
+        return 130
+    except (TVMInteropError, OSError, typer.TyperException) as error:
         if verbose:
             traceback.print_exc(file=sys.stderr)
-        complain(str(error))
+        complain(_message(error))
         return 2
-    return 0
+    return code if isinstance(code, int) else 0
+
+
+def _message(error: Exception) -> str:
+    """What is wrong, in one line; where the command line itself is, also where to read of it."""
+    if not isinstance(error, typer.TyperException):
+        return " ".join(str(error).split("\n"))
+    context = getattr(error, "ctx", None)
+    said = error.format_message().rstrip(".")
+    return f"{said}; see `{context.command_path} --help`" if context else said

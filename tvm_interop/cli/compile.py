@@ -14,8 +14,13 @@ from ..compiler import compile as compile_to_artifact
 from ..errors import ScheduleError
 from ..kernel_libraries import TVM
 from ..scheduling import Schedule
+from ..target_text import read_target
 from . import options
 from .console import measuring_bar, note_missing_libraries
+from .formats import check_model_format, check_output_format
+from .pass_context import pass_context
+
+_PASSES = "TVM's passes"
 
 
 def compile_model(
@@ -23,9 +28,16 @@ def compile_model(
     output: Annotated[Path, typer.Option("-o", "--output", help="The artifact to write.")] = Path(
         "model.tar"
     ),
+    output_format: Annotated[
+        str, typer.Option("-f", "--output-format", help="What to write: there is `tar`.")
+    ] = "tar",
     target: options.Target = "llvm",
+    arch: options.Archs = None,
     input_shapes: options.InputShapes = None,
-    scheduler: options.Scheduler = "ios",
+    model_format: Annotated[
+        str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
+    ] = "onnx",
+    scheduler: options.Scheduler = "auto",
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -39,6 +51,9 @@ def compile_model(
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
+    latency: options.Latency = "measured",
+    max_measurements: options.MaxMeasurements = None,
+    time_budget: options.TimeBudget = None,
     keep_slower: Annotated[
         bool,
         typer.Option(
@@ -49,6 +64,62 @@ def compile_model(
     ] = False,
     latency_db: options.LatencyDb = None,
     providers: options.Providers = None,
+    tuning_records: options.TuningRecords = None,
+    opt_level: Annotated[
+        int | None,
+        typer.Option(
+            "-O",
+            "--opt-level",
+            min=0,
+            max=3,
+            help="Which of TVM's passes run; by default TVM's own level, 2.",
+            rich_help_panel=_PASSES,
+        ),
+    ] = None,
+    pass_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass-config",
+            metavar="NAME=VALUE",
+            help="An entry of TVM's pass configuration; may be given more than once.",
+            rich_help_panel=_PASSES,
+        ),
+    ] = None,
+    disabled_pass: Annotated[
+        str | None,
+        typer.Option(
+            "--disabled-pass",
+            metavar="NAME,...",
+            help="Passes to leave out.",
+            rich_help_panel=_PASSES,
+        ),
+    ] = None,
+    print_pass_times: Annotated[
+        bool,
+        typer.Option(
+            "--print-pass-times",
+            help="Print how long each pass took.",
+            rich_help_panel=_PASSES,
+        ),
+    ] = False,
+    print_ir_before: Annotated[
+        str | None,
+        typer.Option(
+            "--print-ir-before",
+            metavar="NAME,...",
+            help="Print the program before these passes.",
+            rich_help_panel=_PASSES,
+        ),
+    ] = None,
+    print_ir_after: Annotated[
+        str | None,
+        typer.Option(
+            "--print-ir-after",
+            metavar="NAME,...",
+            help="Print the program after these passes.",
+            rich_help_panel=_PASSES,
+        ),
+    ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -57,26 +128,43 @@ def compile_model(
     The schedule is run against sequential execution before it ships; where it is not faster, the
     artifact runs sequentially, and you are told.
     """
-    with measuring_bar() as progress:
+    check_output_format(output_format)
+    check_model_format(model_format)
+    passes = pass_context(
+        opt_level,
+        pass_config or (),
+        disabled_pass,
+        print_pass_times,
+        print_ir_before,
+        print_ir_after,
+    )
+    with passes, measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
-            target=target,
+            target=read_target(target),
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
             input_shapes=options.parse_input_shapes(input_shapes),
             streams=streams,
             threads=threads,
+            latency=options.parse_latency(latency),
             latency_db=latency_db,
             keep_slower=keep_slower,
             progress=progress,
-            providers=options.parse_providers(providers),
+            providers=options.parse_names(providers),
+            archs=options.parse_names(arch),
+            tuning_records=tuning_records,
             **options.scheduler_options(
-                max_group_ops=max_group_ops, max_groups=max_groups, endings=endings
+                max_group_ops=max_group_ops,
+                max_groups=max_groups,
+                endings=endings,
+                max_measurements=max_measurements,
+                time_budget_s=time_budget,
             ),
         )
     if not as_json:
-        note_missing_libraries(options.parse_providers(providers))
+        note_missing_libraries(options.parse_names(providers))
     typer.echo(json.dumps(_facts(artifact)) if as_json else _summary(artifact))
 
 

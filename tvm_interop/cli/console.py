@@ -12,6 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..kernel_libraries import TVM, provider_names, why_missing
 from ..latency.measured import Progress as MeasuringProgress
 
+INTERRUPTED = 130
+"""Exit code of a program that was stopped by Ctrl-C, as shells have it."""
+
 
 def complain(message: str) -> None:
     """One message on standard error."""
@@ -24,6 +27,24 @@ def note_missing_libraries(wanted: Sequence[str] | None) -> None:
         why = None if name == TVM else why_missing(name)
         if why is not None:
             print(f"tvm-interop: no kernels of {name}, TVM's do its work: {why}", file=sys.stderr)
+
+
+def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """Columns of equal width, the first row their headings; figures to the right.
+
+    Parameters
+    ----------
+    left: the columns that are text, and so stand to the left.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import typer
 from .. import models
 from ..models.describe import Description, describe
 from . import options
+from .console import table
 
 _HEADINGS = ("name", "operators", "edges", "width", "parameters", "GFLOPs", "inputs")
 
@@ -32,7 +33,7 @@ def list_models(
         }
         typer.echo(json.dumps(facts))
         return
-    typer.echo(_table([_HEADINGS, *map(_row, described)]))
+    typer.echo(table([_HEADINGS, *map(_row, described)], left=(0, len(_HEADINGS) - 1)))
     typer.echo("\n" + "  ".join(f"light:{name}" for name in models.light.names()))
 
 
@@ -46,17 +47,3 @@ def _row(network: Description) -> tuple[str, ...]:
         f"{network.gflops:.2f}",
         ", ".join(f"{name} {shape}" for name, shape in network.inputs.items()),
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    """Columns of equal width; names and inputs to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = (0, len(_HEADINGS) - 1)
-    lines = (
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)

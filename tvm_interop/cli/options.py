@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from .. import models
 from ..errors import InputError
 from ..kernel_libraries import provider_names
 from ..scheduling import schedulers
+
+
+def _models_like(incomplete: str) -> list[str]:
+    """Networks, ONNX files, and folders that may hold some."""
+    names = [*models.list(), *(f"light:{name}" for name in models.light.names())]
+    begun = Path(incomplete)
+    folder = begun if incomplete.endswith("/") else begun.parent
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    names += [f"{path}/" if path.is_dir() else str(path) for path in paths if _may_be_model(path)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _may_be_model(path: Path) -> bool:
+    return path.suffix == ".onnx" or (path.is_dir() and not path.name.startswith("."))
+
+
+def _schedulers_like(incomplete: str) -> list[str]:
+    return [name for name in schedulers() if name.startswith(incomplete)]
+
 
 Model = Annotated[
     Path,
@@ -18,10 +38,30 @@ Model = Annotated[
         metavar="MODEL",
         help="An ONNX file, or a network's name (see `tvm-interop models`).",
         show_default=False,
+        autocompletion=_models_like,
     ),
 ]
+Artifact = Annotated[
+    Path, typer.Argument(metavar="MODEL.TAR", help="What `compile` wrote.", show_default=False)
+]
 Target = Annotated[
-    str, typer.Option("--target", help="TVM target of the kernels.", rich_help_panel="Model")
+    str,
+    typer.Option(
+        "--target",
+        help="TVM target of the kernels: a kind, as in `llvm`, one with options, as in "
+        "`llvm -mcpu=core-avx2`, or JSON.",
+        rich_help_panel="Model",
+    ),
+]
+Archs = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="sm_NN,...",
+        help="For `--target cuda`: GPU architectures; by default that of the GPU here, or "
+        "sm_80,sm_90.",
+        rich_help_panel="Model",
+    ),
 ]
 InputShapes = Annotated[
     str | None,
@@ -38,6 +78,7 @@ Scheduler = Annotated[
         "--scheduler",
         help=f"One of {', '.join(schedulers())}.",
         rich_help_panel="Scheduling",
+        autocompletion=_schedulers_like,
     ),
 ]
 Streams = Annotated[
@@ -62,7 +103,7 @@ MaxGroupOps = Annotated[
     int | None,
     typer.Option(
         "--max-group-ops",
-        help="ios: most operators in a group (r in the paper).",
+        help="ios, auto: most operators in a group (r in the paper).",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -70,7 +111,7 @@ MaxGroups = Annotated[
     int | None,
     typer.Option(
         "--max-groups",
-        help="ios, greedy: most groups in a stage (s in the paper).",
+        help="ios, greedy, auto: most groups in a stage (s in the paper).",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -79,7 +120,36 @@ Endings = Annotated[
     typer.Option(
         "--endings",
         metavar="complete|paper",
-        help="ios: every ending, or only those the authors' code enumerates.",
+        help="ios, auto: every ending, or only those the authors' code enumerates.",
+        rich_help_panel="Scheduling",
+    ),
+]
+Latency = Annotated[
+    str,
+    typer.Option(
+        "--latency",
+        metavar="measured|learned",
+        help="ios: measure every stage that may matter, or predict most and measure those that "
+        "decide (needs the extra `learned`).",
+        rich_help_panel="Scheduling",
+    ),
+]
+MaxMeasurements = Annotated[
+    int | None,
+    typer.Option(
+        "--max-measurements",
+        min=0,
+        help="Learned latencies: the most stages to measure, beyond operators alone.",
+        rich_help_panel="Scheduling",
+    ),
+]
+TimeBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--time-budget",
+        metavar="SECONDS",
+        min=0,
+        help="auto, and learned latencies: how long stages may be measured.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -101,6 +171,16 @@ Providers = Annotated[
         rich_help_panel="Model",
     ),
 ]
+TuningRecords = Annotated[
+    Path | None,
+    typer.Option(
+        "--tuning-records",
+        metavar="FOLDER",
+        help="What `tvm-interop tune --kernels` found for this model and target: kernels take "
+        "those loops where they are faster.",
+        rich_help_panel="Model",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show the traceback when something fails.")
@@ -112,7 +192,22 @@ def scheduler_options(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def parse_providers(text: str | None) -> tuple[str, ...] | None:
+def parse_latency(text: str) -> Literal["learned"] | None:
+    """What `compile` takes as its latency: None measures.
+
+    Raises
+    ------
+    InputError
+        It is neither of the two.
+    """
+    if text == "learned":
+        return "learned"
+    if text != "measured":
+        raise InputError(f"--latency is `{text}`; it must be `measured` or `learned`")
+    return None
+
+
+def parse_names(text: str | None) -> tuple[str, ...] | None:
     """Names with commas between them."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
 

@@ -12,10 +12,11 @@ import typer
 
 from ..artifact import load
 from ..atomic_file import replacing
-from ..errors import InputError
-from ..executor import GraphModule
+from ..errors import DeviceError, InputError
+from ..executor import GraphModule, OpProfile
 from ..viz import chrome_trace
 from . import options
+from .console import table
 
 
 class FillMode(str, enum.Enum):
@@ -27,9 +28,11 @@ class FillMode(str, enum.Enum):
 
 
 def run_model(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL.TAR", help="What `compile` wrote.", show_default=False)
-    ],
+    model: options.Artifact,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="Where to run; by default what it was compiled for."),
+    ] = None,
     inputs: Annotated[
         Path | None,
         typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
@@ -60,12 +63,17 @@ def run_model(
             "--profile", help="Write when each operator ran, as a Chrome trace (for Perfetto)."
         ),
     ] = None,
+    print_profile: Annotated[
+        bool, typer.Option("--print-profile", help="Print when each operator ran.")
+    ] = False,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Run an artifact once, and time or profile it if asked to."""
-    module = GraphModule(load(model))
-    module.run(**(read_inputs(inputs) if inputs else _filled(module, fill_mode)))
+    artifact = load(model)
+    _check_device(device, {stream.device for stream in artifact.plan.streams})
+    module = GraphModule(artifact)
+    module.run(**(_complete(module, inputs) if inputs else _filled(module, fill_mode)))
     facts: dict[str, Any] = {"outputs": {}}
     results = {
         module.plan.values[v].name: module.get_output(i).numpy()
@@ -84,9 +92,13 @@ def run_model(
         facts["time_ms"] = {
             key: float(getattr(timed, key)) * 1e3 for key in ("mean", "median", "min", "max", "std")
         }
-    if profile is not None:
-        with replacing(profile) as temporary:
-            Path(temporary).write_text(chrome_trace(module.profile()))
+    if profile is not None or print_profile:
+        rows = module.profile()
+        if profile is not None:
+            with replacing(profile) as temporary:
+                Path(temporary).write_text(chrome_trace(rows, module.plan))
+        if print_profile:
+            facts["profile"] = [row._asdict() for row in rows]
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 
 
@@ -107,6 +119,31 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
         raise InputError(
             f"`{path}` is no .npz file of plain arrays ({error}); write it with numpy.savez"
         ) from error
+
+
+def _check_device(wanted: str | None, compiled_for: set[str]) -> None:
+    kinds = {device.partition(":")[0] for device in compiled_for}
+    if wanted is not None and wanted.partition(":")[0] not in kinds:
+        raise DeviceError(
+            f"--device `{wanted}`: the model was compiled for {', '.join(sorted(kinds))}; "
+            "compile it for another target, or leave --device out"
+        )
+
+
+def _complete(module: GraphModule, path: Path) -> dict[str, np.ndarray]:
+    """The arrays in `path`, one for each input and none besides; names the inputs otherwise."""
+    arrays = read_inputs(path)
+    shapes, dtypes = module.get_input_info()
+    wanted = ", ".join(f"`{name}` ({dtypes[name]} of shape {shapes[name]})" for name in shapes)
+    for name in arrays:
+        if name not in shapes:
+            raise InputError(
+                f"`{path}` has `{name}`, which is no input of the model; the inputs are {wanted}"
+            )
+    for name in shapes:
+        if name not in arrays:
+            raise InputError(f"`{path}` has no array for input `{name}`; the inputs are {wanted}")
+    return arrays
 
 
 def _filled(module: GraphModule, fill_mode: FillMode) -> dict[str, np.ndarray]:
@@ -144,4 +181,21 @@ def _summary(facts: dict[str, Any]) -> str:
     if "time_ms" in facts:
         figures = "  ".join(f"{key} {value:.4f}" for key, value in facts["time_ms"].items())
         lines.append(f"time in ms: {figures}")
+    if "profile" in facts:
+        lines.append(_profile_table([OpProfile(**row) for row in facts["profile"]]))
     return "\n".join(lines)
+
+
+def _profile_table(rows: list[OpProfile]) -> str:
+    headings = ("operator", "stream", "start us", "took us", "kernel")
+    cells = [
+        (
+            row.name,
+            str(row.stream),
+            f"{row.start_us:.1f}",
+            f"{row.end_us - row.start_us:.1f}",
+            row.kernel,
+        )
+        for row in rows
+    ]
+    return table([headings, *cells], left=(0, 4))

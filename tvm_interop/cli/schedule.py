@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..atomic_file import replacing
-from ..compiler import Compilation, CompileOptions
+from ..compiler import CompileOptions, new_compilation, parts_for
+from ..scheduling import Schedule
+from ..target_text import read_target
 from . import options
 from .console import measuring_bar
 
@@ -20,35 +23,73 @@ def schedule_model(
         typer.Option("-o", "--output", help="File to write; by default the schedule is printed."),
     ] = None,
     target: options.Target = "llvm",
+    arch: options.Archs = None,
     input_shapes: options.InputShapes = None,
-    scheduler: options.Scheduler = "ios",
+    scheduler: options.Scheduler = "auto",
     streams: options.Streams = None,
     threads: options.Threads = None,
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
+    latency: options.Latency = "measured",
+    max_measurements: options.MaxMeasurements = None,
+    time_budget: options.TimeBudget = None,
     latency_db: options.LatencyDb = None,
     providers: options.Providers = None,
+    tuning_records: options.TuningRecords = None,
+    as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Schedule a model and write the schedule as JSON: read it, edit it, compile with it.
 
-    `tvm-interop compile MODEL --schedule schedule.json` takes it back.
+    `tvm-interop compile MODEL --schedule schedule.json` takes it back. Without `--output` it is
+    printed; with `--json` too, its figures come with it.
     """
     with measuring_bar() as progress:
         compile_options = CompileOptions(
-            target, streams, threads, latency_db, progress, options.parse_providers(providers)
+            read_target(target),
+            streams,
+            threads,
+            latency_db,
+            progress,
+            options.parse_names(providers),
+            parts=parts_for(scheduler),
+            archs=options.parse_names(arch),
+            tuning_records=tuning_records,
         )
-        compilation = Compilation(model, compile_options, options.parse_input_shapes(input_shapes))
+        shapes = options.parse_input_shapes(input_shapes)
+        compilation = new_compilation(model, compile_options, shapes)
         schedule = compilation.schedule(
             scheduler,
+            options.parse_latency(latency),
             **options.scheduler_options(
-                max_group_ops=max_group_ops, max_groups=max_groups, endings=endings
+                max_group_ops=max_group_ops,
+                max_groups=max_groups,
+                endings=endings,
+                max_measurements=max_measurements,
+                time_budget_s=time_budget,
             ),
         )
-    if output is None:
+    if output is not None:
+        with replacing(output) as temporary:
+            Path(temporary).write_text(schedule.to_json() + "\n")
+    if as_json:
+        typer.echo(json.dumps(_facts(schedule, output)))
+    elif output is None:
         typer.echo(schedule.to_json())
-        return
-    with replacing(output) as temporary:
-        Path(temporary).write_text(schedule.to_json() + "\n")
-    typer.echo(f"wrote {output}", err=True)
+    else:
+        typer.echo(f"wrote {output}", err=True)
+
+
+def _facts(schedule: Schedule, output: Path | None) -> dict[str, Any]:
+    facts = {
+        "scheduler": schedule.scheduler,
+        "operators": len(schedule.op_names),
+        "stages": len(schedule.stages) or None,
+        "streams": schedule.num_streams,
+        "predicted_us": schedule.makespan,
+        "search_us": schedule.stats.get("search_us"),
+    }
+    if output is not None:
+        return {"output": str(output), **facts}
+    return {**facts, "schedule": json.loads(schedule.to_json())}

@@ -22,7 +22,7 @@ def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dic
     """
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
-    _check_names(given, [value.name for value in inputs])
+    _check_names(given, {value.name: _declared(value) for value in inputs})
     return {value.name: _static_shape(value, given.get(value.name)) for value in inputs}
 
 
@@ -35,7 +35,7 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
             "run `main`"
         )
     params = mod["main"].params
-    _check_names(given, [param.name for param in params])
+    _check_names(given, {param.name: str(getattr(param.ty, "shape", "")) for param in params})
     bindings: dict[tvm.tirx.Var, int] = {}
     for param in params:
         is_tensor = isinstance(param.ty, relax.TensorType)
@@ -92,15 +92,24 @@ def _static_shape(value: onnx.ValueInfoProto, given: Shape | None) -> Shape:
     return tuple(dim.dim_value for dim in dims)
 
 
-def _check_names(given: Mapping[str, Shape], inputs: list[str]) -> None:
+def _check_names(given: Mapping[str, Shape], inputs: Mapping[str, str]) -> None:
+    """Refuse what is given for an input there is none of; `inputs` has their shapes, as text."""
     for name, shape in given.items():
         if name not in inputs:
             raise InputError(
                 f"input_shapes names `{name}`, which is no input of the model: its inputs are "
-                f"{_list(inputs)}"
+                + ", ".join(f"`{known}` {shape}" for known, shape in inputs.items())
             )
         if any(size < 1 for size in shape):
             raise InputError(f"input_shapes gives `{name}` the shape {shape}: sizes start at 1")
+
+
+def _declared(value: onnx.ValueInfoProto) -> str:
+    if not value.type.tensor_type.HasField("shape"):
+        return "of no shape"
+    dims = value.type.tensor_type.shape.dim
+    sizes = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
+    return f"({', '.join(sizes)})"
 
 
 def _check_rank(name: str, given: Shape, rank: int) -> None:
@@ -121,7 +130,7 @@ def _dynamic(name: str, dims: list[str] | None) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"input `{name}` has {shape}, and a schedule needs every dimension: give them, for "
         f'example input_shapes={{"{name}": {example}}}, or on the command line '
-        f"--input-shapes {name}:{typed}"
+        f'--input-shapes "{name}:[{typed}]"'
     )
 
 

@@ -40,6 +40,20 @@ class LatencyModel(ABC):
         """
         return np.array([self.stage(groups) for groups in stages], dtype=np.float64)
 
+    def mergeable(self) -> Sequence[Sequence[int]]:
+        """Sets of operators, none in two, of which two or more might be one operator.
+
+        None, unless a subclass knows better.
+        """
+        return ()
+
+    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each set of operators merged into one, shape (len(sets),).
+
+        inf where that cannot be; everywhere, unless a subclass knows better.
+        """
+        return np.full(len(sets), math.inf)
+
 
 class LatencyTable(LatencyModel):
     """Latencies from a table of operators, as if operators never slowed each other down.

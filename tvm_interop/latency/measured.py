@@ -7,18 +7,21 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import tvm
 
 from .. import _runtime
 from ..instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
-from ..kernel_libraries import library_version
 from ..machine import cpu_model
 from ..planning import pack_groups
-from ..program import Operator, Program
+from ..program import Program
+from ..storage import stored_shape
 from .base import LatencyModel
+from .record import Record, Setting, Workload, utc
 from .store import LatencyStore
+from .workloads import describe_workload, workload_hash
 
 _CHUNK = 32
 """Stages measured against each other in one go."""
@@ -50,6 +53,7 @@ class MeasuredLatency(LatencyModel):
     Attributes
     ----------
     measured: how many stages were run, as opposed to known already.
+    setting: what records say about where and with what they were measured.
     """
 
     def __init__(
@@ -76,17 +80,21 @@ class MeasuredLatency(LatencyModel):
         """
         self.measured = 0
         self._program = program
-        self._hashes = [_operator_hash(op, kernel_hashes) for op in program.operators]
+        self._hashes = [workload_hash(op, kernel_hashes) for op in program.operators]
         self._num_streams = streams
         self._store = store if store is not None else LatencyStore(":memory:")
         self._progress = progress
         self._seed = seed
         self._known: dict[str, float] = {}
         self._op_us: list[float] = []
-        self._setting = [tvm.__version__, cpu_model(), streams, threads, parallel_kernels]
-        self._streams = _runtime.make_cpu_streams(streams, threads, parallel_kernels)
         self._threads = threads
-        self._functions = kernel_functions(kernels, [op.kernel for op in program.operators])
+        self._parallel_kernels = parallel_kernels
+        self._setting = self._describe_setting()
+        self.setting = self._describe_device()
+        self._workloads: dict[str, Workload] = {}
+        self._streams = self._make_streams()
+        ours = {op.kernel for op in program.operators if op.library is None}
+        self._functions = kernel_functions(kernels, sorted(ours))
         self._library_kernels: dict[int, Any] = {}
         self._tensors: dict[int, Any] = {}
         self._rng = np.random.default_rng(seed)
@@ -107,8 +115,8 @@ class MeasuredLatency(LatencyModel):
         rough_key = f"once:{key}"
         known = self._store.get([key, rough_key])
         if rough_key not in known and key not in known and key not in self._known:
-            known[rough_key] = _runtime.time(self._executor(streams), 1) * 1e6
-            self._store.put([(rough_key, known[rough_key])])
+            known[rough_key] = self._time_once(self._executor(streams)) * 1e6
+            self._keep({rough_key: (streams, known[rough_key])}, samples=1)
         if known.get(rough_key, 0.0) > _FAR_SLOWER * than_us:
             return True
         return self.op(op) > than_us
@@ -127,6 +135,29 @@ class MeasuredLatency(LatencyModel):
         self._known.update(self._store.get(unknown))
         self._measure({k: p for k, p in unknown.items() if k not in self._known})
         return np.array([self._known[k] for k in keys])
+
+    def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """Microseconds of those stages that were measured before, not a number for the others."""
+        keys = self.keys(stages)
+        self._known.update(self._store.get({key for key in keys if key not in self._known}))
+        return np.array([self._known.get(key, np.nan) for key in keys], dtype=np.float64)
+
+    def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
+        """Names of the stages: those of one name share a measurement."""
+        self._measure_ops()
+        return [self._key(self._on_streams(groups)) for groups in stages]
+
+    def workload(self, op: int) -> Workload:
+        """What operator `op` computes, apart from this program."""
+        hash_ = self._hashes[op]
+        if hash_ not in self._workloads:
+            self._workloads[hash_] = describe_workload(self._program, op, hash_)
+        return self._workloads[hash_]
+
+    def _settle_on(self, device: str, cores: int) -> None:
+        """Measure on `device`, which is not this machine: its latencies have keys of their own."""
+        self._setting[1] = device
+        self.setting = msgspec.structs.replace(self.setting, device=device, cores=cores)
 
     def _measure_ops(self) -> None:
         """Measure each operator alone, all in one go: taken one by one they would drift apart."""
@@ -158,46 +189,102 @@ class MeasuredLatency(LatencyModel):
             if self._progress is not None:
                 self._progress(begin, len(items))
             chunk = items[begin : begin + _CHUNK]
-            latencies = self._time([streams for _, streams in chunk])
-            found = [(key, us) for (key, _), us in zip(chunk, latencies, strict=True)]
+            latencies, samples = self._time([streams for _, streams in chunk])
+            found = {
+                key: (streams, us) for (key, streams), us in zip(chunk, latencies, strict=True)
+            }
             # Kept at once: whoever stops the search loses this chunk at most.
-            self._store.put(found)
-            self._known.update(found)
+            self._keep(found, samples)
+            self._known.update((key, us) for key, (_, us) in found.items())
             self.measured += len(found)
         if self._progress is not None and items:
             self._progress(len(items), len(items))
 
-    def _time(self, programs: list[list[list[int]]]) -> list[float]:
+    def _keep(self, found: dict[str, tuple[list[list[int]], float]], samples: int) -> None:
+        """Record what was measured: by key, the operators of each stream and microseconds."""
+        measured_at = utc()
+        records = [
+            Record(
+                key=key,
+                latency_us=us,
+                samples=samples,
+                measured_at=measured_at,
+                groups=tuple(tuple(self._hashes[op] for op in ops) for ops in streams if ops),
+                setting=self.setting,
+            )
+            for key, (streams, us) in found.items()
+        ]
+        ran = {op for streams, _ in found.values() for ops in streams for op in ops}
+        self._store.put(records, [self.workload(op) for op in sorted(ran)])
+
+    def _time(self, programs: list[list[list[int]]]) -> tuple[list[float], int]:
+        """Microseconds of each, and how many runs they are the median of."""
         executors = [self._executor([[] for _ in range(self._num_streams)])]
         executors += [self._executor(streams) for streams in programs]
-        first = _runtime.measure_interleaved(executors, 1, 1, self._seed)
-        mean_s = max(sum(times[0] for times in first) / len(first), 1e-9)
-        more = int(np.clip(_STAGE_BUDGET_S / mean_s, _MIN_REPEATS, _MAX_REPEATS)) - 1
-        timed = _runtime.measure_interleaved(executors, 0, more, self._seed + 1)
+        first = self._interleaved(executors, 1, 1, self._seed)
+        more = repeats_for(first) - 1
+        timed = self._interleaved(executors, 0, more, self._seed + 1)
         empty, *stages = (float(np.median(a + b)) * 1e6 for a, b in zip(first, timed, strict=True))
-        return [max(us - empty, 0.0) for us in stages]
+        return [max(us - empty, 0.0) for us in stages], 1 + more
 
-    def _executor(self, streams: list[list[int]]) -> _runtime.Executor:
+    # What depends on the device: `CudaMeasuredLatency` has its own.
+
+    def _describe_setting(self) -> list[Any]:
+        """What a latency depends on besides the kernels; part of each stage's key."""
+        return [
+            tvm.__version__,
+            cpu_model(),
+            self._num_streams,
+            self._threads,
+            self._parallel_kernels,
+        ]
+
+    def _describe_device(self) -> Setting:
+        """The same as records have it."""
+        return Setting(
+            device=cpu_model(),
+            driver="",
+            cores=_runtime.allowed_cores(),
+            tvm_version=tvm.__version__,
+            streams=self._num_streams,
+            threads=self._threads,
+        )
+
+    def _make_streams(self) -> Any:
+        return _runtime.make_cpu_streams(self._num_streams, self._threads, self._parallel_kernels)
+
+    def _time_once(self, executor: Any) -> float:
+        return _runtime.time(executor, 1)
+
+    def _interleaved(
+        self, executors: list[Any], warmup: int, repeats: int, seed: int
+    ) -> list[list[float]]:
+        return _runtime.measure_interleaved(executors, warmup, repeats, seed)
+
+    def _executor(self, streams: list[list[int]]) -> Any:
         """The stage's own plan. Its groups are independent, so nothing waits for anything."""
         ops = [(op, s) for s, ops in enumerate(streams) for op in ops]
         operators = [self._program.operators[op] for op, _ in ops]
         args = [(*operator.inputs, *operator.outputs) for operator in operators]
         values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
-        return _runtime.make_executor(
-            self._streams,
+        return self._make_executor(
             [self._tensor(v) for v in values],
             [operator.name for operator in operators],
             [self._kernel(op) for op, _ in ops],
             [[values[v] for v in arg] for arg in args],
             [s for _, s in ops],
             [()] * len(ops),
+            [operator.share for operator in operators],
         )
+
+    def _make_executor(self, *plan: Any) -> Any:
+        return _runtime.make_executor(self._streams, *plan)
 
     def _kernel(self, op: int) -> Any:
         """What runs operator `op`: a library's kernel, prepared once, or TVM's."""
         operator = self._program.operators[op]
         if operator.library is None or operator.description is None:
-            return self._functions[op]
+            return self._functions[operator.kernel]
         if op not in self._library_kernels:
             values = (*operator.inputs, *operator.outputs)
             self._library_kernels[op] = _runtime.prepare_kernel(
@@ -216,17 +303,18 @@ class MeasuredLatency(LatencyModel):
             if value in self._program.weights:
                 array = aligned_copy(self._program.weights[value])
             else:
-                array = aligned_empty(described.shape, described.dtype)
+                shape = stored_shape(described.shape, described.layout)
+                array = aligned_empty(shape, described.dtype)
                 # Zeros are valid indices; floats get values that are neither special nor denormal.
-                array[...] = (
-                    self._rng.standard_normal(described.shape) if array.dtype.kind == "f" else 0
-                )
-            self._tensors[value] = as_tensor(array)
+                array[...] = self._rng.standard_normal(shape) if array.dtype.kind == "f" else 0
+            self._tensors[value] = self._on_device(array)
         return self._tensors[value]
 
+    def _on_device(self, array: np.ndarray) -> Any:
+        return as_tensor(array)
 
-def _operator_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
-    """What decides how long an operator takes: its kernel, or its library and what that is told."""
-    if op.library is None or op.description is None:
-        return kernel_hashes[op.kernel]
-    return f"{op.library} {library_version(op.library)}:{op.description.to_json()}"
+
+def repeats_for(first: Sequence[Sequence[float]] | npt.NDArray[np.float64]) -> int:
+    """How often to run each of some stages, whose first run took `first` seconds each."""
+    mean_s = max(sum(times[0] for times in first) / len(first), 1e-9)
+    return int(np.clip(_STAGE_BUDGET_S / mean_s, _MIN_REPEATS, _MAX_REPEATS))

@@ -1,7 +1,18 @@
 """Schedules, and the schedulers that make them: one a file, found by name."""
 
 # Each registers itself under its name.
-from . import greedy, ios, lios, lios_plus, lios_random, nimble, opara, sequential
+from . import (
+    auto,
+    greedy,
+    ios,
+    ios_merge,
+    lios,
+    lios_plus,
+    lios_random,
+    nimble,
+    opara,
+    sequential,
+)
 from .registry import options_of, register_scheduler, schedule, schedulers
 from .schedule import Schedule, Stage
 from .traits import OperatorTraits
@@ -10,8 +21,10 @@ __all__ = [
     "OperatorTraits",
     "Schedule",
     "Stage",
+    "auto",
     "greedy",
     "ios",
+    "ios_merge",
     "lios",
     "lios_plus",
     "lios_random",

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 
-import tvm_ffi
-
-from ..errors import ScheduleError
 from ..graph import OpGraph
-from ..latency.base import LatencyModel, check_size
-from .ios_pricing import price_all, price_bounded
-from .options import check_counts, check_streams, required_latency, us_since
+from ..latency.base import LatencyModel
+from .ios_search import IosOptions, search_ios
+from .options import required_latency
 from .registry import register_scheduler
-from .schedule import Schedule, pack_onto_streams, unpack_stages
-
-_ENUMERATE = tvm_ffi.get_global_func("tvm_interop.ios_enumerate")
-_STATS = tvm_ffi.get_global_func("tvm_interop.ios_stats")
-_SOLVE = tvm_ffi.get_global_func("tvm_interop.ios_solve")
+from .schedule import Schedule
+from .whole_operators import WholeOperators
 
 
+@register_scheduler("ios-parallel")
 @register_scheduler("ios")
 def ios(
     graph: OpGraph,
@@ -31,16 +27,18 @@ def ios(
     bounds: bool = True,
     cores: int | None = None,
     bound_tolerance: float = 0.05,
+    bound_slack_us: float = 1.0,
+    parts: Sequence[Sequence[int]] | None = None,
 ) -> Schedule:
     """IOS: the cheapest sequence of stages, by dynamic programming over endings.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Algorithm 1;
-    concurrent execution only. The graph is searched block by block (`OpGraph.blocks`). The
-    distinct stages are found first; then those that an optimal schedule may need are priced, in
-    few calls of `latency.stages`. Of equally cheap
-    endings of a state the first in order of enumeration is taken: groups by first operator in
-    topological order, then fewer operators first, then lowest operators; endings lexicographic
-    in their groups.
+    concurrent execution only: what the paper calls IOS-Parallel, and `ios-parallel` is another name
+    for it. (`ios-merge` and `ios-both` merge operators too.) The graph is searched block by block
+    (`OpGraph.blocks`). The distinct stages are found first; then those that an optimal schedule may
+    need are priced, in few calls of `latency.stages`. Of equally cheap endings of a state the first
+    in order of enumeration is taken: groups by first operator in topological order, then fewer
+    operators first, then lowest operators; endings lexicographic in their groups.
 
     Parameters
     ----------
@@ -63,51 +61,36 @@ def ios(
         prices every stage in one call.
     cores: how many operators can truly run at once: a stage then takes at least its operators'
         total over `cores`. None where groups have more than one core each, or nobody knows.
-    bound_tolerance: the share by which a price may fall short of its bound (caches are warm
-        behind a producer, and clocks are noisy). The bounds are lowered by it from the start.
+    bound_tolerance, bound_slack_us: the share, and besides the microseconds, by which a price may
+        fall short of its bound (caches are warm behind a producer, and clocks are noisy). The
+        bounds are lowered by both from the start, so that nothing is lost.
+
+    parts: the operators that are the parts of one, a list of ids each, and the others one by one.
+        The search then takes each as a whole, on all streams, and a group is one of them: inside a
+        group there is nothing left to run side by side. None where no operator is divided.
 
     `stats` counts blocks, parts_cut, states (nonempty), transitions, stages (distinct),
-    stages_priced and stages_spared of them, below_bound, and schedules (ways through the states
-    of all blocks; inf past the range of a double).
+    stages_priced and stages_spared of them, below_bound, bound_scale (what bounds were lowered to,
+    as a share; 0 without bounds), and schedules (ways through the states of all blocks; inf past
+    the range of a double).
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """
+    options = IosOptions(
+        max_group_ops,
+        max_groups,
+        endings,
+        streams,
+        max_transitions,
+        bounds,
+        cores,
+        bound_tolerance,
+        bound_slack_us,
+    )
+    if parts is None:
+        return search_ios("ios", graph, latency, options)
     model = required_latency(latency, "ios")
-    check_counts(max_group_ops=max_group_ops, max_groups=max_groups)
-    check_counts(at_least=1, max_transitions=max_transitions)
-    if endings not in ("complete", "paper"):
-        raise ScheduleError(f"`endings` is {endings!r}; it must be `complete` or `paper`")
-    check_streams(streams)
-    if cores is not None:
-        check_counts(at_least=1, cores=cores)
-    if not 0 <= bound_tolerance < 1:
-        raise ScheduleError(
-            f"`bound_tolerance` is {bound_tolerance!r}; it must be a share, from 0 to below 1"
-        )
-
-    started = time.perf_counter()
-    paper = endings == "paper"
-    search = _ENUMERATE(graph.native, max_group_ops, max_groups, paper, max_transitions)
-    search_us = us_since(started)
-
-    started = time.perf_counter()
-    check_size(model, graph.names)
-    if bounds:
-        priced = price_bounded(search, graph, model, streams, cores, bound_tolerance)
-    else:
-        priced = price_all(search, graph, model, streams)
-    pricing_us = us_since(started)
-
-    started = time.perf_counter()
-    native_stages, makespan = _SOLVE(search, priced.value_us)
-    stages = unpack_stages(native_stages)
-    if streams is not None and priced.op_us is not None:
-        stages = pack_onto_streams(stages, priced.op_us.tolist(), streams)
-    search_us += us_since(started)
-    stats = {
-        "search_us": search_us,
-        "pricing_us": pricing_us,
-        **dict(_STATS(search)),
-        **priced.counts,
-    }
-    return Schedule("ios", graph.names, stages=stages, makespan=makespan, stats=stats)
+    wholes = WholeOperators(graph, parts)
+    options = replace(options, max_group_ops=1, streams=None)
+    found = search_ios("ios", wholes.graph, wholes.latency(model), options)
+    return wholes.divided(found, model, streams)

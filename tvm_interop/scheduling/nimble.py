@@ -23,7 +23,7 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
 
     Kwon et al., "Nimble: Lightweight and Parallel GPU Task Scheduling for Deep Learning",
     NeurIPS 2020, section 4.2. A maximum matching M of the minimum equivalent graph E' joins the
-    operators into chains; |E'| - |M| waits are left, and no assignment that keeps independent
+    operators into chains; `|E'| - |M|` waits are left, and no assignment that keeps independent
     operators on different streams has fewer. A second matching lets chains share a stream where
     that neither orders operators that were independent nor costs a wait; no assignment with as
     few waits has fewer streams. On networks they are as many as the graph is wide; where the two
@@ -38,7 +38,7 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
         ties to the lowest; operators that then share a stream run in the order of their earliest
         start, ties in topological order.
 
-    `stats` counts reduced_edges |E'|, matching |M|, chains, waits and streams.
+    `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
 
     Complexity: O(edges * n / 64) to reduce, O(n^2 / 64) for each of few phases to match.
     """

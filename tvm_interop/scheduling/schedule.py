@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -9,7 +10,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ..errors import ScheduleError
+from ..errors import LatencyError, ScheduleError
 from ..graph import OpGraph
 from ..latency.base import LatencyModel, check_size, op_latencies
 from ..planning import pack_groups
@@ -172,13 +173,14 @@ class Schedule:
         """Predict the makespan in microseconds.
 
         Of a staged schedule: the sum of its stages' latencies, groups that share a stream taken
-        as one group. Of a streamed one: each operator starts when its stream is free and the
-        operators it reads have finished.
+        as one group, and a merged stage as the one operator that it becomes. Of a streamed one:
+        each operator starts when its stream is free and the operators it reads have finished.
 
         Raises
         ------
         ScheduleError: as `validate`.
-        LatencyError: where `latency` gives no usable number, naming the operator.
+        LatencyError: where `latency` gives no usable number, naming the operator; for a merged
+            stage that it does not know.
         """
         self.validate(graph)
         ids = self.ids_in(graph)
@@ -186,15 +188,27 @@ class Schedule:
             op_us = op_latencies(latency, graph.names)
             return float(_SIMULATE_STREAMS(graph.native, self._streams_in(ids), op_us.tobytes()))
         check_size(latency, graph.names)
-        makespan = 0.0
-        for price in latency.stages(
+        merged = [
+            [ids[op] for group in stage.groups for op in group]
+            for stage in self.stages
+            if stage.kind == "merge"
+        ]
+        merges_us = latency.merges(merged).tolist() if merged else []
+        for ops, us in zip(merged, merges_us, strict=True):
+            if not math.isfinite(us):
+                raise LatencyError(
+                    "the latency model does not know what "
+                    + ", ".join(f"`{graph.names[op]}`" for op in ops)
+                    + " take as one operator; have a compilation measure it"
+                )
+        stages_us = latency.stages(
             [
                 tuple(tuple(ids[op] for op in ops) for ops in stage.by_stream().values())
                 for stage in self.stages
+                if stage.kind != "merge"
             ]
-        ):
-            makespan += float(price)
-        return makespan
+        )
+        return float(sum(merges_us)) + sum(map(float, stages_us))
 
     def to_json(self) -> str:
         """Write it as JSON that people can read and edit: operators by name, a group a line."""

@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
+from ..errors import ScheduleError
 from ..graph import OpGraph
 from ..latency.base import LatencyModel
+from ..planning import Buffer, memory_order
 from .options import us_since
 from .registry import register_scheduler
 from .schedule import Schedule
 
 
 @register_scheduler("sequential")
-def sequential(graph: OpGraph, latency: LatencyModel | None) -> Schedule:
-    """One operator after the other on one stream, in `OpGraph.topological_order`."""
+def sequential(
+    graph: OpGraph,
+    latency: LatencyModel | None,
+    order: str = "topological",
+    buffers: Sequence[Buffer] | None = None,
+) -> Schedule:
+    """One operator after the other on one stream.
+
+    Parameters
+    ----------
+    order: `topological` for `OpGraph.topological_order`; `memory` for one that keeps few bytes in
+        use at once (`planning.memory_order`: greedy, ties to the lowest id). Then
+        `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` count them in both orders.
+    buffers: the tensors between operators, for `memory`; a compilation gives its own.
+    """
     started = time.perf_counter()
-    streams = (graph.topological_order(),) if graph.num_ops else ()
-    stats = {"search_us": us_since(started), "pricing_us": 0.0}
+    counts: dict[str, Any] = {}
+    ops = graph.topological_order()
+    if order == "memory":
+        if buffers is None:
+            raise ScheduleError(
+                "`order='memory'` needs to know how large tensors are; pass `buffers=`, for "
+                "example `Program.buffers()`"
+            )
+        found = memory_order(graph, buffers)
+        ops = found.order
+        counts = {
+            "peak_bytes": found.peak_bytes,
+            "topological_peak_bytes": found.topological_peak_bytes,
+        }
+    elif order != "topological":
+        raise ScheduleError(f"`order` is {order!r}; it must be `topological` or `memory`")
+    streams = (ops,) if ops else ()
+    stats = {"search_us": us_since(started), "pricing_us": 0.0, **counts}
     return Schedule("sequential", graph.names, streams=streams, stats=stats)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
+
 from ..scheduling import Schedule
 
 _ATTRIBUTE = "tvm_interop.schedule"
@@ -18,14 +20,17 @@ def annotate(module: Any, schedule: Schedule, function: str = "main") -> Any:
 
 
 def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
-    """The schedule `function` carries, or None.
+    """The schedule `function` carries; None where there is none, or `module` is no Relax module.
 
     Raises
     ------
     ScheduleError
         It carries one that cannot be read.
     """
-    attributes = module[function].attrs
+    is_there = isinstance(module, tvm.IRModule) and function in [
+        var.name_hint for var in module.get_global_vars()
+    ]
+    attributes = module[function].attrs if is_there else None
     if attributes is None or _ATTRIBUTE not in attributes:
         return None
     return Schedule.from_json(str(attributes[_ATTRIBUTE]))

@@ -30,8 +30,6 @@ _LARGEST_UNROLLED = 160
 _PARALLEL_PRODUCTS = 1 << 19
 """Multiplications from which on a nest is shared between threads: some ten microseconds."""
 
-_PARALLEL_COPIES = 1 << 16
-
 
 def contraction_nest(
     op: Contraction, epilogue: Epilogue, registers: Registers
@@ -82,13 +80,13 @@ class _Nest:
         """Copy the image into planes, each row as wide as an output row needs."""
         op = self._op
         channels = op.groups * op.in_channels
-        size = op.batch * channels * len(self._used_planes) * self._plane
 
         def channel(i: Any) -> tirx.Stmt:
             n, c = (_const(0), i) if op.batch == 1 else (i // channels, i % channels)
             return _sequence([self._pack_plane(n, c, y, x) for y, x in self._used_planes])
 
-        return _loop(op.batch * channels, channel, _parallel_from(size, _PARALLEL_COPIES))
+        # Never shared: who runs a share of the kernel packs for itself.
+        return _loop(op.batch * channels, channel)
 
     def _pack_plane(self, n: Any, c: Any, plane_y: int, plane_x: int) -> tirx.Stmt:
         op, row = self._op, self._row
@@ -126,7 +124,7 @@ class _Nest:
             n, group, index = self._unravel(i, tiles)
             return self._channels_of_plane(n, group, index * channels + first, channels)
 
-        return [self._outer(part, tile, kind) for part in self._channel_parts()]
+        return [self._outer(self._channel_parts(), tile, kind)]
 
     def _by_pixels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
         """All channels of some pixels, then of the next."""
@@ -145,11 +143,20 @@ class _Nest:
                 for first, count, channels in self._channel_parts()
             ])  # fmt: skip
 
-        return [self._outer(part, tile, kind) for part in self._pixel_parts()]
+        return [self._outer(self._pixel_parts(), tile, kind)]
 
-    def _outer(self, part: tuple[int, int, int], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
-        extent = self._op.batch * self._op.groups * part[1]
-        return _loop(extent, lambda i: tile(part, i), kind)
+    def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
+        """One loop over all tiles, so that it can be divided: whole ones first, then the rests."""
+        planes = self._op.batch * self._op.groups
+        first, *rest = parts
+        whole = planes * first[1]
+
+        def any_tile(i: Any) -> tirx.Stmt:
+            if not rest:
+                return tile(first, i)
+            return tirx.IfThenElse(i < whole, tile(first, i), tile(rest[0], i - whole))
+
+        return _loop(planes * sum(part[1] for part in parts), any_tile, kind)
 
     def _unravel(self, i: Any, tiles: int) -> tuple[Any, Any, Any]:
         """Image, group and tile from the index of the loop over them all."""

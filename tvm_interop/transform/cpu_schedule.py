@@ -22,7 +22,7 @@ from .contraction_pattern import find_contraction
 
 _log = logging.getLogger(__name__)
 
-_SCHEDULED = "tirx.is_scheduled"
+SCHEDULED = "tirx.is_scheduled"
 """TVM's own mark of a kernel that has its loops already, by hand, by dlight or by tuning."""
 
 _PARALLEL_WORK = 1 << 15
@@ -62,13 +62,13 @@ def schedule_kernel(
     func: tirx.PrimFunc, registers: Registers, name: str = "kernel"
 ) -> tirx.PrimFunc:
     """`func` with loops for a CPU; `func` itself where it has some or no rule fits it."""
-    if func.attrs is not None and _SCHEDULED in func.attrs:
+    if func.attrs is not None and SCHEDULED in func.attrs:
         return func
     if not isinstance(func.body, s_tir.SBlockRealize):
         _log.debug("kernel `%s` stays as it is: it is not made of blocks", name)
         return func
     try:
-        return _scheduled(func, registers).with_attr(_SCHEDULED, True)
+        return _scheduled(func, registers).with_attr(SCHEDULED, True)
     except Exception as error:  # Whatever TVM raises: a kernel without a schedule still runs.
         _log.debug("kernel `%s` stays as it is: %s", name, error)
         return func
@@ -116,6 +116,12 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
     return tirx.IterVar.CommReduce in kinds
 
 
+def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether `block` writes an output; if not, who runs a share of the kernel needs all of it."""
+    own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
+    return all(region.source not in own for region in schedule.get(block).writes)
+
+
 def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
     """Sum many neighbouring elements at once, one vector, instead of one after the other."""
     loops = schedule.get_loops(block)
@@ -135,7 +141,7 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
     outer, lane_loop = schedule.split(loops[inner], [None, lanes])
     schedule.reorder(outer, *reduced, lane_loop)
     schedule.vectorize(lane_loop)
-    if prod(extents) >= _PARALLEL_WORK:
+    if prod(extents) >= _PARALLEL_WORK and _writes_output(schedule, block):
         schedule.parallel(schedule.fuse(*(loops[i] for i in spatial if i < inner), outer))
     init = schedule.decompose_reduction(block, reduced[0])
     init_loop = schedule.get_loops(init)[-1]
@@ -147,7 +153,7 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
     loops = schedule.get_loops(block)
     extents = [int(schedule.get(loop).extent) for loop in loops]
-    if prod(extents) < _PARALLEL_WORK:
+    if prod(extents) < _PARALLEL_WORK or not _writes_output(schedule, block):
         return
     wide = [i for i, extent in enumerate(extents) if extent > 1]
     if len(wide) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -130,7 +131,7 @@ class _Extractor:
             _refuse(where, "passes shape variables to its kernel", "give inputs static shapes")
         kernel = self._kernel(call.args[0], where)
         inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
-        if len(inputs) == 1 and _only_copies(self._kernels[kernel]):
+        if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
             del self._kernels[kernel]  # never called: every call to it is such a view
             return self._add_alias(var, call.args[1].fields[0], where)
         name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
@@ -145,6 +146,13 @@ class _Extractor:
         description = self._library_ops.get(var.name)
         self._operators.append(Operator(name, kernel, inputs, outputs, description))
         return outputs if several else outputs[0]
+
+    def _is_view(self, call: relax.Call, source: int, kernel: tirx.PrimFunc) -> bool:
+        """Whether `kernel` only gives its input another shape."""
+        shape = static_shape(call.ty_args[0])
+        # TVM takes the first part of a tensor for a view of the whole.
+        same_size = shape is not None and math.prod(shape) == math.prod(self._values[source].shape)
+        return same_size and _only_copies(kernel)
 
     def _kernel(self, callee: relax.Expr, where: str) -> str:
         """Name of the kernel `callee`, which joins those of the program."""
@@ -176,7 +184,8 @@ class _Extractor:
     def _add_value(self, name: str, ty: Any, where: str) -> int:
         if not isinstance(ty, relax.TensorType):
             _refuse(where, f"has type {ty}", "only tensors can be scheduled")
-        self._values.append(Value(name, *_static(ty, where)))
+        # TVM's names are a subclass of `str` that JSON's writers do not take.
+        self._values.append(Value(str(name), *_static(ty, where)))
         return len(self._values) - 1
 
     def _root(self, value: int) -> int:

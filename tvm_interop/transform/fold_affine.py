@@ -26,6 +26,8 @@ _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = (
     tvm.ir.Op.get(f"relax.{name}") for name in ("add", "subtract", "multiply", "divide")
 )
 
+_SCALES_AND_SHIFTS = {_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE}
+
 _Array = npt.NDArray[np.float64]
 
 
@@ -131,7 +133,7 @@ class _Chains:
     ) -> tuple[relax.Var, _Array, _Array] | None:
         if isinstance(value, relax.TupleGetItem) and value.index == 0:
             return self._from_batch_norm(self._values.get(value.tuple_value))
-        if not isinstance(value, relax.Call) or len(value.args) != 2:
+        if not isinstance(value, relax.Call) or value.op not in _SCALES_AND_SHIFTS:
             return None
         source, other = value.args
         if value.op in (_ADD, _MULTIPLY) and self._array(source) is not None:

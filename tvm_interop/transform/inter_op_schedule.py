@@ -22,7 +22,8 @@ class InterOpSchedule:
 
     Parameters
     ----------
-    scheduler: one of `tvm_interop.schedulers()`.
+    scheduler: one of `tvm_interop.schedulers()`; `auto` compiles the kernels and measures here,
+        and so do all others that ask for latencies and are given none.
     target: a TVM target for a CPU.
     options: as for `tvm_interop.compile`: `streams`, `threads`, `latency`, `latency_db`,
         `progress`, `providers`, and the scheduler's own.
@@ -36,7 +37,7 @@ class InterOpSchedule:
     ... ])
     """
 
-    def __init__(self, scheduler: str = "ios", target: Any = None, **options: Any) -> None:
+    def __init__(self, scheduler: str = "auto", target: Any = None, **options: Any) -> None:
         self.scheduler = scheduler
         self.target = target
         self.options = options
@@ -44,16 +45,19 @@ class InterOpSchedule:
     def transform_module(self, module: Any, context: Any) -> Any:
         """Lower the module, schedule it, and attach the schedule."""
         # Imported here: the compiler itself needs the rest of this package.
-        from ..compiler import Compilation, CompileOptions
+        from ..compiler import CompileOptions, new_compilation, parts_for
 
         target = self.target or tvm.target.Target.current(allow_none=True) or "llvm"
         options = dict(self.options)
         latency = options.pop("latency", None)
         own = {
             name: options.pop(name)
-            for name in ("streams", "threads", "latency_db", "progress", "providers")
+            for name in ("streams", "threads", "parts", "latency_db", "progress", "providers")
             if name in options
         }
-        compilation = Compilation(module, CompileOptions(target, **own))
-        schedule = compilation.schedule(self.scheduler, latency, **options)
-        return annotate(compilation.module, schedule)
+        own.setdefault("parts", parts_for(self.scheduler))
+        compilation = new_compilation(module, CompileOptions(target, **own))
+        home, schedule = compilation.realized(
+            compilation.schedule(self.scheduler, latency, **options)
+        )
+        return annotate(home.module, schedule)

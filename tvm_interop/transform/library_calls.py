@@ -1,8 +1,9 @@
-"""Groups of operators that a kernel library computes as one, taken out before they are lowered.
+"""Groups of operators that something else than their kernels does, taken out before lowering.
 
-Each group becomes a function of its own, which fusion then leaves alone and turns into one kernel
-like any other: TVM can run it, and a library can run it in TVM's stead, by the description it
-carries. To let a library do more, add a function to `ANCHORS`.
+A kernel library computes them as one, or, for a concatenation, nobody needs to do anything. Each
+group becomes a function of its own, which fusion then leaves alone and turns into one kernel like
+any other: TVM can run it, and a library can run it in TVM's stead, by the description it carries.
+To let a library do more, add a function to `ANCHORS`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import msgspec
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx, topi
 from tvm.ir.transform import PassContext, module_pass
 
 from ..kernel_libraries import is_supported
 from ..library_op import LibraryOp
+from ..storage import Layout
+from .concat_in_place import CONCAT, can_be_in_place
+from .lrn_pattern import find_lrn
 from .names import bindings_of, is_meaningful, rename_bindings
 from .static_shape import static_shape
 
@@ -33,7 +38,8 @@ class GroupLibraryCalls:
     """Make each group of operators that one of `libraries` computes a function of its own.
 
     A group is a convolution, a matrix product or a pooling, and what follows it and can be done on
-    the way: a bias, the sum with another tensor, ReLU or clip. Where a sum joins two such, it goes
+    the way: a bias, the sum with another tensor, ReLU or clip. A concatenation is one where its
+    parts could be written into place. Where a sum joins two such, it goes
     to the one that is deeper in the network: the other can run beside what comes before it.
     """
 
@@ -51,7 +57,7 @@ class GroupLibraryCalls:
         calls: dict[relax.Var, relax.Expr] = {}
         names = {}
         for group in groups:
-            function = builder.add_func(group.function(), group.description.op)
+            function = builder.add_func(group.function(builder), group.description.op)
             calls[group.vars[-1]] = builder.normalize(relax.Call(function, group.args))
             if is_meaningful(group.vars[0].name):
                 names[group.vars[-1]] = group.vars[0].name
@@ -73,12 +79,14 @@ class GroupLibraryCalls:
         for var in sorted(graph.values, key=graph.depth.__getitem__, reverse=True):
             value = graph.values[var]
             anchor = ANCHORS.get(value.op.name) if _is_operator(value) else None
-            group = anchor(var, value) if anchor else None
-            if group is None or var in taken:
+            group = anchor(var, value, graph) if anchor else None
+            if group is None or taken.intersection(group.vars) or group.repeats_arguments:
                 continue
             if group.takes_more:
                 _extend(group, graph, taken)
-            if any(is_supported(name, group.description) for name in self._libraries):
+            if group.description.op == CONCAT or any(
+                is_supported(name, group.description) for name in self._libraries
+            ):
                 groups.append(group)
                 taken.update(group.vars)
         return groups
@@ -93,6 +101,7 @@ class _Group:
     vars, values: what the operators define and are, in order.
     args: what goes in: in the order of `description.shapes`.
     takes_more: whether anything may follow the first operator.
+    kernel: what TVM computes in place of the operators; None where it takes them as they are.
     """
 
     vars: list[relax.Var]
@@ -100,15 +109,26 @@ class _Group:
     args: list[relax.Expr]
     description: LibraryOp
     takes_more: bool = False
+    kernel: tirx.PrimFunc | None = None
 
-    def function(self) -> relax.Function:
-        """The group as a function of its arguments."""
+    @property
+    def repeats_arguments(self) -> bool:
+        """Whether an argument goes in twice: its kernel would take it once, unlike described."""
+        return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
+
+    def function(self, module: relax.BlockBuilder) -> relax.Function:
+        """The group as a function of its arguments; its kernel joins the functions of `module`."""
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(self.args)]
         known: list[tuple[relax.Expr, relax.Expr]] = list(zip(self.args, params, strict=True))
         builder = relax.BlockBuilder()
         with builder.function("group", params, private=True):
             with builder.dataflow():
-                for i, (var, call) in enumerate(zip(self.vars, self.values, strict=True)):
+                calls = list(zip(self.vars, self.values, strict=True))
+                if self.kernel is not None:
+                    kernel = module.add_func(self.kernel, self.description.op)
+                    calls = []
+                    made = builder.emit_output(relax.call_tir(kernel, params, self.vars[-1].ty))
+                for i, (var, call) in enumerate(calls):
                     args = [_replaced(arg, known) for arg in call.args]
                     new = relax.Call(call.op, args, call.attrs, call.ty_args)
                     last = i == len(self.vars) - 1
@@ -177,6 +197,8 @@ def _extend(group: _Group, graph: _Dataflow, taken: set[relax.Var]) -> None:
             group.add(var, value, activation="clip", clip_low=low, clip_high=high)
         elif value.op.name == "relax.add":
             other = value.args[1] if value.args[0].same_as(group.vars[-1]) else value.args[0]
+            if any(other.same_as(arg) for arg in group.args):
+                return
             shape, output = _float_shape(other), op.shapes[-1]
             channels = output[1] if op.op == "conv2d" else output[-1]
             if shape is None or static_shape(value.ty) != output:
@@ -192,7 +214,7 @@ def _extend(group: _Group, graph: _Dataflow, taken: set[relax.Var]) -> None:
             return
 
 
-def _conv2d(var: relax.Var, call: relax.Call) -> _Group | None:
+def _conv2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     attrs = call.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     if layouts != ("NCHW", "OIHW", "NCHW"):
@@ -204,15 +226,15 @@ def _conv2d(var: relax.Var, call: relax.Call) -> _Group | None:
     return _group("conv2d", var, call, True, groups=int(attrs.groups), **fields)
 
 
-def _matmul(var: relax.Var, call: relax.Call) -> _Group | None:
+def _matmul(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     return _group("matmul", var, call, True)
 
 
-def _max_pool2d(var: relax.Var, call: relax.Call) -> _Group | None:
+def _max_pool2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     return _pool("max_pool2d", var, call)
 
 
-def _avg_pool2d(var: relax.Var, call: relax.Call) -> _Group | None:
+def _avg_pool2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     counts = bool(call.attrs.count_include_pad)
     return _pool("avg_pool2d", var, call, counts_padding=counts)
 
@@ -225,7 +247,24 @@ def _pool(op: str, var: relax.Var, call: relax.Call, **fields: Any) -> _Group | 
     return _group(op, var, call, False, **fields)
 
 
-def _mean(var: relax.Var, call: relax.Call) -> _Group | None:
+def _concat(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+    """Joins what lies one after the other in the result: channels, of one image."""
+    if not isinstance(call.args[0], relax.Tuple):
+        return None
+    fields = list(call.args[0].fields)
+    shapes = [_float_shape(expr) for expr in (*fields, var)]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len(known[-1]) != 4 or known[-1][0] != 1:
+        return None
+    if int(call.attrs.axis) != 1 or not can_be_in_place([4 * prod(shape) for shape in known[:-1]]):
+        return None
+    plain: Layout = "plain"
+    layouts = (plain,) * len(known)
+    description = LibraryOp(op="concat", shapes=tuple(known), layouts=layouts)
+    return _Group([var], [call], fields, description)
+
+
+def _mean(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     """The mean of an image is an average pooling whose window is all of it."""
     shape = _float_shape(call.args[0])
     axis = sorted(int(a) % 4 for a in call.attrs.axis or ())
@@ -243,14 +282,41 @@ def _mean(var: relax.Var, call: relax.Call) -> _Group | None:
     )
 
 
-ANCHORS: dict[str, Callable[[relax.Var, relax.Call], _Group | None]] = {
+def _lrn(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+    """A division may be the end of a local response normalisation."""
+    found = find_lrn(graph.values, var)
+    if found is None or any(graph.uses[v] != 1 for v in found.vars[:-1]):
+        return None
+    shape = _float_shape(found.data)
+    if shape is None or len(shape) != 4 or _float_shape(var) != shape:
+        return None
+    description = LibraryOp(
+        op="lrn",
+        shapes=(shape, shape),
+        layouts=("plain", "plain"),
+        lrn_size=found.size,
+        lrn_alpha=found.alpha,
+        lrn_beta=found.beta,
+        lrn_bias=found.bias,
+    )
+    values = [graph.values[v] for v in found.vars]
+    # As imported it reshapes on the way, which no kernel may.
+    data = te.placeholder(shape, "float32")
+    result = topi.nn.lrn(data, found.size, 1, found.alpha, found.beta, found.bias)
+    kernel = te.create_prim_func([data, result])
+    return _Group(list(found.vars), values, [found.data], description, kernel=kernel)
+
+
+ANCHORS: dict[str, Callable[[relax.Var, relax.Call, _Dataflow], _Group | None]] = {
     "relax.nn.conv2d": _conv2d,
     "relax.matmul": _matmul,
     "relax.nn.max_pool2d": _max_pool2d,
     "relax.nn.avg_pool2d": _avg_pool2d,
     "relax.mean": _mean,
+    "relax.concat": _concat,
+    "relax.divide": _lrn,
 }
-"""By Relax operator: the group that begins with it, or None where no library takes it."""
+"""By Relax operator: the group that it makes, or None where no library takes it."""
 
 
 def _group(
@@ -316,6 +382,8 @@ def _occurrences(expr: relax.Expr) -> list[relax.Var]:
 
 
 def _replaced(arg: relax.Expr, known: list[tuple[relax.Expr, relax.Expr]]) -> relax.Expr:
+    if isinstance(arg, relax.Tuple):
+        return relax.Tuple([_replaced(field, known) for field in arg.fields])
     return next((new for old, new in known if old.same_as(arg)), arg)
 
 

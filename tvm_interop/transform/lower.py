@@ -42,7 +42,8 @@ class LowerToUnits:
         the surrounding `with target:`, or else `llvm`.
     libraries
         Kernel libraries, loaded already, that may take over units: what one of them can compute
-        becomes a unit of its own, and `main` carries its description beside it.
+        becomes a unit of its own, and `main` carries its description beside it. So does a
+        concatenation, which may turn out to cost nothing.
 
     Examples
     --------
@@ -86,7 +87,7 @@ def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
             passes.FoldConstant(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
-            *([GroupLibraryCalls(libraries)] if libraries else []),
+            GroupLibraryCalls(libraries),
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),
             passes.FoldConstant(),

@@ -1,0 +1,109 @@
+"""What launching costs the host on CUDA: microseconds an operator, beside TVM's Relax VM.
+
+A chain of operators that do next to nothing runs uncaptured on one stream; then with every other
+operator on a second stream, so that each waits for the other; then as one graph; and in Relax's VM,
+in both its modes. Contestants take turns, and one is run against itself too. Only the host's time
+counts, so a fake CUDA does as well as a real one, and shows no cost of the driver:
+
+    LD_LIBRARY_PATH=build/test/tests/fake_cuda python -m benchmarks.cuda_dispatch [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+import tvm_interop
+from benchmarks.dispatch import chain_program, relax_module, tiny_kernel
+from tvm_interop import Schedule, _cuda
+from tvm_interop.cuda_compiler import native_arch
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.cuda_kernels import build_cuda_kernels, compiling_with_nvcc, cuda_target
+from tvm_interop.machine import cpu_model
+from tvm_interop.plan import make_plan
+from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+
+ROUNDS = 21
+RUNS = 50
+
+
+def our_timer(
+    operators: int, streams: int, dispatch: _cuda.Dispatch, kernels: Any
+) -> Callable[[], float]:
+    """Seconds the host takes to launch the chain, dealt out over `streams` in turn."""
+    program = chain_program(operators)
+    names = tuple(op.name for op in program.operators)
+    orders = [list(range(s, operators, streams)) for s in range(streams)]
+    plan = make_plan(program, Schedule("by hand", names, streams=orders), device="cuda:0")
+    instance = CudaInstance(plan, kernels, {}, dispatch=dispatch)
+    assert instance.dispatch == dispatch, _cuda.why_no_graph(instance.executor)
+    return lambda: _cuda.time_launches(instance.executor, RUNS) / RUNS
+
+
+def relax_timer(operators: int, arch: str, exec_mode: str) -> Callable[[], float]:
+    """Seconds the host takes to run the chain in Relax's VM; a call from Python a run."""
+    target = cuda_target((arch,))
+    module = DefaultCUDASchedule(target)(relax_module(operators, tiny_kernel()))
+    with target, compiling_with_nvcc((arch,)):
+        executable = relax.build(module, target, exec_mode=exec_mode)
+    device = tvm.cuda(0)
+    run = relax.VirtualMachine(executable, device)["main"]
+    argument = tvm.runtime.tensor(np.zeros(1, "float32"), device)
+
+    def timer() -> float:
+        began = time.perf_counter()
+        for _ in range(RUNS):
+            run(argument)
+        took = time.perf_counter() - began
+        device.sync()
+        return took / RUNS
+
+    timer()
+    return timer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--operators", type=int, default=100)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    operators, arch = arguments.operators, native_arch()
+    with TemporaryDirectory() as folder:
+        library = Path(folder) / "kernels.so"
+        tiny = tvm.IRModule({"add_one": tiny_kernel()})
+        build_cuda_kernels(DefaultCUDASchedule(cuda_target((arch,)))(tiny), library, (arch,))
+        kernels = tvm.runtime.load_module(str(library))
+    contestants = {
+        "ours, one stream": our_timer(operators, 1, "streams", kernels),
+        "ours, one stream, again": our_timer(operators, 1, "streams", kernels),
+        "ours, a wait before each operator": our_timer(operators, 2, "streams", kernels),
+        "ours, one graph": our_timer(operators, 1, "captured", kernels),
+        "Relax VM, compiled": relax_timer(operators, arch, "compiled"),
+        "Relax VM, bytecode": relax_timer(operators, arch, "bytecode"),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(ROUNDS):
+        for name, timer in contestants.items():
+            seconds[name].append(timer())
+    us = {name: float(np.median(s)) * 1e6 / operators for name, s in seconds.items()}
+    where = f"{_cuda.describe_device(0)}, host {cpu_model()}"
+    if arguments.json:
+        print(json.dumps({"machine": where, "operators": operators, "us_per_operator": us}))
+        return
+    print(f"{operators} operators in a chain, {where}, tvm_interop {tvm_interop.__version__}")
+    for name, value in us.items():
+        ratio = value / us["ours, one stream"]
+        print(f"{name:36s}{value:10.4f} us an operator{ratio:8.2f} x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Schedulers against each other on a real GPU: right first, then fast.
+
+Part of the bundle that `make gpu-bundle` makes, and run there by `run.sh`: no network, no compiler
+and no Relax is needed, only a GPU, its driver and Python. For each network, in this order:
+
+1. numbers: sequential execution against the outputs that onnxruntime gave, two inputs in turn;
+2. bits: captured, linked and uncaptured execution, and every schedule, against sequential;
+3. latencies: each operator, and the stages that the schedulers ask for, measured on this GPU;
+4. time: all schedules, captured, and sequential execution uncaptured and captured (twice, for the
+   noise), interleaved.
+
+A line is printed as soon as it is known; what the time did not suffice for is said to be missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tvm_interop
+from tvm_interop import Artifact, OpGraph, Schedule, TVMInteropError, _cuda
+from tvm_interop import schedule as run_scheduler
+from tvm_interop.cuda_instance import CudaInstance, require_gpu
+from tvm_interop.latency.cuda_measured import CudaMeasuredLatency
+from tvm_interop.latency.store import LatencyStore
+from tvm_interop.plan import Plan, make_plan
+from tvm_interop.program import Operator, Program, Value
+
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "lios": {},
+    "nimble": {},
+    "opara": {},
+    "ios": {"max_group_ops": 3, "max_groups": 8},
+}
+"""By what they cost to find: the dear ones last."""
+MOST_STREAMS = 8
+ROUNDS = 50
+RTOL, ATOL = 1e-3, 1e-4
+"""Relative to the largest output: sums are added up in another order than onnxruntime's."""
+
+
+@dataclass
+class Report:
+    """What was found out about one network, and what was not."""
+
+    network: str
+    operators: int = 0
+    numbers: str = "not run"
+    bits: dict[str, str] = field(default_factory=dict)
+    no_graph: dict[str, str] = field(default_factory=dict)
+    stages_measured: int = 0
+    search_s: dict[str, float] = field(default_factory=dict)
+    median_us: dict[str, float] = field(default_factory=dict)
+    not_run: list[str] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether numbers were compared and all that was compared agreed."""
+        return self.numbers == "right" and set(self.bits.values()) <= {"same"}
+
+
+class Bench:
+    """One network on GPU 0."""
+
+    def __init__(self, folder: Path, deadline: float) -> None:
+        self.report = Report(folder.name)
+        self._deadline = deadline
+        self._artifact: Artifact = tvm_interop.load(folder / "model.tar")
+        require_gpu(self._artifact.plan)
+        self._kernels = self._artifact.load_kernels()
+        self._reference = dict(np.load(folder / "reference.npz"))
+        self._program = program_of(self._artifact.plan, self._artifact.weights)
+        names = [op.name for op in self._program.operators]
+        self._graph = OpGraph.from_edges(names, self._program.edges())
+        self.report.operators = len(names)
+        self._instances: dict[str, CudaInstance] = {}
+
+    def run(self) -> Report:
+        """Everything, as far as time goes."""
+        sequential = self._artifact.plan
+        for name, dispatch in (("sequential, uncaptured", "streams"), ("sequential", "captured")):
+            self._add(name, sequential, dispatch)
+        self._add("sequential, again", sequential, "captured")
+        self._check_numbers()
+        self._add("sequential, linked", sequential, "linked")
+        self._schedule_all()
+        self._check_bits()
+        self._time_all()
+        return self.report
+
+    def _add(self, name: str, plan: Plan, dispatch: Any = "captured") -> None:
+        instance = CudaInstance(plan, self._kernels, self._artifact.weights, dispatch=dispatch)
+        reason = _cuda.why_no_graph(instance.executor)
+        if reason:
+            self.report.no_graph[name] = reason
+            print(f"  {name}: no graph: {reason}")
+        self._instances[name] = instance
+
+    def _outputs(self, name: str, which: int) -> list[np.ndarray]:
+        """The outputs of one run on input set `which`."""
+        instance = self._instances[name]
+        for i, v in enumerate(instance.plan.inputs):
+            instance.write(v, self._reference[f"input{which}_{i}"])
+        instance.run()
+        return [instance.read(v) for v in instance.plan.outputs]
+
+    def _check_numbers(self) -> None:
+        worst = 0.0
+        for which in (0, 1, 0):  # In turn: a graph must not return the last request's output.
+            for i, got in enumerate(self._outputs("sequential", which)):
+                expected = self._reference[f"output{which}_{i}"]
+                scale = float(np.abs(expected).max())
+                error = float(np.abs(got.astype(np.float64) - expected).max())
+                worst = max(worst, error / (RTOL * scale + ATOL))
+        self.report.numbers = "right" if worst <= 1 else "WRONG"
+        print(f"  numbers {self.report.numbers}: {worst:.3f} of what is allowed")
+
+    def _schedule_all(self) -> None:
+        streams = min(MOST_STREAMS, max(self._graph.width, 1))
+        names = dict.fromkeys(op.kernel for op in self._program.operators)
+        made = self._artifact.manifest.sha256["kernels.so"]
+        latency = CudaMeasuredLatency(
+            self._program,
+            self._kernels,
+            {name: f"{made}:{name}" for name in names},
+            streams=streams,
+            store=LatencyStore(":memory:"),
+        )
+        for name, options in SCHEDULERS.items():
+            if time.monotonic() > self._deadline:
+                self.report.not_run.append(f"{name}: out of time")
+                continue
+            given = {"streams": streams, **options}
+            began = time.monotonic()
+            try:
+                schedule = run_scheduler(self._graph, name, latency=latency, **given)
+                self._add(name, self._plan(schedule))
+            except TVMInteropError as error:
+                self.report.not_run.append(f"{name}: {error}")
+                print(f"  {name}: {error}")
+                continue
+            self.report.search_s[name] = time.monotonic() - began
+            print(f"  {name}: {self.report.search_s[name]:.1f} s to schedule", flush=True)
+        self.report.stages_measured = latency.measured
+
+    def _plan(self, schedule: Schedule) -> Plan:
+        return make_plan(self._program, schedule, device="cuda:0")
+
+    def _check_bits(self) -> None:
+        for which in (0, 1):
+            expected = self._outputs("sequential, uncaptured", which)
+            for name in self._instances:
+                got = self._outputs(name, which)
+                same = all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+                if self.report.bits.get(name) != "DIFFERENT":
+                    self.report.bits[name] = "same" if same else "DIFFERENT"
+        wrong = [name for name, verdict in self.report.bits.items() if verdict != "same"]
+        print(f"  bits: {f'DIFFERENT in {wrong}' if wrong else 'the same in all'}")
+
+    def _time_all(self) -> None:
+        executors = [instance.executor for instance in self._instances.values()]
+        seconds = _cuda.measure_interleaved(executors, 5, ROUNDS, seed=1)
+        for name, times in zip(self._instances, seconds, strict=True):
+            self.report.median_us[name] = float(np.median(times)) * 1e6
+        base = self.report.median_us["sequential"]
+        for name, us in self.report.median_us.items():
+            print(f"  {name:26s}{us:12.1f} us{us / base:8.3f} of sequential, captured")
+
+
+def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
+    """The program that a sequential plan was made from: without Relax there is no other source."""
+    return Program(
+        values=[Value(v.name, v.shape, v.dtype, v.alias_of) for v in plan.values],
+        operators=[Operator(op.name, op.kernel, op.inputs, op.outputs) for op in plan.operators],
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+        weights=weights,
+    )
+
+
+def gpu_state() -> dict[str, str]:
+    """What `nvidia-smi` says of clocks, temperature and load; empty where it is missing."""
+    asked = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,utilization.gpu,pstate"
+    command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = done.stdout.strip().split(", ")
+    return dict(zip(asked.split(","), values, strict=False))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", type=Path, default=Path(__file__).parent / "networks")
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--minutes", type=float, default=8.5)
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    gpu, before = _cuda.describe_device(0), gpu_state()
+    print(f"{gpu}, tvm_interop {tvm_interop.__version__}; {before or 'no nvidia-smi'}")
+    print("Not in this benchmark: PyTorch, TensorRT, cuDNN's and cuBLASLt's kernels.")
+    order = (arguments.networks / "order.txt").read_text().split()
+    reports = []
+    for network in order:
+        if time.monotonic() > deadline:
+            reports.append(Report(network, not_run=["all: out of time"]))
+            print(f"{network}: not run, out of time")
+            continue
+        print(network, flush=True)
+        reports.append(Bench(arguments.networks / network, deadline).run())
+        facts = [{**vars(report), "is_right": report.is_right} for report in reports]
+        after = gpu_state()
+        found = {"gpu": gpu, "before": before, "after": after, "networks": facts}
+        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
+    wrong = [report.network for report in reports if not report.is_right]
+    print(f"WRONG or not run: {', '.join(wrong)}" if wrong else "all networks right")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,157 @@
+"""Makes one file to carry to a machine with a GPU: `gpu.py` and all that it needs.
+
+Kernels, plans, weights, onnxruntime's outputs, TVM's runtime without its compiler, and our own
+package. The GPU's machine needs neither a network nor a compiler: unpack and `sh run.sh`.
+
+    python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import onnxruntime
+import tvm
+from onnx import numpy_helper
+
+import tvm_interop
+from tvm_interop import _library
+from tvm_interop.compiler import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.cuda_kernels import DEFAULT_ARCHS
+from tvm_interop.errors import DeviceError, TVMInteropError
+from tvm_interop.models.source import read_onnx
+
+NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
+"""In the order of what they tell for the time they take."""
+MOST_BYTES = 60 * 10**6
+_PERIOD = 4093
+"""Weights repeat after so many numbers (a prime, so no channel repeats): they pack to nothing."""
+_PACKAGES = ("apache-tvm-ffi", "numpy", "ml-dtypes", "msgspec", "platformdirs", "typing-extensions")
+_RUN = """#!/bin/sh
+# Checks and times the networks on this machine's GPU. Options are those of gpu.py.
+here=$(cd "$(dirname "$0")" && pwd)
+export PYTHONPATH="$here/site" TVM_USE_RUNTIME_LIB=1
+export TVM_INTEROP_LIBRARY="$here/site/tvm_interop/libtvm_interop.so"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib"
+exec "${PYTHON:-python%s}" "$here/gpu.py" "$@"
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parser.add_argument("--python", default=here, help="the version on the GPU's machine")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    parser.add_argument("--arch", nargs="+", default=DEFAULT_ARCHS)
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "gpu-bundle"
+        for network in arguments.networks:
+            add_network(folder / "networks" / network, network, arguments.arch)
+        (folder / "networks" / "order.txt").write_text("\n".join(arguments.networks) + "\n")
+        add_runtime(folder, arguments.python)
+        shutil.copy(Path(__file__).with_name("gpu.py"), folder)
+        (folder / "run.sh").write_text(_RUN % arguments.python)
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(arguments.out, "w:xz") as tar:
+            tar.add(folder, folder.name)
+    nbytes = arguments.out.stat().st_size
+    print(f"wrote {arguments.out}, {nbytes / 1e6:.1f} MB")
+    if nbytes > MOST_BYTES:
+        raise TVMInteropError(f"the bundle has {nbytes} bytes, more than {MOST_BYTES}")
+
+
+def add_network(folder: Path, name: str, archs: list[str]) -> None:
+    """Compile a network for sequential execution, and keep what onnxruntime makes of two inputs."""
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    model = read_onnx(name)
+    repeat_weights(model)
+    np.savez(folder / "reference.npz", **reference(model))
+    compilation = CudaCompilation(model, CompileOptions("cuda", archs=archs))
+    artifact = compilation.artifact(compilation.sequential())
+    artifact.save(folder / "model.tar")
+    took = time.monotonic() - began
+    print(f"{name}: {took:.0f} s, kernels of {len(artifact.kernels) / 1e6:.1f} MB", flush=True)
+
+
+def repeat_weights(model: onnx.ModelProto) -> None:
+    """Let large weights repeat a short random sequence, of the same spread as before."""
+    pattern = np.random.default_rng(0).standard_normal(_PERIOD).astype(np.float32)
+    for initializer in model.graph.initializer:
+        weight = numpy_helper.to_array(initializer)
+        if weight.dtype == np.float32 and weight.size > _PERIOD:
+            repeated = np.resize(pattern, weight.shape) * np.float32(weight.std())
+            initializer.CopyFrom(numpy_helper.from_array(repeated, initializer.name))
+
+
+def reference(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Two sets of inputs and onnxruntime's outputs: `input0_0` is the first set's first."""
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    arrays = {}
+    for which in (0, 1):
+        rng = np.random.default_rng(which)
+        feeds = {i.name: rng.standard_normal(i.shape, np.float32) for i in session.get_inputs()}
+        outputs = session.run(None, feeds)
+        arrays |= {f"input{which}_{i}": array for i, array in enumerate(feeds.values())}
+        arrays |= {f"output{which}_{i}": array for i, array in enumerate(outputs)}
+    return arrays
+
+
+def add_runtime(folder: Path, python: str) -> None:
+    """TVM's runtime, our package, and the Python packages that both import."""
+    site = folder / "site"
+    pinned = [f"{name}=={importlib.metadata.version(name)}" for name in _PACKAGES]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(site),
+    ]
+    command += ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
+    for platform in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
+        command += ["--platform", platform]
+    subprocess.run([*command, *pinned], check=True)
+    leave = shutil.ignore_patterns("__pycache__", "libtvm_compiler.so", "3rdparty", "include")
+    shutil.copytree(Path(tvm.__file__).parent, site / "tvm", ignore=leave)
+    shutil.copytree(Path(tvm_interop.__file__).parent, site / "tvm_interop", ignore=leave)
+    library = os.environ.get(_library.OVERRIDE) or importlib.metadata.distribution(
+        "tvm-interop"
+    ).locate_file("tvm_interop/libtvm_interop.so")
+    shutil.copy(str(library), site / "tvm_interop" / "libtvm_interop.so")
+    (folder / "lib").mkdir()
+    shutil.copy(cuda_runtime(), folder / "lib" / "libcudart.so.13")
+
+
+def cuda_runtime() -> Path:
+    """CUDA's runtime library, of the toolkit that nvcc belongs to."""
+    nvcc = shutil.which("nvcc")
+    homes = [os.environ.get("CUDA_HOME"), nvcc and str(Path(nvcc).resolve().parents[1])]
+    for home in [*filter(None, homes), "/usr/local/cuda"]:
+        library = Path(home) / "lib64" / "libcudart.so.13"
+        if library.exists():
+            return library.resolve()
+    raise DeviceError("no `libcudart.so.13` to put into the bundle: name its toolkit in CUDA_HOME")
+
+
+if __name__ == "__main__":
+    main()

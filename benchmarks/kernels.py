@@ -1,0 +1,243 @@
+"""Networks on the kernels we have, beside onnxruntime and PyTorch. `python -m benchmarks.kernels`.
+
+Besides times: how far each is from the most that the cores could do, which reorders and copies are
+left, how much memory it takes, and where schedules gain over one operator after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.models import light
+
+from . import harness, machine_state
+from .bench import peers, random_feed
+from .operators import Convolution
+from .peers import OnnxRuntime, Ours, Peer, Torch
+
+NETWORKS = ("inception_v1", "inception_v2", "squeezenet", "resnet50", "shufflenet")
+SCHEDULERS = ("greedy", "lios", "lios+")
+BASELINE = "ours, sequential"
+ROOF = Convolution(256, 256, 28, (3, 3))
+"""What the cores are at their best at, for the roof."""
+
+
+@dataclass
+class Row:
+    """One network.
+
+    Attributes
+    ----------
+    median_us: of each contestant, microseconds.
+    best: our fastest.
+    to_onnxruntime: our fastest over onnxruntime at its best.
+    roof_us: its floating-point operations over the most that all cores were seen to do.
+    noise: our sequential execution over itself.
+    reorders, concats: tensors brought into another layout in a run, and concatenations that copy.
+    peak_bytes: by what the process grew while it loaded the model and ran it, ours and theirs.
+    """
+
+    network: str
+    median_us: dict[str, float]
+    best: str
+    to_onnxruntime: float
+    to_onnxruntime_interval: tuple[float, float]
+    roof_us: float
+    noise: float
+    operators: int
+    reorders: int
+    concats: int
+    settings: dict[str, str] = field(default_factory=dict)
+    peak_bytes: dict[str, int] = field(default_factory=dict)
+
+
+def main() -> int:
+    arguments = _arguments()
+    machine = machine_state.observe()
+    if not machine.is_quiet and not arguments.force:
+        print(f"the machine is {machine.busy:.0%} busy: wait, or give --force", file=sys.stderr)
+        return 2
+    flops_a_us = peak_flops_a_us()
+    print(f"{machine.cpu}; all cores at their best: {flops_a_us / 1e3:.0f} GFLOP/s", flush=True)
+    rows = [compare(name, flops_a_us, arguments.budget) for name in arguments.networks or NETWORKS]
+    ratios = np.array([row.to_onnxruntime for row in rows])
+    mean = float(np.exp(np.log(ratios).mean()))
+    print(f"best of ours over onnxruntime at its best, geometric mean: {mean:.3f}")
+    if arguments.out is not None:
+        found = {
+            "machine": machine.as_dict(),
+            "peak_gflops": flops_a_us / 1e3,
+            "geometric_mean_to_onnxruntime": mean,
+            "rows": [asdict(row) for row in rows],
+        }
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
+    """Measure one network; prints what it finds."""
+    model = light.build(network)
+    feed = random_feed(model)
+    compilation = Compilation(model, CompileOptions())
+    contestants: list[Peer] = [
+        *(p for p in peers(compilation) if isinstance(p, (OnnxRuntime, Torch)) and _is_plain(p)),
+        *(Ours(compilation, name) for name in ("sequential", *SCHEDULERS)),
+    ]
+    runners = {}
+    for peer in contestants:
+        try:
+            runners[peer.name] = peer.prepare(model, feed)
+        except ValueError as error:
+            if isinstance(peer, (Ours, OnnxRuntime)):
+                raise
+            print(f"{peer.name} does not take part: {error}")  # A finding; the others go on.
+    expected = runners["onnxruntime, sequential"]()
+    for name, run in list(runners.items()):
+        pairs = zip(run(), expected, strict=True)
+        if all(np.abs(got - want).max() <= 1e-3 * np.abs(want).max() for got, want in pairs):
+            continue
+        assert not name.startswith("ours"), f"{name} is wrong on {network}"
+        print(f"{name} does not take part: its numbers differ from onnxruntime's")
+        del runners[name]
+    rounds = harness.rounds_for(list(runners.values()), budget_s)
+    found = harness.summarise(harness.measure(runners, BASELINE, rounds), BASELINE)
+    medians = {name: summary.median_us for name, summary in found.items()}
+    ours = [name for name in runners if name.startswith("ours")]
+    best = min(ours, key=medians.__getitem__)
+    theirs = harness.summarise(
+        harness.measure(
+            {"onnxruntime": runners["onnxruntime, sequential"], best: runners[best]},
+            "onnxruntime",
+            rounds,
+        ),
+        "onnxruntime",
+    )
+    instance = compilation.instance(compilation.plan(compilation.sequential()))
+    row = Row(
+        network=network,
+        median_us=medians,
+        best=best,
+        to_onnxruntime=theirs[best].ratio,
+        to_onnxruntime_interval=theirs[best].ratio_interval,
+        roof_us=_flops(compilation) / flops_a_us,
+        noise=found[BASELINE + harness.AGAIN].ratio,
+        operators=compilation.graph.num_ops,
+        reorders=instance.num_reorders,
+        concats=sum("concat" in op.kernel for op in compilation.program.operators),
+        settings={peer.name: peer.setting for peer in contestants},
+        peak_bytes=_peak_bytes(compilation, model, feed),
+    )
+    _print(row, found)
+    return row
+
+
+def _is_plain(peer: Peer) -> bool:
+    return peer.name in ("onnxruntime, sequential", "PyTorch eager")
+
+
+def _print(row: Row, found: dict[str, harness.Summary]) -> None:
+    print(f"\n### {row.network}: {row.operators} operators and parts, noise {row.noise:.3f}")
+    for name, summary in sorted(found.items(), key=lambda item: item[1].median_us):
+        low, high = summary.ratio_interval
+        print(
+            f"  {name:28s} {summary.median_us / 1e3:8.2f} ms  {summary.ratio:.3f} of sequential "
+            f"({low:.3f} to {high:.3f})  {row.settings.get(name, '')}"
+        )
+    low, high = row.to_onnxruntime_interval
+    best_us = row.median_us[row.best]
+    mib = {name: nbytes / 2**20 for name, nbytes in row.peak_bytes.items()}
+    print(
+        f"  {row.best} is {row.to_onnxruntime:.3f} ({low:.3f} to {high:.3f}) of onnxruntime; "
+        f"roof {row.roof_us / 1e3:.2f} ms, {row.roof_us / best_us:.0%} of it reached; "
+        f"{row.reorders} reorders and {row.concats} copying concatenations; "
+        f"peak {', '.join(f'{name} {size:.0f} MiB' for name, size in mib.items())}",
+        flush=True,
+    )
+
+
+def peak_flops_a_us() -> float:
+    """Floating-point operations a microsecond of a large convolution divided over all cores."""
+    compilation = Compilation(ROOF.model(), CompileOptions(providers=["onednn"]))
+    flops = _flops(compilation)
+    parts = [i for i, op in enumerate(compilation.program.operators) if op.whole is not None]
+    if not parts:
+        raise RuntimeError("oneDNN is not installed, and the roof is measured with it")
+    return flops / compilation.measured_latency.stage([[i] for i in parts])
+
+
+def _flops(compilation: Compilation) -> int:
+    described = (op.description for op in compilation.program.operators)
+    return sum(op.flops for op in described if op is not None)
+
+
+def _peak_bytes(
+    compilation: Compilation, model: onnx.ModelProto, feed: dict[str, np.ndarray]
+) -> dict[str, int]:
+    """What each of us takes in a process of its own, beyond what importing took."""
+    with tempfile.TemporaryDirectory() as folder:
+        compilation.artifact(compilation.sequential()).save(f"{folder}/model.tar")
+        onnx.save(model, f"{folder}/model.onnx")
+        np.savez(f"{folder}/feed.npz", **feed)
+        return {name: _grown(code, folder) for name, code in _MEMORY_OF.items()}
+
+
+def _grown(code: str, folder: str) -> int:
+    program = _MEMORY_PROLOGUE + code + _MEMORY_EPILOGUE
+    output = subprocess.run(
+        [sys.executable, "-c", program, folder], check=True, capture_output=True, text=True
+    ).stdout
+    return int(output.splitlines()[-1])
+
+
+_MEMORY_PROLOGUE = """
+import re, sys
+import numpy as np
+folder = sys.argv[1]
+feed = dict(np.load(folder + "/feed.npz"))
+def peak():
+    # Not `ru_maxrss`, which a process inherits from the one that started it.
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+"""
+_MEMORY_OF = {
+    "ours": """
+import tvm, tvm_interop, tvm_interop.kernel_libraries as libraries
+libraries.available_providers()
+before = peak()
+module = tvm_interop.GraphModule(tvm_interop.load(folder + "/model.tar"))
+for _ in range(3):
+    module.run(**feed)
+""",
+    "onnxruntime": """
+import onnxruntime
+before = peak()
+session = onnxruntime.InferenceSession(folder + "/model.onnx", providers=["CPUExecutionProvider"])
+for _ in range(3):
+    session.run(None, feed)
+""",
+}
+_MEMORY_EPILOGUE = """
+print(peak() - before)
+"""
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("--budget", type=float, default=20, help="seconds of rounds a network")
+    parser.add_argument("--out", type=Path, default=None, help="write JSON to this file")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

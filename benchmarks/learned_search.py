@@ -1,0 +1,248 @@
+"""How many stages the learned search spares, and what its schedule is worth.
+
+    python -m benchmarks.learned_search [NETWORK ...] [--exhaustive] [--budget SECONDS] [--json]
+
+For each network IOS is run twice on the same kernels: with every stage measured that may matter
+(with `--exhaustive` every stage there is), and with most predicted. Each starts from a database
+that holds what choosing the kernels measured, and nothing else. Then both schedules run against
+each other, interleaved. Last, with two networks or more, each is predicted by a model that has
+learned from the others alone.
+
+Refuses to measure on a busy machine unless `--force` is given, and then the output says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_interop import GraphModule, Schedule, models
+from tvm_interop.cli.console import measuring_bar
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.latency.exchange import export_lines, import_lines
+from tvm_interop.latency.learned import (
+    LearnedLatency,
+    PredictionError,
+    Samples,
+    prediction_error,
+    samples_of,
+)
+from tvm_interop.latency.store import LatencyStore
+
+from . import harness, machine_state
+from .bench import random_feed
+
+DEFAULT = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
+MEASURED, LEARNED = "measured", "learned"
+
+
+@dataclass
+class Searched:
+    """One search.
+
+    Attributes
+    ----------
+    stages_measured: of several operators, run in this search.
+    minutes: of the whole search, operators alone included.
+    predicted_us: the schedule's latency by the sum of its stages.
+    rounds: of the learned search: stages measured, best latency and held-out error of each.
+    """
+
+    stages: int
+    stages_measured: int
+    minutes: float
+    predicted_us: float
+    rounds: list[dict[str, Any]]
+
+
+@dataclass
+class Found:
+    """One network's figures; `ratio` is learned over measured, interleaved, below 1 is faster."""
+
+    network: str
+    searches: dict[str, Searched]
+    ratio: float
+    ratio_interval: tuple[float, float]
+    noise_ratio: float
+    times_fewer: float
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    machine = machine_state.observe()
+    if not machine.is_quiet and not arguments.force:
+        print(
+            f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
+            "mean anything. Wait, or give --force to measure all the same (the output will say so)",
+            file=sys.stderr,
+        )
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        found = [compare(name, arguments, Path(folder)) for name in arguments.networks]
+        stores = {
+            name: LatencyStore(Path(folder) / f"{name}.{MEASURED}.db")
+            for name in arguments.networks
+        }
+        transfer = {name: held_out(name, stores) for name in stores} if len(stores) > 1 else {}
+    if arguments.json:
+        facts = {
+            "machine": machine.as_dict(),
+            "forced": not machine.is_quiet,
+            "networks": [asdict(network) for network in found],
+            "held_out": {name: asdict(error) for name, error in transfer.items()},
+        }
+        print(json.dumps(facts))
+        return 0
+    if not machine.is_quiet:
+        print(f"**The machine was not quiet** ({machine.busy:.0%} busy): no basis for a claim.\n")
+    print(table(found))
+    for name, error in transfer.items():
+        print(
+            f"{name}, learned from the others alone: off by {error.mape:.1%}, rank correlation "
+            f"{error.spearman:.3f}, {error.stages} stages"
+        )
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", default=DEFAULT, help=", ".join(models.list()))
+    parser.add_argument("--exhaustive", action="store_true", help="measure every stage there is")
+    parser.add_argument("--streams", type=int, help="by default as many as there are cores for")
+    parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
+    parser.add_argument("--max-group-ops", type=int, default=3)
+    parser.add_argument("--max-groups", type=int, default=8)
+    parser.add_argument("--budget", type=float, default=60, help="seconds of interleaved rounds")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser.parse_args()
+
+
+def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
+    """Search twice, each from scratch, and run what was found."""
+    model = models.build(network, image_size=arguments.image_size)
+    limits = {"max_group_ops": arguments.max_group_ops, "max_groups": arguments.max_groups}
+    paths = {name: folder / f"{network}.{name}.db" for name in (MEASURED, LEARNED)}
+    searches: dict[str, Searched] = {}
+    schedules: dict[str, Schedule] = {}
+    with measuring_bar() as progress:
+        print(f"{network}: choosing kernels", file=sys.stderr, flush=True)
+        options = CompileOptions(
+            streams=arguments.streams, latency_db=paths[MEASURED], progress=progress
+        )
+        measuring = Compilation(model, options)
+        # The same latencies of kernels give the same kernels.
+        import_lines(LatencyStore(paths[LEARNED]), export_lines(LatencyStore(paths[MEASURED])), "")
+        options.latency_db = paths[LEARNED]
+        learning = Compilation(model, options)
+        print(f"{network}: search with learned latencies", file=sys.stderr, flush=True)
+        schedules[LEARNED], searches[LEARNED] = search_learned(learning, limits)
+        print(f"{network}: search with measured latencies", file=sys.stderr, flush=True)
+        schedules[MEASURED], searches[MEASURED] = search_measured(
+            measuring, {**limits, "bounds": not arguments.exhaustive}
+        )
+    feed = random_feed(model)
+    modules = {name: GraphModule(measuring.artifact(s)) for name, s in schedules.items()}
+    runners = {name: (lambda module=module: module.run(**feed)) for name, module in modules.items()}
+    rounds = harness.rounds_for(list(runners.values()), arguments.budget)
+    summaries = harness.summarise(harness.measure(runners, MEASURED, rounds), MEASURED)
+    fewer = searches[MEASURED].stages_measured / max(searches[LEARNED].stages_measured, 1)
+    return Found(
+        network,
+        searches,
+        summaries[LEARNED].ratio,
+        summaries[LEARNED].ratio_interval,
+        summaries[MEASURED + harness.AGAIN].ratio,
+        fewer,
+    )
+
+
+def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Schedule, Searched]:
+    """With most stages predicted."""
+    began = time.perf_counter()
+    search = compilation.search(**limits)
+    schedule = search.run()
+    minutes = (time.perf_counter() - began) / 60
+    rounds = [
+        {
+            "stages_measured": done.measured,
+            "best_us": done.best_us,
+            "mape": done.error.mape if done.error.stages else None,
+            "spearman": done.error.spearman if done.error.stages > 1 else None,
+        }
+        for done in search.rounds
+    ]
+    stats = schedule.stats
+    assert schedule.makespan is not None
+    return schedule, Searched(
+        stats["stages"], stats["stages_measured"], minutes, schedule.makespan, rounds
+    )
+
+
+def search_measured(compilation: Compilation, limits: dict[str, Any]) -> tuple[Schedule, Searched]:
+    """With all stages measured that may matter."""
+    began = time.perf_counter()
+    latency = compilation.measured_latency
+    latency.op(0)
+    alone = latency.measured
+    schedule = compilation.schedule("ios", **limits)
+    minutes = (time.perf_counter() - began) / 60
+    assert schedule.makespan is not None
+    return schedule, Searched(
+        schedule.stats["stages"], latency.measured - alone, minutes, schedule.makespan, []
+    )
+
+
+def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
+    """Predict what was measured of `network` by a model that has learned from the others."""
+    own = stores[network]
+    # Most of a network's records are of the setting it was searched in.
+    samples = max(_all_samples(own), key=lambda s: len(s.batch))
+    learned = LearnedLatency(samples.table, samples.setting)
+    seen = {record.key for record in own.records()}
+    for other, store in stores.items():
+        if other != network:
+            records = [record for record in store.records() if record.key not in seen]
+            learned.observe_records(records, store.workloads())
+    several = [i for i, stage in enumerate(samples.batch) if sum(map(len, stage)) > 1]
+    predicted_us = learned.stages([samples.batch[i] for i in several])
+    return prediction_error(predicted_us, samples.latency_us[several])
+
+
+def _all_samples(store: LatencyStore) -> list[Samples]:
+    records = store.records()
+    here = next(record.setting for record in records if record.setting is not None)
+    return samples_of(records, store.workloads(), here)
+
+
+def table(found: list[Found]) -> str:
+    """Markdown."""
+    lines = [
+        "| network | stages | measured: stages, minutes | learned: stages, minutes | fewer "
+        "| held-out error, last round | learned over measured (95%) | noise |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for network in found:
+        measured, learned = (network.searches[name] for name in (MEASURED, LEARNED))
+        errors = [r["mape"] for r in learned.rounds if r["mape"] is not None]
+        low, high = network.ratio_interval
+        lines.append(
+            f"| {network.network} | {measured.stages} "
+            f"| {measured.stages_measured}, {measured.minutes:.1f} "
+            f"| {learned.stages_measured}, {learned.minutes:.1f} | {network.times_fewer:.1f} x "
+            f"| {errors[-1] if errors else np.nan:.1%} "
+            f"| {network.ratio:.3f} ({low:.3f} to {high:.3f}) | {network.noise_ratio:.3f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+#ifndef RUNTIME_CUDA_API_H_
+#define RUNTIME_CUDA_API_H_
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace tvm_interop {
+namespace cuda {
+
+// The part of CUDA 13's runtime and driver interfaces that we use, found at run time: one build
+// serves machines with a GPU and without. The numbers are those of CUDA's own enumerators.
+
+using Stream = struct StreamObject*;
+using Event = struct EventObject*;
+using Graph = struct GraphObject*;
+using GraphNode = struct GraphNodeObject*;
+using GraphExec = struct GraphExecObject*;
+
+enum Status : int { kSuccess = 0, kPeerAccessAlreadyEnabled = 704 };
+enum StreamFlags : unsigned { kNonBlocking = 1 };
+enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
+// Thread-local: what other threads do meanwhile (a `cudaMalloc` of PyTorch's, say) does no harm.
+enum CaptureMode : int { kThreadLocal = 1 };
+enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
+enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };
+enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76 };
+
+#define TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(F)                                                 \
+  F(const char*, GetErrorName, (int status))                                                  \
+  F(const char*, GetErrorString, (int status))                                                \
+  F(int, GetLastError, ())                                                                    \
+  F(int, RuntimeGetVersion, (int* version))                                                   \
+  F(int, DriverGetVersion, (int* version))                                                    \
+  F(int, GetDeviceCount, (int* count))                                                        \
+  F(int, GetDevice, (int* device))                                                            \
+  F(int, SetDevice, (int device))                                                             \
+  F(int, DeviceGetAttribute, (int* value, int attribute, int device))                         \
+  F(int, DeviceGetStreamPriorityRange, (int* least, int* greatest))                           \
+  F(int, DeviceCanAccessPeer, (int* can, int device, int peer))                               \
+  F(int, DeviceEnablePeerAccess, (int peer, unsigned flags))                                  \
+  F(int, Malloc, (void** address, size_t nbytes))                                             \
+  F(int, Free, (void* address))                                                               \
+  F(int, MemsetAsync, (void* address, int byte, size_t nbytes, Stream))                       \
+  F(int, MemcpyAsync, (void* to, const void* from, size_t nbytes, int kind, Stream))          \
+  F(int, MemcpyPeerAsync,                                                                     \
+    (void* to, int to_device, const void* from, int from_device, size_t nbytes, Stream))      \
+  F(int, StreamCreateWithPriority, (Stream*, unsigned flags, int priority))                   \
+  F(int, StreamDestroy, (Stream))                                                             \
+  F(int, StreamSynchronize, (Stream))                                                         \
+  F(int, StreamWaitEvent, (Stream, Event, unsigned flags))                                    \
+  F(int, StreamBeginCapture, (Stream, int mode))                                              \
+  F(int, StreamEndCapture, (Stream, Graph*))                                                  \
+  F(int, EventCreateWithFlags, (Event*, unsigned flags))                                      \
+  F(int, EventDestroy, (Event))                                                               \
+  F(int, EventRecord, (Event, Stream))                                                        \
+  F(int, EventElapsedTime, (float* ms, Event from, Event to))                                 \
+  F(int, GraphCreate, (Graph*, unsigned flags))                                               \
+  F(int, GraphDestroy, (Graph))                                                               \
+  F(int, GraphAddChildGraphNode,                                                              \
+    (GraphNode*, Graph, const GraphNode* dependencies, size_t num_dependencies, Graph child)) \
+  F(int, GraphInstantiate, (GraphExec*, Graph, unsigned long long flags))                     \
+  F(int, GraphUpload, (GraphExec, Stream))                                                    \
+  F(int, GraphLaunch, (GraphExec, Stream))                                                    \
+  F(int, GraphExecDestroy, (GraphExec))
+
+#define TVM_INTEROP_CUDA_DRIVER_FUNCTIONS(F) \
+  F(int, Init, (unsigned flags))             \
+  F(int, DeviceGetName, (char* name, int capacity, int device))
+
+// The functions; `api.Malloc` is `cudaMalloc`, `api.driver.Init` is `cuInit`.
+struct Api {
+#define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
+  TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(TVM_INTEROP_DECLARE)
+  struct Driver {
+    TVM_INTEROP_CUDA_DRIVER_FUNCTIONS(TVM_INTEROP_DECLARE)
+  } driver;
+#undef TVM_INTEROP_DECLARE
+
+  // Loads both libraries at the first call, for good. The runtime is `libcudart.so.13`, the one
+  // that TVM's kernels use too, or the file that the environment variable
+  // TVM_INTEROP_CUDART_LIBRARY names. Throws `MissingError` where there is none or no GPU.
+  static const Api& Get();
+};
+
+// There is no CUDA here, or no GPU, or not the one asked for.
+class MissingError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws std::runtime_error that names `call` and CUDA's reason, unless `status` is success.
+[[noreturn]] void ThrowStatus(int status, const char* call);
+inline void Check(int status, const char* call) {
+  if (status != kSuccess) ThrowStatus(status, call);
+}
+// Calls a function of `api` and checks what it returns.
+#define TVM_INTEROP_CUDA(api, function, ...) \
+  ::tvm_interop::cuda::Check((api).function(__VA_ARGS__), "cuda" #function)
+
+// How many GPUs there are; throws `MissingError` for none.
+int DeviceCount();
+// Throws `MissingError` for a device that is not there.
+void CheckDevice(int device);
+// What the device is called, its compute capability, and the driver's version: the figures that
+// were measured on it are kept under this name.
+std::string DescribeDevice(int device);
+// Lets kernels and copies of `device` reach the memory of `peer`. False where the hardware cannot:
+// copies then go through the host, which is slower but right.
+bool EnablePeerAccess(int device, int peer);
+
+// Makes a device current for the calling thread, and the former one again at the end.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+// Owners. What fails in giving back is not reported: there is nobody to act on it.
+struct Closer {
+  void operator()(Stream stream) const { Api::Get().StreamDestroy(stream); }
+  void operator()(Event event) const { Api::Get().EventDestroy(event); }
+  void operator()(Graph graph) const { Api::Get().GraphDestroy(graph); }
+  void operator()(GraphExec exec) const { Api::Get().GraphExecDestroy(exec); }
+  void operator()(void* memory) const { Api::Get().Free(memory); }
+};
+using OwnedStream = std::unique_ptr<StreamObject, Closer>;
+using OwnedEvent = std::unique_ptr<EventObject, Closer>;
+using OwnedGraph = std::unique_ptr<GraphObject, Closer>;
+using OwnedGraphExec = std::unique_ptr<GraphExecObject, Closer>;
+using OwnedMemory = std::unique_ptr<void, Closer>;
+
+}  // namespace cuda
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CUDA_API_H_

@@ -1,0 +1,50 @@
+#ifndef RUNTIME_CUDA_MEMORY_H_
+#define RUNTIME_CUDA_MEMORY_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "runtime/cuda_api.h"
+#include "runtime/cuda_executor.h"
+#include "runtime/cuda_streams.h"
+
+namespace tvm_interop {
+
+// A block of a GPU's memory, zeros at first.
+class CudaMemory {
+ public:
+  // Throws std::runtime_error where the GPU has no such block left.
+  CudaMemory(int device, size_t nbytes);
+
+  int device() const { return device_; }
+  size_t nbytes() const { return nbytes_; }
+  void* at(size_t offset) const { return static_cast<char*>(memory_.get()) + offset; }
+
+ private:
+  int device_;
+  size_t nbytes_;
+  cuda::OwnedMemory memory_;
+};
+
+// Copies between host and GPU on the first stream, which every run starts and ends on, and returns
+// when done. Throws std::runtime_error where that fails.
+void CopyToDevice(CudaStreams* streams, void* to, const void* from, size_t nbytes);
+void CopyToHost(CudaStreams* streams, void* to, const void* from, size_t nbytes);
+
+// An operator of its own: copies a tensor from another GPU to that of its stream.
+class PeerCopy : public CudaKernel {
+ public:
+  PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes);
+  void Launch(const CudaStream& stream) override;
+
+ private:
+  void* to_;
+  int to_device_;
+  const void* from_;
+  int from_device_;
+  size_t nbytes_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CUDA_MEMORY_H_

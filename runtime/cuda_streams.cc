@@ -1,0 +1,60 @@
+#include "runtime/cuda_streams.h"
+
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace tvm_interop {
+
+CudaStreams::CudaStreams(const std::vector<CudaStreamOptions>& options) {
+  if (options.empty()) throw std::runtime_error("a plan for CUDA needs at least one stream");
+  const cuda::Api& api = cuda::Api::Get();
+  for (const CudaStreamOptions& wanted : options) cuda::CheckDevice(wanted.device);
+  std::set<int> devices;
+  for (const CudaStreamOptions& wanted : options) devices.insert(wanted.device);
+  for (int device : devices) {
+    for (int peer : devices) {
+      if (device != peer) cuda::EnablePeerAccess(device, peer);
+    }
+  }
+  for (const CudaStreamOptions& wanted : options) {
+    cuda::DeviceGuard guard(wanted.device);
+    int least = 0;
+    int greatest = 0;
+    TVM_INTEROP_CUDA(api, DeviceGetStreamPriorityRange, &least, &greatest);
+    cuda::Stream stream = nullptr;
+    TVM_INTEROP_CUDA(api, StreamCreateWithPriority, &stream, cuda::kNonBlocking,
+                     wanted.is_urgent ? greatest : least);
+    owned_.emplace_back(stream);
+    streams_.push_back({wanted.device, stream});
+    has_urgent_ = has_urgent_ || wanted.is_urgent;
+  }
+}
+
+cuda::OwnedEvent CudaStreams::AcquireEvent(int device) {
+  auto& free = free_events_[device];
+  if (!free.empty()) {
+    cuda::OwnedEvent event = std::move(free.back());
+    free.pop_back();
+    return event;
+  }
+  cuda::DeviceGuard guard(device);
+  const cuda::Api& api = cuda::Api::Get();
+  cuda::Event event = nullptr;
+  TVM_INTEROP_CUDA(api, EventCreateWithFlags, &event, cuda::kWithoutTiming);
+  return cuda::OwnedEvent(event);
+}
+
+void CudaStreams::ReleaseEvent(int device, cuda::OwnedEvent event) {
+  free_events_[device].push_back(std::move(event));
+}
+
+CudaStreams::Lease::Lease(CudaStreams* streams) : streams_(streams) {
+  if (streams->in_use_.exchange(true, std::memory_order_acquire)) {
+    throw std::runtime_error(
+        "another thread is running a model on these CUDA streams; load a second module to run two "
+        "at once");
+  }
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,64 @@
+#ifndef RUNTIME_CUDA_STREAMS_H_
+#define RUNTIME_CUDA_STREAMS_H_
+
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "runtime/cuda_api.h"
+
+namespace tvm_interop {
+
+struct CudaStreamOptions {
+  int device = 0;
+  // Whether the GPU prefers this stream's work, as far as it has to choose: for a critical path.
+  bool is_urgent = false;
+};
+
+struct CudaStream {
+  int device = 0;
+  cuda::Stream handle = nullptr;
+};
+
+// A pool of streams and events that executors share. Streams are independent of CUDA's default
+// stream. All work is put on them by one host thread at a time.
+class CudaStreams {
+ public:
+  // Enables access between each two devices that occur. Throws cuda::MissingError for a device
+  // that is not there.
+  explicit CudaStreams(const std::vector<CudaStreamOptions>& options);
+  CudaStreams(const CudaStreams&) = delete;
+  CudaStreams& operator=(const CudaStreams&) = delete;
+
+  int num_streams() const { return static_cast<int>(streams_.size()); }
+  CudaStream stream(int i) const { return streams_.at(i); }
+  bool has_urgent() const { return has_urgent_; }
+
+  // An event of `device` without timing, from the pool where it has one.
+  cuda::OwnedEvent AcquireEvent(int device);
+  void ReleaseEvent(int device, cuda::OwnedEvent event);
+
+  // Held while a host thread puts work on the streams; throws std::runtime_error where another
+  // thread holds it.
+  class Lease {
+   public:
+    explicit Lease(CudaStreams* streams);
+    ~Lease() { streams_->in_use_.store(false, std::memory_order_release); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+   private:
+    CudaStreams* streams_;
+  };
+
+ private:
+  std::vector<CudaStream> streams_;
+  std::vector<cuda::OwnedStream> owned_;
+  std::map<int, std::vector<cuda::OwnedEvent>> free_events_;
+  bool has_urgent_ = false;
+  std::atomic<bool> in_use_{false};
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CUDA_STREAMS_H_

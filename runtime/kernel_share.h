@@ -1,0 +1,30 @@
+#ifndef RUNTIME_KERNEL_SHARE_H_
+#define RUNTIME_KERNEL_SHARE_H_
+
+#include <string>
+
+namespace tvm_interop {
+
+// Shares of TVM's kernels. Such a kernel hands its parallel loops to a function that its library
+// has a pointer to, `__TVMBackendParallelLaunch`, part of TVM's C interface for compiled code:
+// called with a body and a number of tasks, it runs task i of n. We put a function of ours there,
+// so that a call can run one task alone, as an operator of its own, while other streams run the
+// others.
+
+// Lets the loops of the kernel library at `path`, which is loaded, be shared. Once for a library; a
+// library without parallel loops stays as it is. Throws std::runtime_error where it is not loaded.
+void TakeOverParallelLoops(const std::string& path);
+
+// While this lives, the calling thread's kernels run share `index` of `count` of their parallel
+// loops.
+class KernelShare {
+ public:
+  KernelShare(int index, int count);
+  ~KernelShare();
+  KernelShare(const KernelShare&) = delete;
+  KernelShare& operator=(const KernelShare&) = delete;
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_KERNEL_SHARE_H_

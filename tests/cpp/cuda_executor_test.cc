@@ -1,0 +1,148 @@
+// The CUDA executor on the fake CUDA, for the sanitizers' sake: what is right and in which order is
+// tested from Python, under `tests/fake_cuda`.
+
+#include "runtime/cuda_executor.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda_memory.h"
+#include "tests/cpp/check.h"
+
+namespace {
+
+using tvm_interop::CudaDispatch;
+using tvm_interop::CudaExecutor;
+using tvm_interop::CudaKernel;
+using tvm_interop::CudaMemory;
+using tvm_interop::CudaPlannedOp;
+using tvm_interop::CudaStream;
+using tvm_interop::CudaStreams;
+using tvm_interop::PeerCopy;
+
+// Counts its launches, and may fail at one of them.
+class Counting : public CudaKernel {
+ public:
+  explicit Counting(int fails_at = 0) : fails_at_(fails_at) {}
+  void Launch(const CudaStream&) override {
+    if (++launches == fails_at_) throw std::runtime_error("on purpose");
+  }
+  int launches = 0;
+
+ private:
+  int fails_at_;
+};
+
+void FailNext(const char* call, int status) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  CHECK(driver != nullptr);
+  auto* fail = reinterpret_cast<void (*)(const char*, int)>(dlsym(driver, "FakeCudaFailNext"));
+  CHECK(fail != nullptr);
+  fail(call, status);
+}
+
+// 0 feeds 1 and 2, on two streams; 3 waits for both.
+std::vector<CudaPlannedOp> Diamond(const std::vector<CudaKernel*>& kernels) {
+  return {{"a", kernels[0], 0, {}},
+          {"left", kernels[1], 0, {}},
+          {"right", kernels[2], 1, {0}},
+          {"join", kernels[3], 0, {2}}};
+}
+
+std::shared_ptr<CudaStreams> TwoStreams() {
+  return std::make_shared<CudaStreams>(
+      std::vector<tvm_interop::CudaStreamOptions>{{0, false}, {0, true}});
+}
+
+template <typename Body>
+std::string Failure(Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE(RunsInEveryWay) {
+  for (CudaDispatch dispatch :
+       {CudaDispatch::kStreams, CudaDispatch::kCapturedGraph, CudaDispatch::kLinkedGraph}) {
+    Counting kernels[4];
+    CudaExecutor executor(TwoStreams(),
+                          Diamond({&kernels[0], &kernels[1], &kernels[2], &kernels[3]}), dispatch);
+    CHECK(executor.dispatch() == dispatch);
+    CHECK(executor.why_no_graph().empty());
+    for (int run = 0; run < 3; ++run) executor.Run();
+    CHECK(executor.Profile().size() == 4);
+    CHECK(executor.Time(2) >= 0);
+    CHECK(executor.TimeLaunches(2) >= 0);
+    for (const Counting& kernel : kernels) CHECK(kernel.launches > 0);
+  }
+}
+
+TEST_CASE(FallsBackWithAReason) {
+  Counting kernels[4];
+  FailNext("cudaGraphInstantiate", 2);
+  CudaExecutor executor(TwoStreams(), Diamond({&kernels[0], &kernels[1], &kernels[2], &kernels[3]}),
+                        CudaDispatch::kLinkedGraph);
+  CHECK(executor.dispatch() == CudaDispatch::kStreams);
+  CHECK(executor.why_no_graph().find("cudaGraphInstantiate") != std::string::npos);
+  executor.Run();
+}
+
+TEST_CASE(RefusesPlansThatCannotWork) {
+  Counting kernel;
+  CHECK(Failure([&] {
+          CudaExecutor(TwoStreams(), {{"a", &kernel, 2, {}}}, CudaDispatch::kStreams);
+        }).find("`a` is planned on stream 2") != std::string::npos);
+  CHECK(Failure([&] {
+          CudaExecutor(TwoStreams(), {{"a", &kernel, 0, {0}}}, CudaDispatch::kStreams);
+        }).find("waits for operator 0, which is not planned before") != std::string::npos);
+}
+
+TEST_CASE(NamesWhatFails) {
+  Counting good;
+  Counting at_once(1);
+  CHECK(Failure([&] {
+          CudaExecutor(TwoStreams(), {{"bad", &at_once, 0, {}}}, CudaDispatch::kStreams);
+        }) == "operator `bad` failed: on purpose");
+  Counting while_captured(2);
+  CudaExecutor executor(TwoStreams(), {{"bad", &while_captured, 0, {}}, {"good", &good, 1, {}}},
+                        CudaDispatch::kCapturedGraph);
+  CHECK(executor.why_no_graph() == "operator `bad` failed: on purpose");
+  executor.Run();
+}
+
+TEST_CASE(SharesStreamsAndEvents) {
+  auto streams = TwoStreams();
+  Counting kernels[4];
+  for (int i = 0; i < 3; ++i) {
+    CudaExecutor executor(streams, Diamond({&kernels[0], &kernels[1], &kernels[2], &kernels[3]}),
+                          CudaDispatch::kCapturedGraph);
+    executor.Run();
+    CudaStreams::Lease lease(streams.get());
+    CHECK(Failure([&] { executor.Run(); }).find("another thread") != std::string::npos);
+  }
+}
+
+TEST_CASE(CopiesBetweenGpus) {
+  auto streams = std::make_shared<CudaStreams>(
+      std::vector<tvm_interop::CudaStreamOptions>{{0, false}, {1, false}});
+  CudaMemory here(0, 64);
+  CudaMemory there(1, 64);
+  const std::vector<int> sent{1, 2, 3, 4};
+  std::vector<int> got(4);
+  CopyToDevice(streams.get(), here.at(0), sent.data(), 16);
+  PeerCopy copy(there.at(16), 1, here.at(0), 0, 16);
+  CudaExecutor executor(streams, {{"copy", &copy, 1, {}}}, CudaDispatch::kCapturedGraph);
+  CHECK(executor.why_no_graph().empty());
+  executor.Run();
+  CopyToHost(streams.get(), got.data(), there.at(16), 16);
+  CHECK(got == sent);
+}
+
+}  // namespace

@@ -1,0 +1,122 @@
+"""Switches of the fake CUDA, and kernels for it that have an effect on memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm_ffi.libinfo import find_libtvm_ffi
+
+from tvm_interop.cuda_instance import CudaInstance
+
+from .happens_before import Access, OpAccesses
+
+_KDL_CUDA = 2
+_EFFECT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+_DRIVER: Any = ctypes.CDLL("libcuda.so.1")
+_RUNTIME: Any = ctypes.CDLL("libcudart.so.13")
+_FFI: Any = ctypes.CDLL(find_libtvm_ffi())
+_FFI.TVMFFIEnvGetStream.restype = ctypes.c_void_p
+_DRIVER.FakeCudaLaunch.argtypes = [ctypes.c_char_p, ctypes.c_void_p, _EFFECT, ctypes.c_int64]
+
+
+def start_log(path: Path) -> None:
+    """Log every call from now on."""
+    _DRIVER.FakeCudaStartLog(os.fsencode(path))
+
+
+def stop_log() -> None:
+    """Log no more; the file is whole."""
+    _DRIVER.FakeCudaStopLog()
+
+
+def fail_next(call: str, status: int) -> None:
+    """Let the next `call` fail."""
+    _DRIVER.FakeCudaFailNext(call.encode(), status)
+
+
+@contextmanager
+def noted(op: str) -> Iterator[None]:
+    """Say in the log that what is launched meanwhile belongs to operator `op`."""
+    _DRIVER.FakeCudaNote(op.encode())
+    yield
+    _DRIVER.FakeCudaNote(b"")
+
+
+def runtime() -> Any:
+    """The fake runtime's functions, for a test that makes calls of its own."""
+    return _RUNTIME
+
+
+def launch(name: str, stream: Any) -> int:
+    """Launch a kernel without an effect."""
+    return int(_DRIVER.FakeCudaLaunch(name.encode(), stream, _EFFECT(), 0))
+
+
+def current_stream(device: int = 0) -> Any:
+    """The stream that a kernel called now would run on."""
+    return _FFI.TVMFFIEnvGetStream(_KDL_CUDA, device)
+
+
+class Kernels:
+    """A kernel library for plans whose operators each have a kernel of their own name.
+
+    Attributes
+    ----------
+    called: the operators in the order in which they were launched.
+    """
+
+    def __init__(self, effects: dict[str, Callable[..., None]]) -> None:
+        """`effects`: by operator, what it does to the arrays of its inputs and outputs."""
+        self._effects = effects
+        self._kept: list[Any] = []  # C holds addresses of these.
+        self.called: list[str] = []
+
+    def get_function(self, name: str, query_imports: bool) -> Any:
+        """As a TVM module gives out its kernels."""
+        return tvm_ffi.convert(lambda *tensors: self._launch(name, tensors))
+
+    def _launch(self, name: str, tensors: tuple[Any, ...]) -> None:
+        arrays = [array_at(tensor) for tensor in tensors]
+        effect = _EFFECT(lambda _: self._effects[name](*arrays))
+        self._kept.append(effect)
+        self.called.append(name)
+        stream = current_stream(tensors[0].device.index)
+        with noted(name):
+            status = _DRIVER.FakeCudaLaunch(name.encode(), stream, effect, 0)
+        if status:
+            raise RuntimeError(f"launch failed with {status}")
+
+
+def array_at(tensor: Any) -> np.ndarray:
+    """A tensor of the fake GPU as an array: its memory is the host's."""
+    nbytes = int(np.prod(tensor.shape)) * 4
+    memory = (ctypes.c_uint8 * nbytes).from_address(address_of(tensor))
+    return np.frombuffer(memory, np.float32).reshape(tuple(tensor.shape))
+
+
+def address_of(tensor: Any) -> int:
+    """Where a tensor's bytes are."""
+    return int(tensor.data_ptr())
+
+
+def accesses_of(instance: CudaInstance) -> dict[str, OpAccesses]:
+    """What each operator of an instance reads and writes, from its plan."""
+
+    def access(v: int) -> Access:
+        begin = address_of(instance.tensors[v])
+        root = instance.plan.root_of(v)
+        return Access(
+            instance.plan.values[root].name, begin, begin + instance.plan.values[v].nbytes
+        )
+
+    return {
+        op.name: OpAccesses(tuple(map(access, op.inputs)), tuple(map(access, op.outputs)))
+        for op in instance.plan.operators
+    }

@@ -1,0 +1,373 @@
+"""Says from a log of the fake CUDA whether a real GPU could have got it wrong.
+
+A GPU orders two pieces of work only where the calls say so: by a stream, an event, a graph's edge,
+or the host's waiting in between. For each piece the checker keeps the set of all that is sure to
+have ended before it starts (as the bits of an integer: exact, and simpler than vector clocks), and
+looks for what is not ordered and should be:
+
+* two accesses to the same bytes, one of them a write, without an order (a missing wait, a buffer
+  used again too early);
+* a read that finds another value there than the one it was meant for, or memory that is freed;
+* an event waited for before it was recorded: CUDA does not wait at all then;
+* in a capture: what cannot be recorded (allocations, waiting, loading code), an event from outside,
+  a stream that is not joined again;
+* streams, events, memory and graphs that are never given back, or used after they were.
+
+It shares no code with what it checks. Which bytes an operator touches is the test's to say: by
+`accesses`, from the plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_CREATED = {"cudaStreamCreate": "stream", "cudaEventCreate": "event", "cudaMalloc": "address"}
+_CREATED |= {"cudaGraphCreate": "graph", "cudaStreamEndCapture": "graph"}
+_CREATED |= {"cudaGraphInstantiate": "exec"}
+_DESTROYED = {"cudaStreamDestroy": "stream", "cudaEventDestroy": "event", "cudaFree": "address"}
+_DESTROYED |= {"cudaGraphDestroy": "graph", "cudaGraphExecDestroy": "exec"}
+_NOT_CAPTURED = ("cudaMalloc", "cudaFree", "cudaEventSynchronize", "cuModuleLoadData")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes that an operator reads or writes: `value` lies at addresses `begin` to `end`."""
+
+    value: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class OpAccesses:
+    """All that one operator touches."""
+
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+
+
+@dataclass
+class _Work:
+    """One piece of work that a GPU does: a kernel, or a copy."""
+
+    name: str
+    touched: OpAccesses
+
+
+@dataclass
+class _Node:
+    """Work in a graph, and the nodes that must end before it."""
+
+    work: _Work
+    after: set[int]
+
+
+@dataclass
+class _Graph:
+    nodes: list[_Node] = field(default_factory=list)
+    ends: dict[int, set[int]] = field(default_factory=dict)
+    """Of a graph made of graphs: the last nodes of each part, by the part's number."""
+
+
+@dataclass
+class _Stream:
+    done: int = 0
+    """What has ended when the stream's last piece of work has."""
+    in_capture: bool = False
+    frontier: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Event:
+    done: int | None = None
+    """None until the event is recorded."""
+    frontier: set[int] | None = None
+    """Recorded in the capture under way: the nodes that it follows."""
+
+
+@dataclass(frozen=True)
+class _Touch:
+    bit: int
+    access: Access
+    writes: bool
+    name: str
+
+
+def check(
+    log: Path | str,
+    accesses: Mapping[str, OpAccesses] | None = None,
+    ignore_leaks_of: Sequence[str] = (),
+) -> list[str]:
+    """Everything that is wrong, in words; nothing, if all is well.
+
+    Parameters
+    ----------
+    log: what the fake CUDA wrote.
+    accesses: of each operator, by the name that the test notes in the log before it is launched.
+    ignore_leaks_of: kinds of things, as their creation's call names them, that others than we may
+        keep: TVM's own streams, for instance.
+    """
+    checker = _Checker(accesses or {})
+    for line in Path(log).read_text().splitlines():
+        checker.follow(json.loads(line))
+    checker.look_for_leaks(ignore_leaks_of)
+    return checker.faults
+
+
+class _Checker:
+    def __init__(self, accesses: Mapping[str, OpAccesses]) -> None:
+        self.faults: list[str] = []
+        self._accesses = accesses
+        self._host = 0
+        self._count = 0
+        self._op = ""
+        self._streams: dict[int, _Stream] = {0: _Stream()}
+        self._events: dict[int, _Event] = {}
+        self._graphs: dict[int, _Graph] = {}
+        self._execs: dict[int, _Graph] = {}
+        self._capture: _Graph | None = None
+        self._origin = 0
+        self._alive: dict[tuple[str, int], str] = {}
+        self._blocks: dict[int, int] = {}
+        self._touches: list[_Touch] = []
+
+    def follow(self, entry: dict[str, Any]) -> None:
+        """Take in the next line of the log."""
+        call = entry["call"]
+        if self._capture is not None and call in _NOT_CAPTURED:
+            self._fault(f"`{call}` while a graph is captured{self._at()}")
+        if call in _CREATED:
+            self._alive[_CREATED[call], entry[_CREATED[call]]] = call
+        self._check_alive(entry)
+        handler = getattr(self, f"_{call}", None)
+        if handler is not None:
+            handler(entry)
+        if call in _DESTROYED:
+            self._destroyed(call, entry[_DESTROYED[call]])
+
+    def look_for_leaks(self, ignored: Sequence[str]) -> None:
+        """What was made and not given back."""
+        for (kind, which), call in self._alive.items():
+            if call not in ignored and which:
+                self._fault(f"{kind} {which}, made by `{call}`, was never given back")
+
+    # Streams and events.
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        self._op = entry["op"]
+
+    def _cudaStreamCreate(self, entry: dict[str, Any]) -> None:
+        self._streams[entry["stream"]] = _Stream()
+
+    def _cudaEventCreate(self, entry: dict[str, Any]) -> None:
+        self._events[entry["event"]] = _Event()
+
+    def _cudaEventRecord(self, entry: dict[str, Any]) -> None:
+        stream, event = self._stream(entry), self._events[entry["event"]]
+        if stream.in_capture:
+            event.frontier, event.done = set(stream.frontier), None
+        else:
+            event.frontier, event.done = None, stream.done | self._host
+
+    def _cudaStreamWaitEvent(self, entry: dict[str, Any]) -> None:
+        stream, event = self._stream(entry), self._events[entry["event"]]
+        if event.frontier is not None:
+            stream.in_capture = True
+            stream.frontier |= event.frontier
+        elif event.done is None:
+            self._fault(f"event {entry['event']} is waited for before it is recorded{self._at()}")
+        elif stream.in_capture:
+            self._fault(f"event {entry['event']}, from outside, is waited for in a capture")
+        else:
+            stream.done |= event.done
+
+    def _cudaStreamSynchronize(self, entry: dict[str, Any]) -> None:
+        stream = self._stream(entry)
+        if stream.in_capture:
+            self._fault(f"`cudaStreamSynchronize` of a stream that is captured{self._at()}")
+        self._host |= stream.done
+
+    def _cudaEventSynchronize(self, entry: dict[str, Any]) -> None:
+        self._host |= self._events[entry["event"]].done or 0
+
+    # Memory and work.
+
+    def _cudaMalloc(self, entry: dict[str, Any]) -> None:
+        self._blocks[entry["address"]] = entry["address"] + entry["nbytes"]
+
+    def _cudaFree(self, entry: dict[str, Any]) -> None:
+        # It waits for the whole device.
+        end = self._blocks.pop(entry["address"], entry["address"])
+        for stream in self._streams.values():
+            self._host |= stream.done
+        self._touches = [
+            t for t in self._touches if t.access.end <= entry["address"] or t.access.begin >= end
+        ]
+
+    def _launch(self, entry: dict[str, Any]) -> None:
+        touched = self._accesses.get(self._op, OpAccesses())
+        self._work(entry, _Work(self._op or entry["kernel"], touched))
+
+    def _cudaMemcpyAsync(self, entry: dict[str, Any]) -> None:
+        self._copy(entry)
+
+    def _cudaMemcpyPeerAsync(self, entry: dict[str, Any]) -> None:
+        self._copy(entry)
+
+    def _copy(self, entry: dict[str, Any]) -> None:
+        # An operator that copies is named by the test; a copy to or from the host names no value.
+        if self._op in self._accesses:
+            touched = self._accesses[self._op]
+        else:
+            reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
+            writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
+            touched = OpAccesses((reads,), (writes,))
+        self._work(entry, _Work(self._op or entry["call"], touched))
+
+    def _work(self, entry: dict[str, Any], work: _Work) -> None:
+        stream = self._stream(entry)
+        if not stream.in_capture:
+            if self._capture is not None:
+                self._fault(f"`{work.name}` runs on stream {entry['stream']} during a capture")
+            stream.done = self._run(work, stream.done | self._host)
+            return
+        assert self._capture is not None
+        self._capture.nodes.append(_Node(work, set(stream.frontier)))
+        stream.frontier = {len(self._capture.nodes) - 1}
+
+    def _run(self, work: _Work, before: int) -> int:
+        """Let `work` start after `before`; what has ended once it has."""
+        bit = 1 << self._count
+        self._count += 1
+        for access in work.touched.reads:
+            self._touch(_Touch(bit, access, False, work.name), before)
+        for access in work.touched.writes:
+            self._touch(_Touch(bit, access, True, work.name), before)
+        return before | bit
+
+    def _touch(self, now: _Touch, before: int) -> None:
+        last_write: _Touch | None = None
+        for other in self._touches:
+            overlap = other.access.begin < now.access.end and now.access.begin < other.access.end
+            if not overlap or other.bit == now.bit or not (other.writes or now.writes):
+                continue
+            if not other.bit & before:
+                self._fault(
+                    f"race on `{now.access.value or other.access.value}`: `{other.name}` "
+                    f"{'writes' if other.writes else 'reads'} and `{now.name}` "
+                    f"{'writes' if now.writes else 'reads'} without an order"
+                )
+            elif other.writes:
+                last_write = other
+        if not now.writes and now.access.value:
+            self._check_content(now, last_write)
+        self._check_allocated(now)
+        self._touches.append(now)
+
+    def _check_content(self, now: _Touch, last_write: _Touch | None) -> None:
+        # What no operator wrote is an input or a weight: the host's.
+        found = last_write.access.value if last_write is not None else ""
+        if found and found != now.access.value:
+            self._fault(f"`{now.name}` reads `{now.access.value}` where `{found}` was written last")
+
+    def _check_allocated(self, now: _Touch) -> None:
+        if not now.access.value or now.access.begin == now.access.end:
+            return
+        begin, end = now.access.begin, now.access.end
+        if not any(b <= begin and end <= e for b, e in self._blocks.items()):
+            self._fault(f"`{now.name}` touches `{now.access.value}` outside allocated memory")
+
+    # Graphs.
+
+    def _cudaStreamBeginCapture(self, entry: dict[str, Any]) -> None:
+        if entry["mode"] != 1:
+            self._fault("a capture is not in thread-local mode")
+        self._capture, self._origin = _Graph(), entry["stream"]
+        stream = self._stream(entry)
+        stream.in_capture, stream.frontier = True, set()
+
+    def _cudaStreamEndCapture(self, entry: dict[str, Any]) -> None:
+        if self._capture is None or entry["stream"] != self._origin:
+            self._fault(f"a capture ends on stream {entry['stream']}, where none began")
+            return
+        graph, origin = self._capture, self._stream(entry)
+        joined = _ancestors(graph, origin.frontier)
+        for which, stream in self._streams.items():
+            if not stream.in_capture:
+                continue
+            if entry["graph"] and not stream.frontier <= joined:
+                self._fault(f"stream {which} is not joined back into the captured one")
+            stream.in_capture, stream.frontier = False, set()
+        for event in self._events.values():
+            event.frontier = None
+        self._capture = None
+        if entry["graph"]:
+            self._graphs[entry["graph"]] = graph
+
+    def _cudaGraphCreate(self, entry: dict[str, Any]) -> None:
+        self._graphs[entry["graph"]] = _Graph()
+
+    def _cudaGraphAddChildGraphNode(self, entry: dict[str, Any]) -> None:
+        graph, child = self._graphs[entry["graph"]], self._graphs[entry["child"]]
+        after = {n for part in entry["after"].split() for n in graph.ends[int(part)]}
+        shift = len(graph.nodes)
+        for node in child.nodes:
+            inner = {n + shift for n in node.after}
+            graph.nodes.append(_Node(node.work, inner or after))
+        inside = {n for node in child.nodes for n in node.after}
+        ends = {n + shift for n in range(len(child.nodes)) if n not in inside}
+        graph.ends[entry["node"]] = ends or after
+
+    def _cudaGraphInstantiate(self, entry: dict[str, Any]) -> None:
+        self._execs[entry["exec"]] = self._graphs[entry["graph"]]
+
+    def _cudaGraphLaunch(self, entry: dict[str, Any]) -> None:
+        stream = self._stream(entry)
+        before = stream.done | self._host
+        done: list[int] = []
+        for node in self._execs[entry["exec"]].nodes:
+            start = before
+            for earlier in node.after:
+                start |= done[earlier]
+            done.append(self._run(node.work, start))
+        for ended in done:
+            before |= ended
+        stream.done = before
+
+    # Lifetimes.
+
+    def _check_alive(self, entry: dict[str, Any]) -> None:
+        for kind in ("stream", "event", "exec"):
+            which = entry.get(kind, 0)
+            if which and (kind, which) not in self._alive:
+                self._fault(f"`{entry['call']}` uses {kind} {which}, which is not there (any more)")
+
+    def _destroyed(self, call: str, which: int) -> None:
+        if which and self._alive.pop((_DESTROYED[call], which), None) is None:
+            self._fault(f"`{call}` of {_DESTROYED[call]} {which}, which is not there (any more)")
+
+    def _stream(self, entry: dict[str, Any]) -> _Stream:
+        return self._streams.setdefault(entry["stream"], _Stream())
+
+    def _at(self) -> str:
+        return f", at `{self._op}`" if self._op else ""
+
+    def _fault(self, text: str) -> None:
+        if text not in self.faults:
+            self.faults.append(text)
+
+
+def _ancestors(graph: _Graph, nodes: set[int]) -> set[int]:
+    """`nodes` and all that must end before them."""
+    found: set[int] = set()
+    open_nodes = list(nodes)
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes.extend(graph.nodes[node].after)
+    return found

@@ -1,0 +1,30 @@
+"""For tests that need the fake CUDA on the library path: `test_under_fake_cuda.py` runs them."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+collect_ignore_glob = [] if os.environ.get("UNDER_FAKE_CUDA") else ["test_*.py"]
+
+
+@pytest.fixture
+def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
+    """Log all calls of the test; the fixture ends the log and says what was wrong in it."""
+    from tests.fake_cuda import fake_gpu
+    from tests.fake_cuda.happens_before import OpAccesses, check
+
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+
+    def end_and_check(accesses: Mapping[str, OpAccesses] | None = None) -> list[str]:
+        gc.collect()  # What nobody holds is given back.
+        fake_gpu.stop_log()
+        return check(log, accesses)
+
+    yield end_and_check
+    fake_gpu.stop_log()

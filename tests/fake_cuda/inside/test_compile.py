@@ -1,0 +1,118 @@
+"""From a model to results on a GPU, as far as the fake CUDA goes: all but the numbers."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+
+import tvm_interop
+from tests.fake_cuda import fake_gpu
+from tests.nets import inception_like
+from tvm_interop import Artifact, DeviceError, GraphModule, InputError, _cuda, measure_interleaved
+from tvm_interop.compiler import CompileOptions, new_compilation
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.plan import Plan
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    """Scheduled by latencies that were measured by the fake GPU's clock."""
+    return tvm_interop.compile(
+        inception_like(), target="cuda", scheduler="nimble", keep_slower=True, latency_db=":memory:"
+    )
+
+
+class Noted:
+    """A kernel library that notes in the log which operator each launch belongs to."""
+
+    def __init__(self, kernels: Any, plan: Plan) -> None:
+        self._kernels = kernels
+        self._ops = itertools.cycle(op.name for op in plan.operators)
+
+    def get_function(self, name: str, query_imports: bool) -> Any:
+        kernel = self._kernels.get_function(name, query_imports)
+
+        def call(*tensors: Any) -> None:
+            with fake_gpu.noted(next(self._ops)):
+                kernel(*tensors)
+
+        return tvm_ffi.convert(call)
+
+
+def test_the_gpus_own_architecture_is_compiled_for(artifact: Artifact) -> None:
+    assert '"arch":"sm_90"' in artifact.manifest.target
+    assert len(artifact.plan.streams) > 1
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_tvms_kernels_are_ordered_as_their_data_is(
+    artifact: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    kernels = Noted(artifact.load_kernels(), artifact.plan)
+    instance = CudaInstance(artifact.plan, kernels, artifact.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    instance.run()
+    instance.run()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
+
+
+def test_a_module_on_a_gpu(artifact: Artifact, check_log: Callable[..., list[str]]) -> None:
+    module = GraphModule(artifact)
+    shapes, _ = module.get_input_info()
+    ((name, shape),) = shapes.items()
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    module.run(**{name: x})
+    np.testing.assert_array_equal(module.get_input(name).numpy(), x)
+    assert tuple(module.get_output(0).shape) == artifact.plan.values[artifact.plan.outputs[0]].shape
+    assert module.benchmark(tvm.cuda(0), repeat=2).mean > 0
+    with pytest.raises(DeviceError, match="runs on cuda:0, not on"):
+        module.benchmark(tvm.cpu(0))
+    assert len(module.profile()) == len(artifact.plan.operators)
+    with pytest.raises(DeviceError, match="use set_input"):
+        module.set_input_zero_copy(name, x)
+    assert len(measure_interleaved({"a": module, "b": module}, 3)["a"]) == 3
+    del module
+    assert check_log() == []
+
+
+def test_weights_are_replaced(artifact: Artifact) -> None:
+    module = GraphModule(artifact)
+    v, weight = next(iter(artifact.weights.items()))
+    name = artifact.plan.values[v].name
+    params = tvm.runtime.save_param_dict({name: tvm.runtime.tensor(np.zeros_like(weight))})
+    module.load_params(params)
+    assert not module._instance.read(v).any()
+    assert GraphModule(artifact)._instance.read(v).any()
+
+
+def test_stages_are_measured_with_the_gpus_clock() -> None:
+    options = CompileOptions("cuda", streams=2, latency_db=":memory:")
+    compilation = new_compilation(inception_like(), options)
+    schedule = compilation.schedule("lios")
+    assert compilation.measured_latency.measured > 0
+    assert compilation.measured_latency.op(0) >= 0
+    checked = compilation.check_speed(schedule)
+    assert checked.sequential_us > 0
+    assert checked.scheduled_us > 0
+
+
+def test_clocks_are_not_mixed(artifact: Artifact) -> None:
+    on_gpu = GraphModule(artifact)
+    on_cpu = GraphModule(
+        tvm_interop.compile(inception_like(), scheduler="sequential", providers=["tvm"])
+    )
+    with pytest.raises(InputError, match="cannot be timed against each other"):
+        measure_interleaved({"gpu": on_gpu, "cpu": on_cpu}, 1)

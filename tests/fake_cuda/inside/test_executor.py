@@ -1,0 +1,224 @@
+"""The executor under the fake CUDA: right results, right calls, in every way of dispatch."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fake_cuda import fake_gpu
+from tvm_interop import ExecutionError, Schedule, _cuda
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.errors import DeviceError
+from tvm_interop.plan import make_plan
+from tvm_interop.program import Operator, Program, Value
+
+DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
+SHAPE = (8,)
+
+
+def random_program(seed: int, num_ops: int = 14) -> Program:
+    """A random graph: each operator reads one to three of the tensors before it."""
+    rng = random.Random(seed)
+    values = [Value("x", SHAPE, "float32"), Value("w", SHAPE, "float32")]
+    operators = []
+    for i in range(num_ops):
+        count = rng.randint(1, min(3, len(values)))
+        inputs = tuple(rng.sample(range(len(values)), count))
+        values.append(Value(f"v{i}", SHAPE, "float32"))
+        operators.append(Operator(f"op{i}", f"op{i}", inputs, (len(values) - 1,)))
+    read = {v for op in operators for v in op.inputs}
+    outputs = tuple(op.outputs[0] for op in operators if op.outputs[0] not in read)
+    weights = {1: np.linspace(-1, 1, 8, dtype=np.float32)}
+    return Program(values, operators, (0,), outputs, weights)
+
+
+def effects_of(program: Program) -> dict[str, Callable[..., None]]:
+    """Each operator halves the sum of its inputs and adds a number of its own."""
+
+    def effect(number: int) -> Callable[..., None]:
+        def compute(*arrays: np.ndarray) -> None:
+            *inputs, output = arrays
+            output[...] = sum(inputs) * np.float32(0.5) + np.float32(number)
+
+        return compute
+
+    return {op.name: effect(i) for i, op in enumerate(program.operators)}
+
+
+def reference(program: Program, x: np.ndarray) -> list[np.ndarray]:
+    values: dict[int, np.ndarray] = {0: x, **program.weights}
+    for op, effect in zip(program.operators, effects_of(program).values(), strict=True):
+        values[op.outputs[0]] = np.empty(SHAPE, np.float32)
+        effect(*(values[v] for v in op.inputs), values[op.outputs[0]])
+    return [values[v] for v in program.outputs]
+
+
+def random_schedule(program: Program, num_streams: int, seed: int) -> Schedule:
+    rng = random.Random(seed)
+    orders: list[list[int]] = [[] for _ in range(num_streams)]
+    for i in range(len(program.operators)):
+        orders[rng.randrange(num_streams)].append(i)
+    names = tuple(op.name for op in program.operators)
+    return Schedule("by hand", names, streams=[order for order in orders if order])
+
+
+def make_instance(
+    program: Program, schedule: Schedule, dispatch: _cuda.Dispatch
+) -> tuple[CudaInstance, fake_gpu.Kernels]:
+    plan = make_plan(program, schedule, device="cuda:0")
+    kernels = fake_gpu.Kernels(effects_of(program))
+    return CudaInstance(plan, kernels, program.weights, dispatch=dispatch), kernels
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("seed", range(8))
+def test_random_plans_are_right_and_safe(
+    seed: int, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    program = random_program(seed)
+    schedule = random_schedule(program, num_streams=1 + seed % 4, seed=seed)
+    instance, _ = make_instance(program, schedule, dispatch)
+    assert instance.dispatch == dispatch
+    rng = np.random.default_rng(seed)
+    for _ in range(3):  # Inputs that change: no run may see an earlier one's.
+        x = rng.standard_normal(SHAPE).astype(np.float32)
+        instance.write(0, x)
+        instance.run()
+        for v, expected in zip(program.outputs, reference(program, x), strict=True):
+            np.testing.assert_array_equal(instance.read(v), expected)
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    assert check_log(accesses) == []
+
+
+def test_a_graph_is_recorded_in_launch_order(check_log: Callable[..., list[str]]) -> None:
+    program = random_program(3)
+    schedule = random_schedule(program, 3, 3)
+    instance, kernels = make_instance(program, schedule, "captured")
+    order = [op.name for op in instance.plan.operators]
+    assert kernels.called == order * 2  # Warmed up, then recorded.
+    instance.run()
+    assert kernels.called == order * 2  # Replayed: no kernel is called any more.
+    del instance
+    assert check_log() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [("cudaStreamBeginCapture", 900), ("cudaStreamEndCapture", 901), ("cudaGraphInstantiate", 2)],
+)
+def test_without_a_graph_operators_are_launched_one_by_one(
+    call: str,
+    status: int,
+    check_log: Callable[..., list[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    program = random_program(1)
+    fake_gpu.fail_next(call, status)
+    instance, _ = make_instance(program, random_schedule(program, 2, 1), "captured")
+    assert instance.dispatch == "streams"
+    assert call in _cuda.why_no_graph(instance.executor)
+    assert call in caplog.text
+    x = np.ones(SHAPE, np.float32)
+    instance.write(0, x)
+    instance.run()
+    np.testing.assert_array_equal(instance.read(program.outputs[0]), reference(program, x)[0])
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    assert check_log(accesses) == []
+
+
+def test_a_kernel_that_allocates_gets_no_graph(check_log: Callable[..., list[str]]) -> None:
+    program = random_program(1, num_ops=3)
+    kernels = fake_gpu.Kernels(effects_of(program))
+    launch = kernels._launch
+
+    def allocating(name: str, tensors: tuple[Any, ...]) -> None:
+        _cuda.make_memory(0, 16)
+        launch(name, tensors)
+
+    kernels._launch = allocating  # type: ignore[method-assign]
+    plan = make_plan(program, random_schedule(program, 1, 0), device="cuda:0")
+    instance = CudaInstance(plan, kernels, program.weights)
+    assert instance.dispatch == "streams"
+    assert "operator `op0` failed" in _cuda.why_no_graph(instance.executor)
+    del instance
+    assert "`cudaMalloc` while a graph is captured" in check_log()
+
+
+def test_a_failing_operator_is_named(check_log: Callable[..., list[str]]) -> None:
+    program = random_program(2)
+    instance, _ = make_instance(program, random_schedule(program, 3, 2), "streams")
+    fake_gpu.fail_next("launch", 1)
+    with pytest.raises(ExecutionError, match="operator `op0` failed"):
+        instance.run()
+    x = np.full(SHAPE, 3, np.float32)
+    instance.write(0, x)
+    instance.run()
+    np.testing.assert_array_equal(instance.read(program.outputs[0]), reference(program, x)[0])
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    assert check_log(accesses) == []
+
+
+def test_every_call_that_can_fail_is_checked(tmp_path: Path) -> None:
+    program = random_program(4)
+    schedule = random_schedule(program, 3, 4)
+    for call in ("cudaMalloc", "cudaStreamCreate", "cudaEventCreate", "cudaMemcpyAsync"):
+        fake_gpu.fail_next(call, 2)
+        with pytest.raises(ExecutionError, match="cudaErrorMemoryAllocation"):
+            make_instance(program, schedule, "streams")
+    instance, _ = make_instance(program, schedule, "streams")
+    for call in ("cudaEventRecord", "cudaStreamWaitEvent", "cudaStreamSynchronize"):
+        fake_gpu.fail_next(call, 2)
+        with pytest.raises(ExecutionError, match=call):
+            instance.run()
+    instance, _ = make_instance(program, schedule, "captured")
+    fake_gpu.fail_next("cudaGraphLaunch", 2)
+    with pytest.raises(ExecutionError, match="cudaGraphLaunch"):
+        instance.run()
+
+
+def test_streams_take_turns_with_others_of_the_thread() -> None:
+    program = random_program(5)
+    before = fake_gpu.current_stream()
+    instance, _ = make_instance(program, random_schedule(program, 2, 5), "streams")
+    instance.run()
+    assert fake_gpu.current_stream() == before
+
+
+def test_the_critical_path_may_be_preferred(tmp_path: Path) -> None:
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+    _cuda.make_streams([0, 0], urgent=[True, False])
+    fake_gpu.stop_log()
+    made = [json.loads(line) for line in log.read_text().splitlines()]
+    made = [entry for entry in made if entry["call"] == "cudaStreamCreate"]
+    assert [entry["priority"] for entry in made] == [-5, 0]
+    assert {entry["flags"] for entry in made} == {1}
+
+
+def test_profile_and_time_cover_every_operator() -> None:
+    program = random_program(6)
+    instance, _ = make_instance(program, random_schedule(program, 3, 6), "captured")
+    rows = instance.profile()
+    assert [row[0] for row in rows] == list(range(len(program.operators)))
+    assert all(end > start >= 0 for _, _, start, end in rows)
+    assert instance.time(3) > instance.time(1) > 0
+    times = _cuda.measure_interleaved([instance.executor, instance.executor], 1, 4)
+    assert [len(t) for t in times] == [4, 4]
+
+
+def test_devices_that_are_not_there() -> None:
+    assert _cuda.device_count() == 2
+    assert _cuda.describe_device(1) == "Fake GPU 1 sm_90 driver 13000"
+    with pytest.raises(DeviceError, match="no device `cuda:7`: this machine has 2"):
+        _cuda.make_streams([0, 7])
+    with pytest.raises(DeviceError, match="cuda:7"):
+        _cuda.make_memory(7, 16)

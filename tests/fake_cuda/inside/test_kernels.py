@@ -1,0 +1,85 @@
+"""TVM's own kernels under the fake CUDA: compiled here, loaded and launched by TVM."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import te
+
+from tvm_interop import Schedule, _cuda
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.cuda_kernels import build_cuda_kernels, cuda_target
+from tvm_interop.plan import make_plan
+from tvm_interop.program import Operator, Program, Value
+from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
+
+
+def doubling() -> tvm.IRModule:
+    x = te.placeholder((100,), "float32", name="x")
+    y = te.compute((100,), lambda i: x[i] * 2.0, name="y")
+    func = te.create_prim_func([x, y]).with_attr("global_symbol", "double")
+    return DefaultCUDASchedule(cuda_target(("sm_90",)))(tvm.IRModule({"double": func}))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    return build_cuda_kernels(doubling(), path, ("sm_90",))
+
+
+@pytest.fixture
+def without_tvm_cuda() -> Iterator[None]:
+    """TVM as it is where no driver is installed: without its CUDA runtime."""
+    name = "ffi.Module.create.cuda"
+    create = tvm_ffi.get_global_func(name)
+    tvm_ffi.remove_global_func(name)
+    yield
+    tvm_ffi.register_global_func(name, create)
+
+
+@pytest.mark.usefixtures("without_tvm_cuda")
+def test_the_library_is_the_same_without_tvms_cuda_runtime(library: Path, tmp_path: Path) -> None:
+    """What we make of TVM's saved form is, to the byte, what TVM would have saved."""
+    ours = build_cuda_kernels(doubling(), tmp_path / "kernels.so", ("sm_90",))
+    assert _imports_of(ours) == _imports_of(library)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_tvms_kernels_run_on_the_planned_streams(
+    dispatch: _cuda.Dispatch, library: Path, check_log: Callable[..., list[str]]
+) -> None:
+    names = ("a", "left", "right")
+    program = Program(
+        values=[Value(name, (100,), "float32") for name in ("x", *names)],
+        operators=[
+            Operator(n, "double", (i,), (o,))
+            for n, i, o in zip(names, (0, 1, 1), (1, 2, 3), strict=True)
+        ],
+        inputs=(0,),
+        outputs=(2, 3),
+    )
+    schedule = Schedule("by hand", names, streams=[[0, 1], [2]])
+    plan = make_plan(program, schedule, device="cuda:0")
+    instance = CudaInstance(plan, tvm.runtime.load_module(str(library)), {}, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    instance.run()
+    del instance
+    assert check_log() == []
+
+
+def _imports_of(library: Path) -> bytes:
+    """What a library holds of the modules that its host code calls."""
+    symbol = ctypes.c_char.in_dll(ctypes.CDLL(str(library)), "__tvm_ffi__library_bin")
+    address = ctypes.addressof(symbol)
+    nbytes = ctypes.c_uint64.from_address(address).value
+    return ctypes.string_at(address, 8 + nbytes)

@@ -1,0 +1,35 @@
+"""Runs the tests of `inside/` in a process that finds the fake CUDA where it looks for CUDA."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+INSIDE = sorted((Path(__file__).parent / "inside").glob("test_*.py"))
+
+
+def fake_cuda_folder() -> Path:
+    """Where CMake put the fake libraries: `$TVM_INTEROP_FAKE_CUDA`, or a build folder here."""
+    override = os.environ.get("TVM_INTEROP_FAKE_CUDA")
+    if override:
+        return Path(override)
+    built = sorted(REPOSITORY.glob("build/*/tests/fake_cuda/libcudart.so.13"))
+    assert built, "the fake CUDA is not built: run `make cpp-test`"
+    return built[-1].parent
+
+
+@pytest.mark.parametrize("tests", INSIDE, ids=lambda path: path.stem)
+def test_inside(tests: Path) -> None:
+    folder = str(fake_cuda_folder())
+    searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
+    environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

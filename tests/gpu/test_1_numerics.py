@@ -1,0 +1,48 @@
+"""First of all on a GPU: are the numbers right? Against onnxruntime, with inputs that change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+
+import tvm_interop
+from tests.nets import attention, branches, inception_like, norms, split
+from tests.networks import SMALL, feeds
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tvm_interop import GraphModule, models
+
+NETS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "inception_like": inception_like,
+    "branches": branches,
+    "norms": norms,
+    "split": split,
+    "attention": attention,
+}
+NETWORKS = ("squeezenet", "nasnet_a", "inception_v3", "randwire")
+"""NASNet-A second: it has the depthwise convolutions."""
+
+
+def check(model: onnx.ModelProto) -> None:
+    artifact = tvm_interop.compile(model, target="cuda", scheduler="nimble", keep_slower=True)
+    module = GraphModule(artifact)
+    assert module._instance.dispatch == "captured"
+    for seed in (1, 2, 1):  # A graph must not give the last request's answer.
+        inputs = feeds(model, seed)
+        module.run(**inputs)
+        for i, expected in enumerate(run_onnxruntime(model, inputs).values()):
+            got = module.get_output(i).numpy()
+            scale = float(np.abs(expected).max())
+            np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4 + 1e-4 * scale)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_small_nets(name: str) -> None:
+    check(NETS[name]())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name: str) -> None:
+    check(models.build(name, image_size=SMALL[name]))

@@ -1,0 +1,291 @@
+"""auto: who wins and when, what the budget stops, what the local search finds."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tvm_interop
+from tests.graphs import latencies, layered, randwire, sparse
+from tests.nets import chain, inception_like
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.errors import ScheduleError
+from tvm_interop.graph import OpGraph
+from tvm_interop.latency import LatencyModel, LatencyTable
+from tvm_interop.scheduling import Schedule, Stage, budget, options_of, schedule
+from tvm_interop.scheduling.budget import Budget
+from tvm_interop.scheduling.local_search import refine_stages, refine_streams
+from tvm_interop.transform import InterOpSchedule
+
+FAMILIES = ("sequential", "greedy", "lios", "lios+", "nimble", "opara", "ios")
+GRAPH = layered(30, 4)
+US = latencies(30, 4)
+
+
+class Contended(LatencyTable):
+    """Groups side by side slow each other down by `slowdown` each."""
+
+    def __init__(self, us, slowdown):
+        super().__init__(us)
+        self.slowdown = slowdown
+        self.asked = 0
+
+    def stage(self, groups):
+        self.asked += 1
+        longest = max(sum(self.op(op) for op in group) for group in groups)
+        return longest * (1 + self.slowdown * (len(groups) - 1))
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self, monkeypatch):
+        self.s = 0.0
+        monkeypatch.setattr(budget, "now_s", lambda: self.s)
+
+
+def favouring(name):
+    """A device on which one scheduler's schedule is twice as fast as all others."""
+
+    def evaluate(schedules):
+        return [50.0 if made.scheduler == name else 100.0 for made in schedules]
+
+    return evaluate
+
+
+def test_each_family_wins_where_it_is_the_fastest():
+    predicted = schedule(GRAPH, "auto", LatencyTable(US), streams=3).stats["predicted_us"]
+    assert set(FAMILIES) < set(predicted)
+    refined = [name for name in predicted if name.endswith(" refined")]
+    assert len(refined) >= 1
+    for name in (*FAMILIES, *refined):
+        made = schedule(
+            GRAPH, "auto", LatencyTable(US), streams=3, finalists=9, evaluate=favouring(name)
+        )
+        assert made.scheduler == "auto"
+        assert made.stats["winner"] == name
+        assert made.makespan == made.stats["predicted_us"][name]
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "kind"), [(10.0, "streams"), (0.0, "any"), (0.3, "any"), (2.0, "any")]
+)
+def test_the_prediction_decides_where_nothing_is_measured(slowdown, kind):
+    made = schedule(GRAPH, "auto", Contended(US, slowdown), streams=3)
+    predicted = made.stats["predicted_us"]
+    assert made.makespan == predicted[made.stats["winner"]] == min(predicted.values())
+    assert made.stats["measured_us"] == {}
+    if kind == "streams":  # Stages that cost eleven times as much are no use.
+        assert not made.is_staged
+
+
+def test_sequential_wins_where_nothing_helps():
+    class OneCore(LatencyModel):
+        """Whatever runs side by side takes turns, and a little longer."""
+
+        def op(self, op):
+            return float(US[op])
+
+        def stage(self, groups):
+            return 1.01 * sum(US[op] for group in groups for op in group)
+
+    slower = schedule(
+        GRAPH,
+        "auto",
+        OneCore(),
+        streams=2,
+        evaluate=lambda made: [100, 100, *[101] * 9][: len(made)],
+    )
+    assert slower.stats["winner"] == "sequential"
+    assert slower.streams == schedule(GRAPH, "sequential").streams
+    assert schedule(GRAPH, "auto", OneCore(), streams=1).stats["winner"] == "sequential"
+    line = OpGraph.from_edges(5, list(itertools.pairwise(range(5))))
+    assert schedule(line, "auto", LatencyTable([1] * 5)).stats["winner"] == "sequential"
+
+
+def test_a_gain_within_the_noise_is_none():
+    def noisy(of_sequential, of_others):
+        return lambda made: [*of_sequential, *[of_others] * (len(made) - 2)]
+
+    us = LatencyTable(US)
+    within = schedule(GRAPH, "auto", us, streams=2, evaluate=noisy((100, 104), 97))
+    assert within.stats["winner"] == "sequential"
+    assert within.stats["noise_us"] == 4
+    beyond = schedule(GRAPH, "auto", us, streams=2, evaluate=noisy((100, 104), 95))
+    assert beyond.stats["winner"] != "sequential"
+
+
+def test_sequential_is_always_run_twice_beside_few_finalists():
+    seen = []
+
+    def evaluate(schedules):
+        seen.append([made.scheduler for made in schedules])
+        return [1.0] * len(schedules)
+
+    made = schedule(GRAPH, "auto", LatencyTable(US), streams=2, finalists=3, evaluate=evaluate)
+    assert len(seen) == 1
+    assert seen[0][:2] == ["sequential", "sequential"]
+    assert len(seen[0]) == 5
+    assert made.stats["winner"] == "sequential"
+
+
+def test_the_same_question_gets_the_same_answer():
+    for seed in range(10):
+        graph = randwire(16, seed)
+        us = latencies(16, seed)
+        first, second = (schedule(graph, "auto", Contended(us, 0.2), streams=2) for _ in range(2))
+        assert first == second
+        assert first.stats["winner"] == second.stats["winner"]
+        assert not first.stats["budget_used_up"]
+
+
+def test_no_worse_than_any_scheduler_by_the_same_prices():
+    for seed in range(12):
+        graph = (layered(14, seed), sparse(14, seed))[seed % 2]
+        us = Contended(latencies(14, seed), 0.1)
+        best = schedule(graph, "auto", us, streams=2).makespan
+        for name in FAMILIES:
+            options = {"streams": 2} if "streams" in options_of(name) else {}
+            assert best <= schedule(graph, name, us, **options).makespan
+
+
+def test_the_budget_stops_pricing(monkeypatch):
+    """Every stage takes a second to price: what is asked for is counted."""
+    clock = Clock(monkeypatch)
+
+    class Slow(Contended):
+        def stages(self, stages):
+            clock.s += len(stages)
+            return super().stages(stages)
+
+    graph = randwire(20, 3)
+    us = latencies(20, 3)
+    asked = {}
+    for seconds in (0, 100, 200, 10_000):
+        model = Slow(us, 0.2)
+        made = schedule(graph, "auto", model, streams=2, time_budget_s=seconds)
+        asked[seconds] = model.asked
+        # Looked at between calls, so the last one may end late.
+        assert made.stats["budget_used_up"] == (seconds < 10_000)
+        made.validate(graph)
+    candidates = asked[0]  # Their own stages are always priced.
+    assert candidates < 60
+    assert candidates < asked[100] < asked[200] < asked[10_000]
+    assert asked[100] <= candidates + 100 + 2 * 32
+    assert asked[200] <= candidates + 200 + 2 * 32
+
+
+def test_what_is_not_priced_is_assumed_to_run_in_order(monkeypatch):
+    clock = Clock(monkeypatch)
+    model = Contended(US, 0.0)
+    limited = budget.BudgetedLatency(model, np.array(US, float), Budget(1.0))
+    assert limited.stage([(0,), (1,)]) == max(US[:2])
+    clock.s = 1.0
+    assert limited.stages([[(0,), (1,)], [(2, 3)]]).tolist() == [sum(US[:2]), sum(US[2:4])]
+    assert limited.assumed == 2
+    assert model.asked == 1
+
+
+def total(model, stages):
+    return sum(model.stage(list(stage.by_stream().values())) for stage in stages)
+
+
+def refined(graph, model, us, stages, streams=2):
+    found = refine_stages(graph, model, stages, np.array(us, float), streams, Budget(60))
+    Schedule("refined", graph.names, stages=found).validate(graph)
+    assert max(max(stage.streams) for stage in found) < streams
+    return found
+
+
+def one_by_one(graph):
+    return tuple(Stage(((op,),), (0,)) for op in graph.topological_order())
+
+
+def test_neighbouring_stages_are_joined():
+    graph = OpGraph.from_edges(2, [])
+    found = refined(graph, LatencyTable([3, 3]), [3, 3], one_by_one(graph))
+    assert [stage.groups for stage in found] == [((0,), (1,))]
+
+
+def test_a_stage_is_split():
+    graph = OpGraph.from_edges(2, [])
+    together = (Stage(((0,), (1,)), (0, 1)),)
+    found = refined(graph, Contended([3, 3], 5.0), [3, 3], together)
+    assert total(Contended([3, 3], 5.0), found) == 6
+
+
+def test_an_operator_moves_between_streams():
+    graph = OpGraph.from_edges(4, [])
+    us = [1, 1, 1, 3]
+    crowded = (Stage(((0, 1, 3), (2,)), (0, 1)),)
+    found = refined(graph, LatencyTable(us), us, crowded)
+    assert [sorted(map(sorted, stage.groups)) for stage in found] == [[[0, 1, 2], [3]]]
+
+
+def test_an_operator_moves_between_stages():
+    """a and b, then c and d: b belongs beside d, the two long ones together."""
+    graph = OpGraph.from_edges(["a", "b", "c", "d"], [("a", "c"), ("a", "d")])
+    us = [1, 9, 1, 9]
+    stages = (Stage(((0,), (1,)), (0, 1)), Stage(((2,), (3,)), (0, 1)))
+    found = refined(graph, LatencyTable(us), us, stages)
+    assert total(LatencyTable(us), found) == 11
+
+
+def test_local_search_improves_bad_stages():
+    gained = 0
+    for seed in range(60):
+        graph = (layered(16, seed), sparse(16, seed), randwire(16, seed))[seed % 3]
+        us = latencies(16, seed)
+        model = Contended(us, 0.1)
+        bad = one_by_one(graph)
+        found = refined(graph, model, us, bad, streams=3)
+        assert total(model, found) <= total(model, bad)
+        gained += total(model, found) < 0.9 * total(model, bad)
+    assert gained > 40
+
+
+def test_local_search_improves_bad_streams():
+    gained = 0
+    for seed in range(60):
+        graph = (layered(16, seed), sparse(16, seed), randwire(16, seed))[seed % 3]
+        us = latencies(16, seed)
+        order = graph.topological_order()
+        bad = Schedule("bad", graph.names, streams=[order[:8], order[8:]])
+        streams = refine_streams(graph, bad.streams, np.array(us, float), 2, Budget(60))
+        found = Schedule("refined", graph.names, streams=streams)
+        before, after = (made.simulate(graph, LatencyTable(us)) for made in (bad, found))
+        assert after <= before
+        gained += after < before
+    assert gained > 40
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"time_budget_s": -1}, "`time_budget_s` is -1"),
+        ({"finalists": 1}, "`finalists` is 1"),
+        ({"streams": 0}, "`streams` is 0"),
+        ({"endings": "all"}, "`endings` is 'all'"),
+    ],
+)
+def test_bad_options_are_named(options, says):
+    with pytest.raises(ScheduleError, match=says):
+        schedule(GRAPH, "auto", LatencyTable(US), **options)
+    with pytest.raises(ScheduleError, match="`auto` needs a latency model"):
+        schedule(GRAPH, "auto")
+
+
+def test_it_is_what_models_are_compiled_with():
+    artifact = tvm_interop.compile(inception_like(), streams=2, latency_db=":memory:")
+    assert artifact.manifest.scheduler == "auto"
+    assert InterOpSchedule().scheduler == "auto"
+
+
+def test_a_compilation_measures_the_finalists():
+    options = CompileOptions(streams=2, latency_db=":memory:")
+    made = Compilation(inception_like(), options).schedule("auto", time_budget_s=5)
+    assert made.stats["winner"] in made.stats["measured_us"]
+    assert "sequential" in made.stats["measured_us"]
+    assert all(us > 0 for us in made.stats["measured_us"].values())
+    made = Compilation(chain(), options).schedule("auto")
+    assert made.num_streams == 1

@@ -1,0 +1,163 @@
+"""The verbs `bench` and `devices`, TVM's passes from the command line, and completion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.nets import chain, inception_like
+from tvm_interop.cli.app import run_app
+from tvm_interop.cli.pass_context import read_config
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    onnx.save(inception_like(), tmp_path / "net.onnx")
+    return str(tmp_path / "net.onnx")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    onnx.save(chain(2), tmp_path / "small.onnx")
+    return str(tmp_path / "small.onnx")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line a wrong request gets."""
+    assert run_app(list(arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tvm-interop: error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_bench(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", net, "--schedulers", "greedy,lios", "--rounds", "3", "--streams", "2"]
+    assert run_app(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["scheduler", "sequential", "greedy", "lios"]
+    assert lines[1].split()[-1] == "1.000"
+    assert "against itself" in lines[4]
+    assert run_app([*arguments, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [row["scheduler"] for row in facts["rows"]] == ["sequential", "greedy", "lios"]
+    assert all(row["median_us"] > 0 for row in facts["rows"])
+    assert facts["rows"][1]["streams"] == 2
+    assert "`oops`" in refused(capsys, "bench", net, "--schedulers", "lios,oops")
+    assert "nowhere.onnx" in refused(capsys, "bench", "nowhere.onnx")
+
+
+def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["devices"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("cpu ")
+    assert "onednn" in printed
+    assert run_app(["devices", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["cpu"]["cores"] >= 1
+    assert set(facts["kernels"]) >= {"tvm", "onednn"}
+
+
+def test_tvms_passes(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "small.tar"
+    assert run_app([
+        "compile", small, "-o", str(out), "-f", "tar", "--model-format", "onnx", "--json",
+        "-O", "3", "--pass-config", "tirx.disable_vectorize=true", "--disabled-pass", "FuseTIR2,X",
+        "--print-pass-times", "--print-ir-before", "[LegalizeOps]", "--print-ir-after", "NoSuch",
+    ]) == 0  # fmt: skip
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["operators"] == 2
+    assert "LegalizeOps: " in captured.err
+    assert "# before LegalizeOps" in captured.err
+    assert "R.nn.conv2d" in captured.err
+    assert "no pass `NoSuch` ran; those that did: " in captured.err
+
+
+def test_a_disabled_pass_does_not_run(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "compile", small, "--disabled-pass", "LegalizeOps")
+    assert "conv" in said
+
+
+def test_wrong_pass_settings(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "compile", small, "--pass-config", "tirx.disable_vectorise=1")
+    assert "did you mean `tirx.disable_vectorize`?" in said
+    said = refused(capsys, "compile", small, "--pass-config", "tirx.disable_vectorize=perhaps")
+    assert "true or false" in said
+    assert "NAME=VALUE" in refused(capsys, "compile", small, "--pass-config", "fast")
+    said = refused(capsys, "compile", small, "--pass-config", "tirx.vtcm_capacity=x")
+    assert "whole number" in said
+    assert "--opt-level" in refused(capsys, "compile", small, "-O", "4")
+
+
+def test_config_types() -> None:
+    assert read_config(["tirx.disable_vectorize=True", "tirx.vtcm_capacity = 12"]) == {
+        "tirx.disable_vectorize": True,
+        "tirx.vtcm_capacity": 12,
+    }
+
+
+def test_wrong_formats(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "kernels.so" in refused(capsys, "compile", small, "-f", "so")
+    assert "microTVM" in refused(capsys, "compile", small, "-f", "mlf")
+    assert "no such format" in refused(capsys, "compile", small, "-f", "zip")
+    assert "to ONNX" in refused(capsys, "compile", small, "--model-format", "keras")
+    assert "`tvm`" in refused(capsys, "compile", small, "--model-format", "tvm")
+
+
+def test_old_targets(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "small.tar")
+    for target in ("llvm -num-cores=2", '{"kind": "llvm", "num-cores": 2}'):
+        assert run_app(["compile", small, "-o", out, "--target", target]) == 0
+    capsys.readouterr()
+    assert "`-libs`" in refused(capsys, "compile", small, "--target", "llvm -libs=cblas")
+    assert "no JSON" in refused(capsys, "compile", small, "--target", '{"kind"')
+    assert "`nonsense`" in refused(capsys, "compile", small, "--target", "nonsense")
+
+
+def test_schedule_as_json(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["schedule", small, "--scheduler", "sequential", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["operators"] == 2
+    assert facts["schedule"]["scheduler"] == "sequential"
+    out = str(tmp_path / "schedule.json")
+    assert run_app(["schedule", small, "--scheduler", "sequential", "--json", "-o", out]) == 0
+    assert json.loads(capsys.readouterr().out)["output"] == out
+
+
+def test_one_line_for_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "`tvm-interop compile --help`" in refused(capsys, "compile")
+    assert "--colour" in refused(capsys, "compile", "net.onnx", "--colour", "red")
+    assert "complie" in refused(capsys, "complie", "net.onnx")
+
+
+def test_no_arguments_show_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app([]) == 0
+    printed = capsys.readouterr().out
+    assert all(verb in printed for verb in ("compile", "run", "schedule", "bench", "devices"))
+
+
+def test_completion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "networks").mkdir()
+    (tmp_path / "networks" / "mine.onnx").touch()
+    (tmp_path / "networks" / "notes.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_TVM_INTEROP_COMPLETE", "complete_bash")
+
+    def completed(line: str) -> list[str]:
+        """What bash is told when the tabulator is pressed at the end of `line`."""
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        assert run_app([]) == 0
+        return capsys.readouterr().out.split()
+
+    assert completed("tvm-interop com") == ["compile"]
+    assert completed("tvm-interop compile squ") == ["squeezenet"]
+    assert completed("tvm-interop compile net") == ["networks/"]
+    assert completed("tvm-interop compile networks/") == ["networks/mine.onnx"]
+    assert completed("tvm-interop compile squeezenet --scheduler se") == ["sequential"]

@@ -1,0 +1,84 @@
+"""Compiling for a GPU on a machine without one, and what is said there."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tvm_interop
+from tests.nets import chain, inception_like
+from tvm_interop import DeviceError, GraphModule, InputError
+from tvm_interop.cli.app import run_app
+from tvm_interop.cuda_compiler import CudaCompilation, is_cuda
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(has_driver(), reason="there is a GPU's driver")
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+
+@needs_nvcc
+def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
+    out = tmp_path / "model.tar"
+    artifact = tvm_interop.compile(
+        inception_like(),
+        target="cuda",
+        scheduler="nimble",
+        archs=["sm_90"],
+        keep_slower=True,
+        out=out,
+    )
+    assert {stream.device for stream in artifact.plan.streams} == {"cuda:0"}
+    assert len(artifact.plan.streams) > 1
+    assert artifact.manifest.speed_check is None
+    loaded = tvm_interop.load(out)
+    assert loaded.plan == artifact.plan
+    with pytest.raises(DeviceError, match="no CUDA here"):
+        GraphModule(loaded)
+
+
+def test_measuring_needs_a_gpu() -> None:
+    with pytest.raises(DeviceError, match=r"`ios` needs latencies.* no CUDA here.*`nimble`"):
+        tvm_interop.compile(chain(), target="cuda", scheduler="ios")
+    with pytest.raises(DeviceError, match=r"speed is checked on a GPU.*`keep_slower`"):
+        tvm_interop.compile(inception_like(), target="cuda", scheduler="nimble")
+
+
+def test_options_of_cpus_are_refused() -> None:
+    with pytest.raises(InputError, match="`threads` is for CPUs"):
+        tvm_interop.compile(chain(), target="cuda", threads=2)
+    with pytest.raises(InputError, match="`onednn` has no kernels for a GPU"):
+        tvm_interop.compile(chain(), target="cuda", providers=["tvm", "onednn"])
+    with pytest.raises(DeviceError, match="`90` is no GPU architecture"):
+        tvm_interop.compile(chain(), target="cuda", archs=["90"])
+
+
+def test_targets_and_architectures() -> None:
+    assert is_cuda("cuda")
+    assert is_cuda({"kind": "cuda", "arch": "sm_90"})
+    assert not is_cuda("llvm")
+    assert not is_cuda("abacus")
+    from tvm_interop.compiler import CompileOptions, new_compilation
+
+    named = new_compilation(chain(), CompileOptions({"kind": "cuda", "arch": "sm_86"}))
+    assert isinstance(named, CudaCompilation)
+    assert named.archs == ("sm_86",)
+    assert CudaCompilation(chain()).archs == ("sm_80", "sm_90")
+
+
+def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "model.tar"
+    options = ["--target", "cuda", "--arch", "sm_90,hopper", "-o", str(out)]
+    assert run_app(["compile", "squeezenet", *options]) == 2
+    assert "`hopper` is no GPU architecture" in capsys.readouterr().err
+    assert not out.exists()

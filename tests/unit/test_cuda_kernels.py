@@ -1,0 +1,59 @@
+"""Kernels for GPUs, compiled where there is none. Needs nvcc, as compiling them does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import te
+
+from tvm_interop import DeviceError
+from tvm_interop.cuda_kernels import build_cuda_kernels, compile_fatbin, cuda_target
+from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+FATBIN = bytes.fromhex("50ed55ba")
+"""What NVIDIA's fat binaries begin with."""
+
+
+def doubling() -> tvm.IRModule:
+    x = te.placeholder((100,), "float32", name="some/x")
+    y = te.compute((100,), lambda i: x[i] * 2.0, name="y")
+    func = te.create_prim_func([x, y]).with_attr("global_symbol", "double")
+    return DefaultCUDASchedule(cuda_target())(tvm.IRModule({"double": func}))
+
+
+def test_the_target_is_the_oldest_architecture() -> None:
+    assert cuda_target(("sm_90", "sm_80", "sm_100")).attrs["arch"] == "sm_80"
+    with pytest.raises(DeviceError, match="`hopper` is no GPU architecture"):
+        cuda_target(("sm_90", "hopper"))
+
+
+@needs_nvcc
+def test_machine_code_is_embedded(tmp_path: Path) -> None:
+    library = build_cuda_kernels(doubling(), tmp_path / "kernels.so", ("sm_80", "sm_90"))
+    data = library.read_bytes()
+    assert FATBIN in data
+    assert b"double_kernel" in data
+    assert b"__global__" not in data  # No source is left that would be compiled again.
+    assert b"sm_80" in data or b"sm_90" in data
+    assert [path.name for path in tmp_path.iterdir()] == ["kernels.so"]
+
+
+@needs_nvcc
+def test_source_that_does_not_compile() -> None:
+    with pytest.raises(DeviceError, match="nvcc cannot compile the kernels"):
+        compile_fatbin("this is no C", ("sm_90",))
+
+
+def test_nvcc_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gcc = shutil.which("g++") or shutil.which("c++")
+    monkeypatch.setenv("CXX", str(gcc))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    with pytest.raises(DeviceError, match="no `nvcc` was found"):
+        build_cuda_kernels(doubling(), tmp_path / "kernels.so")
+    assert list(tmp_path.iterdir()) == []

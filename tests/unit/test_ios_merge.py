@@ -1,0 +1,278 @@
+"""IOS with operator merge: what it chooses, and that what it chooses runs."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+import tvm_interop
+from tests.graphs import latencies, layered, sparse
+from tests.nets import Net, inception_like
+from tvm_interop import GraphModule, Schedule, ScheduleError, Stage
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.errors import LatencyError
+from tvm_interop.graph import OpGraph
+from tvm_interop.latency import LatencyTable
+from tvm_interop.scheduling import schedule
+from tvm_interop.transform import InterOpSchedule
+from tvm_interop.transform.annotate import annotated_schedule
+
+DATA = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
+
+
+class Merging(LatencyTable):
+    """Every two or more operators of a set take `share` of their sum as one operator."""
+
+    def __init__(self, us, sets, share=0.5, most=8):
+        super().__init__(us)
+        self.sets = sets
+        self.share = share
+        self.most = most
+
+    def stage(self, groups):
+        longest = max(sum(self.op(op) for op in group) for group in groups)
+        return longest * (1 + 0.4 * (len(groups) - 1))
+
+    def mergeable(self):
+        return self.sets
+
+    def merges(self, sets):
+        return np.array([
+            self.share * sum(map(self.op, ops)) if len(ops) <= self.most else math.inf
+            for ops in sets
+        ])  # fmt: skip
+
+
+def merged_sets(made):
+    return [
+        {op for group in stage.groups for op in group}
+        for stage in made.stages
+        if stage.kind == "merge"
+    ]
+
+
+FOUR = OpGraph.from_edges(["a", "b", "c", "d"], [(0, 3), (1, 3), (2, 3)])
+
+
+def test_what_is_cheapest_merged_is_merged():
+    model = Merging([4, 4, 4, 2], [(0, 1, 2)], share=0.4)
+    made = schedule(FOUR, "ios-both", model)
+    assert merged_sets(made) == [{0, 1, 2}]
+    assert made.makespan == pytest.approx(0.4 * 12 + 2)
+    assert made.makespan == pytest.approx(made.simulate(FOUR, model))
+    assert schedule(FOUR, "ios-both", Merging([4, 4, 4, 2], [(0, 1, 2)], share=0.9)) == Schedule(
+        "ios-both",
+        FOUR.names,
+        stages=schedule(FOUR, "ios", Merging([4, 4, 4, 2], [])).stages,
+        makespan=schedule(FOUR, "ios", Merging([4, 4, 4, 2], [])).makespan,
+    )
+
+
+def test_what_cannot_be_merged_is_not():
+    model = Merging([4, 4, 4, 2], [(0, 1, 2)], share=0.4, most=2)
+    assert [len(ops) for ops in merged_sets(schedule(FOUR, "ios-merge", model))] == [2]
+    assert merged_sets(schedule(FOUR, "ios-both", LatencyTable([4, 4, 4, 2]))) == []
+    assert merged_sets(schedule(FOUR, "ios-merge", model, max_groups=1)) == []
+
+
+def test_merging_alone_runs_nothing_side_by_side():
+    model = Merging([4, 4, 4, 2], [(0, 1)], share=0.6)
+    made = schedule(FOUR, "ios-merge", model)
+    assert made.num_streams == 1
+    assert merged_sets(made) == [{0, 1}]
+    assert made.makespan == pytest.approx(0.6 * 8 + 4 + 2)
+
+
+def test_ios_parallel_is_ios():
+    us = LatencyTable(latencies(12, 1))
+    graph = layered(12, 1)
+    assert schedule(graph, "ios-parallel", us) == schedule(graph, "ios", us)
+
+
+def cheapest(graph, model, side_by_side, most):
+    """Over all sequences of stages of single operators or merged sets, by the definition alone."""
+    sets = [frozenset(ops) for ops in model.mergeable()]
+
+    def price(ending):
+        independent = not any(graph.reaches(u, v) for u in ending for v in ending)
+        together = math.inf
+        if independent and 1 < len(ending) <= most and any(ending <= ops for ops in sets):
+            together = float(model.merges([sorted(ending)])[0])
+        if len(ending) > 1 and not side_by_side:
+            return together
+        apart = model.stage([[op] for op in ending]) if independent else math.inf
+        return min(together, apart)
+
+    @cache
+    def solve(state):
+        best = 0.0 if not state else math.inf
+        ops = sorted(state)
+        for mask in range(1, 1 << len(ops)):
+            ending = frozenset(op for i, op in enumerate(ops) if mask >> i & 1)
+            stays = state - ending
+            if not any(v in stays for u in ending for v in graph.successors(u)):
+                best = min(best, solve(stays) + price(ending))
+        return best
+
+    return solve(frozenset(range(graph.num_ops)))
+
+
+def test_optimal_over_all_stages_and_merges():
+    merged = 0
+    for seed in range(30):
+        graph = sparse(4 + seed % 4, seed, degree=1.2)
+        if len(graph.blocks()) > 1:
+            continue
+        ops = range(graph.num_ops)
+        sets = [tuple(ops[: graph.num_ops // 2]), tuple(ops[graph.num_ops // 2 :])]
+        model = Merging(latencies(graph.num_ops, seed), sets, share=(0.3, 0.6, 0.8)[seed % 3])
+        both = schedule(graph, "ios-both", model, max_group_ops=1, max_groups=0)
+        assert both.makespan == pytest.approx(cheapest(graph, model, True, 99))
+        alone = schedule(graph, "ios-merge", model, max_groups=3)
+        assert alone.makespan == pytest.approx(cheapest(graph, model, False, 3))
+        merged += len(merged_sets(both))
+    assert merged > 10
+
+
+def test_a_table_does_not_know_what_merging_takes():
+    stages = (Stage(((0,), (1,), (2,)), (0, 0, 0), "merge"), Stage(((3,),), (0,)))
+    made = Schedule("by hand", FOUR.names, stages=stages)
+    with pytest.raises(LatencyError, match="what `a`, `b`, `c` take as one operator"):
+        made.simulate(FOUR, LatencyTable([1, 1, 1, 1]))
+
+
+# Whole models.
+
+
+def compilation(model=None, **options):
+    return Compilation(
+        model or inception_like(), CompileOptions(latency_db=":memory:", parts=1, **options)
+    )
+
+
+class Eager(LatencyTable):
+    """Merging what a compilation says can be merged costs nothing."""
+
+    def __init__(self, made):
+        super().__init__([10.0] * made.graph.num_ops)
+        self.known = made.merges
+
+    def mergeable(self):
+        return self.known.sets
+
+    def merges(self, sets):
+        return np.array([0.0 if self.known.can_merge(ops) else math.inf for ops in sets])
+
+
+def result(artifact):
+    module = GraphModule(artifact)
+    module.run(x=DATA)
+    return module.get_output(0).numpy()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return result(tvm_interop.compile(inception_like(), scheduler="sequential"))
+
+
+def assert_close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max())
+
+
+def test_a_compilation_knows_what_can_be_merged():
+    made = compilation()
+    names = [{made.graph.names[op] for op in ops} for ops in made.merges.sets]
+    assert names == [
+        {"a1/Conv", "a3r/Conv", "a5r/Conv"},
+        {"b1/Conv", "b3r/Conv", "b5r/Conv"},
+    ]
+
+
+@pytest.mark.parametrize("scheduler", ["ios-merge", "ios-both"])
+@pytest.mark.parametrize("providers", [("tvm",), None])
+def test_what_is_merged_runs(scheduler, providers, plain):
+    made = compilation(streams=2, providers=providers)
+    merging = made.schedule(scheduler, Eager(made))
+    assert sorted(map(len, merged_sets(merging))) == [3, 3]
+    artifact = made.artifact(Schedule.from_json(merging.to_json()))
+    names = {op.name for op in artifact.plan.operators}
+    assert {"a1/Conv+a3r/Conv+a5r/Conv", "b1/Conv+b3r/Conv+b5r/Conv"} <= names
+    assert "a3/Conv" in names
+    assert "a3r/Conv" not in names
+    assert all(stage.kind == "concurrent" for stage in artifact.schedule.stages)
+    assert_close(result(artifact), plain)
+
+
+@pytest.mark.parametrize("scheduler", ["ios-merge", "ios-both"])
+def test_merges_are_measured(scheduler, plain):
+    artifact = tvm_interop.compile(
+        inception_like(), scheduler=scheduler, streams=2, latency_db=":memory:", keep_slower=True
+    )
+    assert artifact.manifest.scheduler == scheduler
+    assert_close(result(artifact), plain)
+    made = compilation(streams=2)
+    latency = made._merging_latency("ios-both")
+    prices = latency.merges([made.merges.sets[0], made.merges.sets[0][:2], made.merges.sets[0]])
+    assert (prices > 0).all()
+    assert np.isfinite(prices).all()
+    assert prices[0] == prices[2]
+
+
+def test_a_merged_schedule_is_checked_against_the_model_as_it_was():
+    made = compilation(streams=2)
+    merging = made.schedule("ios-merge", Eager(made))
+    checked = made.check_speed(merging)
+    assert checked.sequential_us > 0
+    artifact = made.artifact(merging, checked)
+    merged = any("+" in op.name for op in artifact.plan.operators)
+    assert merged == (checked.shipped == "scheduled")
+
+
+def test_parts_that_a_concat_reads_whole(plain):
+    net = Net()
+    x = net.input("x", [1, 8, 14, 14])
+    outs = [net.op("Relu", [net.conv(x, f"c{k}", (8, 4), k)], f"r{k}") for k in (1, 3)]
+    net.op("Concat", outs, "cat", axis=1)
+    made = compilation(net.model("cat"), streams=2)
+    artifact = made.artifact(made.schedule("ios-both", Eager(made)))
+    assert [op.name for op in artifact.plan.operators] == ["c1/Conv+c3/Conv"]
+    unmerged = made.artifact(made.sequential())
+    assert_close(result(artifact), result(unmerged))
+    assert made._merging_latency("ios-both").merges([made.merges.sets[0]])[0] > 0
+
+
+def by_hand(made, names):
+    """Stages of one operator each, but these merged in the place of the last."""
+    ids = [made.graph.names.index(name) for name in names]
+    stages = []
+    for op in made.graph.topological_order():
+        if op == ids[-1]:
+            stages.append(Stage(tuple((i,) for i in ids), (0,) * len(ids), "merge"))
+        elif op not in ids:
+            stages.append(Stage(((op,),), (0,)))
+    return Schedule("by hand", made.graph.names, stages=tuple(stages))
+
+
+def test_a_schedule_by_hand(plain):
+    made = compilation()
+    merging = by_hand(made, ["b5r/Conv", "b1/Conv"])
+    assert_close(result(made.artifact(merging)), plain)
+    with pytest.raises(ScheduleError, match="plan what `realized` gives"):
+        made.plan(merging)
+    wrong = by_hand(made, ["a1/Conv", "app/Conv"])
+    with pytest.raises(ScheduleError, match="`app/Conv` reads another tensor than `a1/Conv`"):
+        made.artifact(wrong)
+    wrong = by_hand(made, ["ap/MaxPool", "a1/Conv"])
+    with pytest.raises(ScheduleError, match="`ap/MaxPool` cannot be merged: it is no convolution"):
+        made.artifact(wrong)
+
+
+def test_the_pass_merges_too(plain):
+    from tvm_interop.frontend import load_model
+
+    imported = load_model(inception_like())
+    module = InterOpSchedule("ios-merge", latency=Eager(compilation()))(imported)
+    made = annotated_schedule(module)
+    assert "a1/Conv+a3r/Conv+a5r/Conv" in made.op_names
+    assert_close(result(tvm_interop.compile(module, keep_slower=True)), plain)

@@ -1,0 +1,236 @@
+"""Layouts are blocked where that is the cheapest in all, by made-up latencies, and may be.
+
+Kernels take 1 us where they are said to like blocks, and 10 us otherwise; a reorder takes 2 us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+import onnx
+import pytest
+
+from tests import nets
+from tvm_interop.frontend import load_model
+from tvm_interop.kernel_libraries import why_missing
+from tvm_interop.latency.kernel_choice import choose_kernels
+from tvm_interop.latency.measured import MeasuredLatency
+from tvm_interop.program import Operator, Program
+from tvm_interop.transform import LowerToUnits, extract
+from tvm_interop.transform.concat_in_place import concat_in_place
+
+pytestmark = pytest.mark.skipif(
+    why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
+)
+
+Microseconds = Callable[[Operator], float]
+
+
+class _MadeUp(MeasuredLatency):
+    def __init__(self, program: Program, us: Microseconds) -> None:
+        self._operators, self._us = program.operators, us
+
+    def stages(self, stages: object) -> np.ndarray:
+        return np.array([self._us(self._operators[groups[0][0]]) for groups in stages])  # type: ignore[attr-defined]
+
+    def takes_longer(self, op: int, than_us: float) -> bool:
+        return self._us(self._operators[op]) > than_us
+
+
+def liked_by(names: Collection[str] | None = None, reorder_us: float = 2.0) -> Microseconds:
+    """Operators of these names, or all, are fast on blocks."""
+
+    def us(op: Operator) -> float:
+        if op.description is not None and op.description.op == "reorder":
+            return reorder_us
+        if op.library is None:
+            return 20.0
+        is_blocked = op.description is not None and "blocked16" in op.description.layouts
+        likes = names is None or op.name.split("/")[0] in names
+        return 1.0 if is_blocked and likes else 10.0
+
+    return us
+
+
+def chosen(model: onnx.ModelProto, us: Microseconds) -> Program:
+    program = concat_in_place(extract(LowerToUnits(libraries=("onednn",))(load_model(model))))
+    return choose_kernels(program, ("tvm", "onednn"), lambda program: _MadeUp(program, us))
+
+
+def blocked(model: onnx.ModelProto, us: Microseconds) -> set[str]:
+    """The operators whose output is blocked; checks that kernels are told of every layout."""
+    program = chosen(model, us)
+    for op in program.operators:
+        layouts = tuple(program.values[v].layout for v in (*op.inputs, *op.outputs))
+        if op.library is not None:
+            assert op.description is not None
+            assert op.description.layouts == layouts
+        elif "blocked16" in layouts:
+            assert len(set(layouts)) == 1, f"`{op.name}` would mix layouts"
+    for v in (*program.inputs, *program.outputs, *program.weights):
+        assert program.values[v].layout == "plain"
+    for value in program.values:
+        root = value if value.alias_of is None else program.values[value.alias_of]
+        assert value.layout == root.layout
+    return {
+        op.name.split("/")[0]
+        for op in program.operators
+        if any(program.values[v].layout == "blocked16" for v in op.outputs)
+    }
+
+
+def two_islands() -> onnx.ModelProto:
+    """Three convolutions, a softmax over pixels, three more; the last one's result is reshaped."""
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    for name in ("a", "b", "c"):
+        x = net.conv(x, name, (16, 16), 3)
+    x = net.op("Softmax", [x], "softmax", axis=-1)
+    for name in ("d", "e", "f"):
+        x = net.conv(x, name, (16, 16), 3)
+    net.op("Flatten", ["f"], "flat")
+    net.op("Gemm", ["flat", net.weight(16 * 36, 4)], "y")
+    return net.model("y")
+
+
+def test_all_that_may_be_blocked_is() -> None:
+    # Not `c` and `f`: a softmax reads the one, a reshape is of the other.
+    assert blocked(two_islands(), liked_by()) == {"a", "b", "d", "e"}
+
+
+def test_nothing_is_blocked_where_nothing_gains() -> None:
+    assert blocked(two_islands(), liked_by(())) == set()
+    assert blocked(two_islands(), liked_by((), reorder_us=0.0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("others_us", "reorder_us", "expected"),
+    [
+        (14.0, 2.0, {"a"}),  # 14 + (1 + 2) + 10
+        (14.0, 4.5, {"a", "b"}),  # 14 + 1 + 14
+        (15.0, 3.0, {"a"}),  # 15 + (1 + 3) + 10
+        (15.0, 4.5, set()),  # 10 + 10 + 10
+    ],
+)
+def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
+    """Only the second of three convolutions is faster on blocks; the others are slower."""
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.conv(net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3), "c", (16, 16), 3)
+
+    def us(op: Operator) -> float:
+        is_blocked = op.description is not None and "blocked16" in op.description.layouts
+        if op.name[0] in "ac" and op.library and is_blocked:
+            return others_us
+        return liked_by(("b",), reorder_us)(op)
+
+    assert blocked(net.model("c"), us) == expected
+
+
+def test_one_island_is_blocked() -> None:
+    assert blocked(two_islands(), liked_by(("a", "b", "c"))) == {"a", "b"}
+    assert blocked(two_islands(), liked_by(("d", "e", "f"))) == {"d", "e"}
+
+
+def test_where_blocks_are_used_the_library_is() -> None:
+    def us(op: Operator) -> float:
+        return liked_by()(op) if op.library is None or "blocked16" in layouts(op) else 99.0
+
+    def layouts(op: Operator) -> tuple[str, ...]:
+        return () if op.description is None else op.description.layouts
+
+    program = chosen(two_islands(), us)
+    libraries = {op.name.split("/")[0]: op.library for op in program.operators}
+    assert {libraries[name] for name in "abcdef"} == {"onednn"}
+    assert libraries["y"] is None  # On plain tensors TVM's is faster.
+    assert libraries["softmax"] is None
+
+
+def test_the_library_alone() -> None:
+    program = extract(LowerToUnits(libraries=("onednn",))(load_model(two_islands())))
+    slow = choose_kernels(
+        program, ("onednn",), lambda program: _MadeUp(program, lambda op: 9.0 if op.library else 1)
+    )
+    described = [op for op in slow.operators if op.description is not None]
+    assert {op.library for op in described} == {"onednn"}
+    none = choose_kernels(program, ("tvm",), lambda program: _MadeUp(program, liked_by()))
+    assert {op.library for op in none.operators} == {None}
+
+
+def test_what_the_model_takes_and_gives_stays_plain() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.conv(net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3), "c", (16, 16), 3)
+    assert blocked(net.model("c"), liked_by()) == {"a", "b"}
+    assert blocked(net.model("c", "a"), liked_by()) == {"b"}
+
+
+def test_what_works_on_each_number_takes_either_layout() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.conv(x, "a", (16, 16), 3)
+    net.op("Sigmoid", ["a"], "sigmoid")
+    net.conv("sigmoid", "b", (16, 16), 3)
+    model = net.model("b")
+    assert blocked(model, liked_by()) == {"a", "sigmoid"}
+    assert blocked(model, liked_by(("a",))) == {"a", "sigmoid"}
+    assert blocked(model, liked_by(("b",))) == {"a", "sigmoid"}
+    # What `b` gains is less than what `a`, who must then reorder, loses.
+    assert blocked(model, liked_by(("b",), reorder_us=20.0)) == {"a", "sigmoid"}
+
+    def a_is_slow_on_blocks(op: Operator) -> float:
+        is_blocked = op.description is not None and "blocked16" in op.description.layouts
+        slow = op.library is not None and op.name.startswith("a/") and is_blocked
+        return 50.0 if slow else liked_by()(op)
+
+    assert blocked(model, a_is_slow_on_blocks) == set()
+
+
+def test_what_works_on_an_input_makes_what_it_gives_plain() -> None:
+    """A kernel of TVM's knows no layouts: what it reads and writes lie alike."""
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.op("Sigmoid", [x], "sigmoid")
+    net.op("Exp", ["sigmoid"], "exp")
+    net.conv("sigmoid", "a", (16, 16), 3)
+    net.conv("a", "b", (16, 16), 3)
+    net.op("Sigmoid", ["b"], "y")
+    assert blocked(net.model("y", "exp"), liked_by()) == {"a"}
+
+
+def test_few_channels_and_broken_blocks_stay_plain() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.conv(net.conv(x, "narrow", (16, 8), 3), "wide", (8, 24), 3)
+    net.op("Sigmoid", ["wide"], "sigmoid")
+    net.conv("sigmoid", "y", (24, 16), 3)
+    assert blocked(net.model("y"), liked_by()) == set()
+
+
+def test_parts_of_a_concatenation_lie_as_it_does() -> None:
+    def joined(*channels: int) -> onnx.ModelProto:
+        net = nets.Net()
+        x = net.input("x", [1, 16, 8, 8])
+        parts = [net.conv(x, f"part{i}", (16, c), 3) for i, c in enumerate(channels)]
+        net.op("Concat", parts, "joined", axis=1)
+        net.conv("joined", "y", (sum(channels), 16), 3)
+        return net.model("y")
+
+    assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
+    # The last part's last block may be filled up, no other's.
+    assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
+    assert blocked(joined(24, 16), liked_by()) == set()
+    assert blocked(joined(32, 8), liked_by()) == set()
+
+
+def test_a_sum_lies_as_its_output_or_is_reordered() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.conv(x, "shortcut", (16, 16), 1)
+    net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3)
+    net.op("Add", ["shortcut", "b"], "sum")
+    net.conv("sum", "y", (16, 16), 3)
+    assert blocked(net.model("y"), liked_by()) == {"shortcut", "a", "b"}
+    # It costs 2 us to keep `shortcut` plain, which the model gives out.
+    assert blocked(net.model("y", "shortcut"), liked_by()) == {"a", "b"}

@@ -1,0 +1,60 @@
+"""What operators compute and move, read off their kernels."""
+
+import pytest
+
+from tests.nets import Net, attention, branches, norms, split
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.scheduling.traits import are_memory_bound
+
+OPTIONS = CompileOptions(latency_db=":memory:", providers=("tvm",), parts=1)
+
+
+def by_name(model):
+    compilation = Compilation(model, OPTIONS)
+    return dict(zip(compilation.graph.names, compilation.traits, strict=True))
+
+
+def test_a_convolution_and_what_follows_it():
+    traits = by_name(branches())
+    # 3x3 from 4 to 6 channels on 8x8 pixels: multiplied and added, then a bias and a ReLU.
+    conv = traits["c3/Conv"]
+    macs = 8 * 8 * 6 * 4 * 9
+    assert conv.flops == 2 * macs + 2 * 8 * 8 * 6
+    assert conv.nbytes == 4 * (4 * 64 + 6 * 4 * 9 + 6 + 6 * 64)
+
+
+def test_what_only_moves_is_memory_bound():
+    net = Net()
+    x = net.input("x", [1, 16, 8, 8])
+    turned = net.op("Transpose", [x], "turned", perm=[0, 2, 3, 1])
+    traits = by_name(net.model(turned, net.conv(x, "conv", (16, 16), 3)))
+    assert traits["turned/Transpose"].flops == 0
+    assert traits["turned/Transpose"].nbytes == 2 * 4 * 16 * 64
+    bound = dict(zip(traits, are_memory_bound(list(traits.values()), 5.0), strict=True))
+    assert bound["turned/Transpose"]
+    assert not bound["conv/Conv"]
+
+
+@pytest.mark.parametrize("model", [attention, norms, split])
+def test_every_operator_moves_something(model):
+    assert all(t.nbytes > 0 and t.flops >= 0 for t in by_name(model()).values())
+
+
+def test_a_tensor_read_twice_counts_twice():
+    net = Net()
+    net.op("Mul", [net.input("x", [4]), "x"], "y")
+    (only,) = by_name(net.model("y")).values()
+    assert only.nbytes == 4 * 4 * 3
+
+
+def test_opara_takes_them():
+    """Of two memory-bound and two compute-bound operators that are ready, in turns."""
+    net = Net()
+    x = net.input("x", [1, 16, 16, 16])
+    convs = [net.conv(x, f"conv{i}", (16, 16), 3) for i in range(2)]
+    window = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1]}
+    pools = [net.op("AveragePool", [x], "p0", **window), net.op("MaxPool", [x], "p1", **window)]
+    compilation = Compilation(net.model(*convs, *pools), OPTIONS)
+    made = compilation.schedule("opara")
+    kinds = [compilation.graph.names[op][0] for op in made.launch_order]
+    assert kinds == ["p", "c", "p", "c"]

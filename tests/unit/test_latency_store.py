@@ -1,0 +1,271 @@
+"""The file of measured latencies: shared, killed, renewed, damaged, carried elsewhere."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tvm_interop import TVMInteropError
+from tvm_interop.cli.app import run_app
+from tvm_interop.latency.exchange import export_lines, import_lines
+from tvm_interop.latency.record import Record, Setting, Workload, utc
+from tvm_interop.latency.store import LatencyStore
+from tvm_interop.machine import cpu_model
+
+SETTING = Setting(
+    device=cpu_model(), driver="", cores=2, tvm_version="0.27.0", streams=2, threads=1
+)
+CONV = Workload(
+    hash="c0",
+    name="conv",
+    arguments=(("float32", (1, 3, 8, 8)), ("float32", (1, 4, 8, 8))),
+    flops=1000,
+    nbytes=1792,
+    parallel_extent=256,
+)
+POOL = Workload(hash="p0", name="pool", arguments=(), flops=0, nbytes=64, parallel_extent=16)
+
+
+def record(key: str, us: float = 1.0, measured_at: str = "2026-01-01T00:00:00Z") -> Record:
+    return Record(
+        key=key,
+        latency_us=us,
+        samples=9,
+        measured_at=measured_at,
+        groups=(("c0", "p0"), ("c0",)),
+        setting=SETTING,
+    )
+
+
+def test_keeps_and_replaces() -> None:
+    store = LatencyStore(":memory:")
+    store.put([record("a", 1.0), record("b", 2.0)], [CONV, POOL])
+    store.put([record("b", 3.0)], [CONV])
+    assert store.get(["a", "b", "c"]) == {"a": 1.0, "b": 3.0}
+    assert store.records() == [record("a", 1.0), record("b", 3.0)]
+    assert store.records("another device") == []
+    assert store.workloads() == {"c0": CONV, "p0": POOL}
+
+
+def test_all_or_nothing() -> None:
+    store = LatencyStore(":memory:")
+    with pytest.raises(TVMInteropError, match="NOT NULL"):
+        store.put([record("a"), Record(key="b", latency_us=None, samples=1, measured_at="")])  # type: ignore[arg-type]
+    assert store.records() == []
+
+
+def test_delete_takes_along_what_nothing_refers_to() -> None:
+    store = LatencyStore(":memory:")
+    lone = Record(
+        key="lone", latency_us=1, samples=9, measured_at="", groups=(("c0",),), setting=SETTING
+    )
+    store.put([record("a"), lone], [CONV, POOL])
+    assert store.delete(["a", "not there"]) == 1
+    assert list(store.workloads()) == ["c0"]
+    assert store.records() == [lone]
+
+
+# Files that are not what they should be.
+
+
+def test_an_older_layout_is_renewed(tmp_path: Path) -> None:
+    path = tmp_path / "latency.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE latency (key TEXT PRIMARY KEY, latency_us REAL NOT NULL)")
+        connection.execute("INSERT INTO latency VALUES ('a', 4.5)")
+        connection.execute("PRAGMA user_version = 1")
+    store = LatencyStore(path)
+    assert store.get(["a"]) == {"a": 4.5}
+    assert store.records() == [Record(key="a", latency_us=4.5, samples=0, measured_at="")]
+    store.put([record("b")], [CONV, POOL])
+    assert LatencyStore(path).get(["a", "b"]) == {"a": 4.5, "b": 1.0}
+
+
+def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "latency.db"
+    LatencyStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(TVMInteropError, match=r"latency\.db.*layout 99.*upgrade"):
+        LatencyStore(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "latency.db"
+    text.write_bytes(b"this is no database at all, and long enough to be looked at" * 20)
+    with pytest.raises(TVMInteropError, match=r"latency\.db.*remove it"):
+        LatencyStore(text)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE photographs (name TEXT)")
+    with pytest.raises(TVMInteropError, match=r"other\.db.*something else"):
+        LatencyStore(other)
+    with sqlite3.connect(other) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "latency.db"
+    store = LatencyStore(path)
+    store.put([record(f"{i:05}") for i in range(2000)], [CONV, POOL])
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[8192:] = os.urandom(len(content) - 8192)
+    path.write_bytes(content)
+    with pytest.raises(TVMInteropError, match=r"latency\.db.*damaged.*remove it"):
+        LatencyStore(path).records()
+
+
+# Several processes.
+
+
+def write_many(path: str, who: int, ready: multiprocessing.synchronize.Barrier) -> None:
+    ready.wait()  # All at once: opening a new file is a race too.
+    store = LatencyStore(path)
+    for i in range(100):
+        store.put([record(f"{who}:{i}", float(i))], [CONV, POOL])
+
+
+def test_several_processes_write(tmp_path: Path) -> None:
+    path = str(tmp_path / "latency.db")
+    context = multiprocessing.get_context("spawn")
+    ready = context.Barrier(3)
+    writers = [context.Process(target=write_many, args=(path, who, ready)) for who in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    keys = [f"{who}:{i}" for who in range(3) for i in range(100)]
+    assert len(LatencyStore(path).get(keys)) == 300
+
+
+_WRITER = """
+import sys
+sys.path.insert(0, ".")
+from tests.unit.test_latency_store import CONV, POOL, record
+from tvm_interop.latency.store import LatencyStore
+store = LatencyStore(sys.argv[1])
+begin = len(store.records())
+for i in range(begin, 10**6):
+    store.put([record(f"{i:06}", float(i))], [CONV, POOL])
+    print(i, flush=True)
+"""
+
+
+def test_killed_twice_nothing_committed_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "latency.db"
+    reported = -1
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        ) as writer:
+            assert writer.stdout is not None
+            first = int(writer.stdout.readline())
+            assert first > reported, "it goes on where the one before ended"
+            for line in writer.stdout:
+                reported = int(line)
+                if reported == first + 50:
+                    writer.send_signal(signal.SIGKILL)
+                    break
+            said = [int(line) for line in writer.stdout.read().split()]
+        assert writer.returncode == -signal.SIGKILL
+        reported = max([reported, *said])
+        there = LatencyStore(path).records()
+        assert [r.key for r in there] == [f"{i:06}" for i in range(len(there))]
+        assert all(r == record(r.key, float(r.key)) for r in there)
+        assert len(there) in (reported + 1, reported + 2), "written, perhaps not yet reported"
+
+
+# From file to file.
+
+
+def test_export_and_import() -> None:
+    store, other = LatencyStore(":memory:"), LatencyStore(":memory:")
+    bare = Record(key="old", latency_us=2.0, samples=0, measured_at="")
+    store.put([record("a"), record("b", 5.0, "2026-05-05T00:00:00Z"), bare], [CONV, POOL])
+    other.put([record("b", 7.0, "2026-06-06T00:00:00Z")], [CONV, POOL])
+    assert import_lines(other, export_lines(store), "lines") == (1, 3)
+    assert other.get(["a", "b"]) == {"a": 1.0, "b": 7.0}
+    fresh = LatencyStore(":memory:")
+    import_lines(fresh, (line for line in export_lines(other)), "lines")
+    assert list(export_lines(fresh)) == list(export_lines(other))
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([], "empty"),
+        (["{}"], "line 1"),
+        (['{"format": "tvm_interop.latencies", "version": 2}'], "line 1"),
+        (["HEAD", '{"record": {"key": "a"}}'], "line 2"),
+        (["HEAD", "{}"], "line 2.*no workload and no record"),
+        (["HEAD", "RECORD"], "line 2.*`c0`, not given before"),
+        (["HEAD", "no json"], "line 2"),
+    ],
+)
+def test_lines_of_no_use(lines: list[str], says: str) -> None:
+    good = LatencyStore(":memory:")
+    good.put([record("a")], [CONV, POOL])
+    head, *_, a_record = export_lines(good)
+    lines = [{"HEAD": head, "RECORD": a_record}.get(line, line) for line in lines]
+    store = LatencyStore(":memory:")
+    with pytest.raises(TVMInteropError, match=says):
+        import_lines(store, lines, "lines.jsonl")
+    assert store.records() == []
+
+
+# On the command line.
+
+
+def test_db_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other, lines = tmp_path / "a.db", tmp_path / "b.db", tmp_path / "a.jsonl"
+    elsewhere = Setting(
+        device="abacus", driver="", cores=1, tvm_version="0.1", streams=1, threads=1
+    )
+    foreign = Record(
+        key="f", latency_us=1, samples=9, measured_at=utc(), groups=(), setting=elsewhere
+    )
+    bare = Record(key="old", latency_us=2.0, samples=0, measured_at="")
+    LatencyStore(path).put([record("a"), record("b", 2.0, utc()), foreign, bare], [CONV, POOL])
+
+    def facts(*arguments: str) -> dict[str, object]:
+        assert run_app(["db", *arguments, "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    db = ["--latency-db", str(path)]
+    stats = facts("stats", *db)
+    assert (stats["records"], stats["workloads"]) == (4, 2)
+    assert len(stats["settings"]) == 3  # type: ignore[arg-type]
+    assert run_app(["db", "stats", *db]) == 0
+    assert "older layout" in capsys.readouterr().out
+    assert facts("export", "-o", str(lines), *db)["lines"] == 6
+    assert facts("import", str(lines), "--latency-db", str(other))["taken"] == 3
+    assert facts("prune", "--other-devices", "--dry-run", *db)["removed"] == 1
+    assert facts("prune", "--other-devices", *db) == {"removed": 1, "kept": 3, "dry_run": False}
+    assert facts("prune", "--older-than", "2", *db)["removed"] == 1
+    assert facts("prune", "--undescribed", *db)["removed"] == 1
+    assert [r.key for r in LatencyStore(path).records()] == ["b"]
+
+
+def test_db_commands_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.db"
+    assert run_app(["db", "stats", "--latency-db", str(path)]) == 2
+    assert "a.db" in capsys.readouterr().err
+    assert not path.exists()
+    LatencyStore(path).close()
+    assert run_app(["db", "prune", "--latency-db", str(path)]) == 2
+    assert "--older-than" in capsys.readouterr().err
+    assert run_app(["db", "import", str(tmp_path / "no.jsonl"), "--latency-db", str(path)]) == 2
+    assert "no.jsonl" in capsys.readouterr().err

@@ -1,0 +1,337 @@
+"""Large operators in parts: which, where each part's bytes are, and that nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+
+from tests import nets
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tvm_interop import GraphModule
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.kernel_libraries import why_missing
+from tvm_interop.library_op import LibraryOp
+from tvm_interop.program import Operator, Program, Value
+from tvm_interop.storage import ALIGNMENT, Layout, span, stored_nbytes
+from tvm_interop.transform.split_operators import parts_in, split_operators
+
+Shape = tuple[int, ...]
+BLOCKED: Layout = "blocked16"
+
+
+def one(op: str, *shapes: Shape, layouts: Sequence[Layout] = (), **fields: Any) -> Program:
+    """A program of one operator of the library's; the second argument on are weights."""
+    layouts = tuple(layouts) or ("plain",) * len(shapes)
+    description = LibraryOp(op=op, shapes=shapes, layouts=layouts, **fields)  # type: ignore[arg-type]
+    values = [
+        Value(f"v{i}", shape, "float32", layout=layout)
+        for i, (shape, layout) in enumerate(zip(shapes, layouts, strict=True))
+    ]
+    last = len(values) - 1
+    operator = Operator("op", "k", tuple(range(last)), (last,), description, "onednn")
+    return Program(values, [operator], (0,), (last,))
+
+
+def conv(
+    channels: tuple[int, int], size: int = 28, kernel: int = 3, groups: int = 1, **fields: Any
+) -> Program:
+    batch = fields.pop("batch", 1)
+    output = (batch, channels[1], size, size)
+    shapes: list[Shape] = [
+        (batch, channels[0], size, size),
+        (channels[1], channels[0] // groups, kernel, kernel),
+    ]
+    shapes += [(channels[1],)] if fields.get("has_bias") else []
+    shapes += [output] if fields.get("has_sum") else []
+    half = kernel // 2
+    return one(
+        "conv2d",
+        *shapes,
+        output,
+        window=(kernel, kernel),
+        strides=(1, 1),
+        padding=(half,) * 4,
+        dilation=(1, 1),
+        groups=groups,
+        **fields,
+    )
+
+
+def pool(op: str, channels: int, size: int, layouts: Sequence[Layout] = ()) -> Program:
+    shape = (1, channels, size, size)
+    window = {"window": (3, 3), "strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1)}
+    return one(op, shape, shape, layouts=layouts, **window)
+
+
+def arguments(program: Program) -> list[list[Shape]]:
+    """The shapes of each operator's arguments; as described."""
+    found = []
+    for op in program.operators:
+        shapes = [program.values[v].shape for v in (*op.inputs, *op.outputs)]
+        assert op.description is not None
+        assert list(op.description.shapes) == shapes
+        assert op.description.layouts == tuple(
+            program.values[v].layout for v in (*op.inputs, *op.outputs)
+        )
+        found.append(shapes)
+    return found
+
+
+def assert_cut(program: Program, argument: int, value: int) -> None:
+    """The parts of this argument are disjoint, aligned, in order, and all of `value`."""
+    reached = 0
+    for op in program.operators:
+        root, begin, end = span(program.values, (*op.inputs, *op.outputs)[argument])
+        assert root == value
+        assert begin == reached
+        assert begin % ALIGNMENT == 0
+        assert end > begin
+        reached = end
+    assert reached == program.values[value].nbytes
+
+
+def assert_whole(program: Program, argument: int) -> None:
+    for op in program.operators:
+        assert (*op.inputs, *op.outputs)[argument] == argument
+
+
+def channels_of(program: Program) -> list[int]:
+    return [shapes[-1][1] for shapes in arguments(program)]
+
+
+@pytest.mark.parametrize(
+    ("channels", "parts", "expected"),
+    [
+        (64, 2, [32, 32]),
+        (64, 3, [16, 16, 32]),
+        (48, 2, [16, 32]),
+        (40, 2, [16, 24]),
+        (40, 3, [16, 16, 8]),
+        (40, 8, [16, 16, 8]),
+        (17, 2, [16, 1]),
+    ],
+)
+def test_convolutions_by_blocks_of_channels(channels: int, parts: int, expected: list[int]) -> None:
+    whole = conv((64, channels), has_bias=True, has_sum=True)
+    divided = split_operators(whole, parts)
+    assert channels_of(divided) == expected
+    assert_whole(divided, 0)
+    for argument in (1, 2, 3, 4):
+        assert_cut(divided, argument, argument)
+    assert whole.operators[0].name == "op"
+    assert len(whole.values) == 5
+
+
+def test_names() -> None:
+    divided = split_operators(conv((64, 64)), 3)
+    assert [op.name for op in divided.operators] == ["op[1/3]", "op[2/3]", "op[3/3]"]
+    assert {op.whole for op in divided.operators} == {"op"}
+    assert divided.is_divided
+    assert not conv((64, 64)).is_divided
+    assert len({value.name for value in divided.values}) == len(divided.values)
+    assert split_operators(divided, 1) is divided
+
+
+def test_parts_in_names() -> None:
+    assert parts_in(["a", "b[1/2]", "b[2/2]", "c[3/12]", "d[1/40]x"]) == 12
+    assert parts_in(["a[1]", "b"]) == parts_in([]) == 1
+
+
+def test_depthwise_convolutions() -> None:
+    divided = split_operators(conv((136, 136), size=56, groups=136, has_bias=True), 2)
+    assert channels_of(divided) == [64, 72]
+    assert [op.description.groups for op in divided.operators if op.description] == [64, 72]
+    for argument in range(4):
+        assert_cut(divided, argument, argument)
+
+
+@pytest.mark.parametrize("layouts", [("plain", "plain"), (BLOCKED, BLOCKED), ("plain", BLOCKED)])
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
+def test_pools(op: str, layouts: Sequence[Layout]) -> None:
+    divided = split_operators(pool(op, 40, 32, layouts), 2)
+    assert channels_of(divided) == [16, 24]
+    assert_cut(divided, 0, 0)
+    assert_cut(divided, 1, 1)
+
+
+def test_blocked_convolutions() -> None:
+    layouts: list[Layout] = [BLOCKED, "plain", BLOCKED]
+    whole = conv((40, 40), layouts=layouts)
+    divided = split_operators(whole, 3)
+    assert channels_of(divided) == [16, 16, 8]
+    assert_cut(divided, 2, 2)
+    assert whole.values[2].nbytes == stored_nbytes((1, 48, 28, 28), "float32", "plain")
+
+
+def test_what_is_in_another_tensor_is_divided_there() -> None:
+    """The output is a part of a concatenation's result."""
+    program = conv((64, 32))
+    result = Value("result", (1, 64, 28, 28), "float32")
+    begin = stored_nbytes((1, 32, 28, 28), "float32", "plain")
+    values = [*program.values[:2], replace(program.values[2], alias_of=3, offset=begin), result]
+    divided = split_operators(replace(program, values=values, outputs=(3,)), 2)
+    places = [span(divided.values, op.outputs[0]) for op in divided.operators]
+    assert places == [(3, begin, begin * 3 // 2), (3, begin * 3 // 2, begin * 2)]
+
+
+def test_matrix_products_by_rows() -> None:
+    shapes = [(130, 256), (256, 64), (64,), (130, 64), (130, 64)]
+    divided = split_operators(one("matmul", *shapes, has_bias=True, has_sum=True), 2)
+    assert [found[-1] for found in arguments(divided)] == [(65, 64), (65, 64)]
+    for argument in (0, 3, 4):
+        assert_cut(divided, argument, argument)
+    assert_whole(divided, 1)
+    assert_whole(divided, 2)
+
+
+def test_matrix_products_by_rows_of_one_matrix() -> None:
+    divided = split_operators(one("matmul", (1, 128, 256), (256, 256), (1, 128, 256)), 3)
+    assert [found[-1] for found in arguments(divided)] == [(1, 42, 256), (1, 43, 256), (1, 43, 256)]
+    assert_cut(divided, 0, 0)
+    assert_whole(divided, 1)
+    assert_cut(divided, 2, 2)
+
+
+@pytest.mark.parametrize("right", [(4, 128, 128), (128, 128)])
+def test_matrix_products_by_matrices(right: Shape) -> None:
+    divided = split_operators(one("matmul", (4, 128, 128), right, (4, 128, 128)), 2)
+    assert [found[-1] for found in arguments(divided)] == [(2, 128, 128)] * 2
+    assert_cut(divided, 0, 0)
+    assert_cut(divided, 2, 2)
+    if len(right) == 3:
+        assert_cut(divided, 1, 1)
+    else:
+        assert_whole(divided, 1)
+
+
+WHOLE = {
+    "small convolution": conv((16, 32), size=14),
+    "few channels": conv((64, 16)),
+    "groups": conv((64, 64), groups=2),
+    "batch": conv((64, 64), batch=2),
+    "small depthwise": conv((64, 64), groups=64),
+    "small pool": pool("max_pool2d", 64, 8),
+    "one row": one("matmul", (1, 4096), (4096, 4096), (1, 4096)),
+    "small product": one("matmul", (64, 64), (64, 64), (64, 64)),
+    "normalisation": one("lrn", (1, 64, 56, 56), (1, 64, 56, 56), lrn_size=5),
+}
+
+
+@pytest.mark.parametrize("program", WHOLE.values(), ids=WHOLE)
+def test_what_stays_whole(program: Program) -> None:
+    assert split_operators(program, 2).operators == program.operators
+
+
+def test_parts_that_would_not_be_aligned() -> None:
+    program = one("matmul", (128, 8000), (8000, 5), (128, 5))
+    assert split_operators(program, 3).operators == program.operators  # 42 rows of 20 bytes.
+    assert len(split_operators(program, 2).operators) == 2  # 64 rows of 20 bytes.
+
+
+def test_no_more_parts_than_are_worth_it() -> None:
+    # 2 * 32 * 28 * 28 * 64 * 9 operations are some 14 parts, a quarter of the pixels a seventh.
+    assert len(split_operators(conv((64, 512), size=28), 9).operators) == 9
+    assert len(split_operators(conv((64, 512), size=4), 9).operators) == 4
+
+
+# What comes out.
+
+
+def large() -> onnx.ModelProto:
+    """Every kind of operator that is divided, in place in a concatenation, too."""
+    net = nets.Net()
+    x = net.input("x", [1, 32, 48, 48])
+    net.op("Relu", [net.conv(x, "a", (32, 48), 3)], "a_relu")
+    window: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1]}
+    net.op("MaxPool", ["a_relu"], "largest", **window)
+    net.op("AveragePool", ["a_relu"], "mean", **window)
+    net.conv("a_relu", "depth", (48, 48), 5, group=48)
+    net.conv("largest", "b", (48, 40), 3)
+    net.conv("mean", "c", (48, 40), 3)
+    net.op("Add", ["b", "c"], "sum")
+    net.op("Concat", ["depth", "sum"], "cat", axis=1)
+    net.op("Relu", [net.conv("cat", "d", (88, 32), 1)], "d_relu")
+    net.op("Sigmoid", ["cat"], "gate")
+    net.op("Mul", ["gate", "cat"], "swish")
+    net.op("Reshape", ["d_relu", net.constant(np.array([32, 48 * 48], np.int64))], "rows")
+    net.op("MatMul", ["rows", net.weight(48 * 48, 64, scale=0.02)], "product")
+    matrices = net.input("matrices", [4, 128, 128])
+    net.op("MatMul", [matrices, net.weight(4, 128, 128)], "products")
+    return net.model("swish", "product", "products")
+
+
+def outputs(compilation: Compilation, scheduler: str, feeds: dict[str, Any]) -> list[np.ndarray]:
+    module = GraphModule(compilation.artifact(compilation.schedule(scheduler)))
+    for _ in range(3):  # Streams run into each other differently each time.
+        module.run(**feeds)
+    return [module.get_output(i).numpy() for i in range(len(module.plan.outputs))]
+
+
+def compiled(model: onnx.ModelProto, provider: str, parts: int) -> Compilation:
+    options = CompileOptions(
+        streams=2, threads=1, parts=parts, providers=[provider], latency_db=":memory:"
+    )
+    return Compilation(model, options)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("provider", ["tvm", "onednn"])
+def test_numbers_are_right_and_bits_the_same(provider: str, parts: int) -> None:
+    if provider != "tvm" and why_missing(provider) is not None:
+        pytest.skip(f"no {provider}: {why_missing(provider)}")
+    model = large()
+    compilation = compiled(model, provider, parts)
+    operators = compilation.program.operators
+    divided = {op.whole.split("/")[0] for op in operators if op.whole}
+    assert divided >= {"a", "b", "c", "largest", "mean", "depth", "product", "products"}
+    assert parts_in(op.name for op in operators) == parts
+    feeds = nets.feeds(model)
+    results = {name: outputs(compilation, name, feeds) for name in ("sequential", "greedy", "lios")}
+    for got, want in zip(
+        results["sequential"], run_onnxruntime(model, feeds).values(), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * abs(want).max())
+    for name in ("greedy", "lios"):
+        for got, want in zip(results[name], results["sequential"], strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=name)
+
+
+def test_shares_of_tvms_kernels_give_the_whole_ones_bits() -> None:
+    model = large()
+    feeds = nets.feeds(model)
+    whole = outputs(compiled(model, "tvm", 1), "sequential", feeds)
+    compilation = compiled(model, "tvm", 3)
+    assert any(op.share == (1, 3) for op in compilation.program.operators)
+    for got, want in zip(outputs(compilation, "greedy", feeds), whole, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.skipif(why_missing("onednn") is not None, reason="no oneDNN")
+def test_new_weights_and_inputs_reach_every_part() -> None:
+    """Parts of a weight and of an input are views of them."""
+    net = nets.Net()
+    x = net.input("x", [1, 128, 56, 56])
+    net.conv(x, "y", (128, 128), 3, group=128)
+    model = net.model("y")
+    compilation = compiled(model, "onednn", 2)
+    assert [op.name for op in compilation.program.operators] == ["y/Conv[1/2]", "y/Conv[2/2]"]
+    module = GraphModule(compilation.artifact(compilation.sequential()))
+    module.run(**nets.feeds(model))
+    before = module.get_output(0).numpy()
+    doubled = {
+        module.plan.values[v].name: tvm.runtime.tensor(array * 2)
+        for v, array in compilation.program.weights.items()
+    }
+    module.load_params(tvm.runtime.save_param_dict(doubled))
+    module.run()
+    np.testing.assert_array_equal(module.get_output(0).numpy(), 2 * before)
+    module.set_input_zero_copy("x", tvm.runtime.tensor(np.zeros((1, 128, 56, 56), np.float32)))
+    module.run()
+    after = module.get_output(0).numpy()
+    np.testing.assert_array_equal(after, np.broadcast_to(after[:, :, :1, :1], after.shape))

@@ -1,0 +1,115 @@
+"""The cheapest labels: as cheap as trying all of them, and what becomes of costs without a cut."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+
+from tvm_interop.latency.two_labels import PairCost, cheapest_labels, labels_cost
+
+Labels = dict[int, int]
+Pairs = list[tuple[int, int]]
+
+
+def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[assignment]
+    """Every way to label `things` things that keeps `equal` ones alike."""
+    found = (dict(enumerate(labels)) for labels in product((0, 1), repeat=things))
+    return [labels for labels in found if all(labels[a] == labels[b] for a, b in equal)]
+
+
+def random_cost(rng: random.Random, things: int) -> PairCost:
+    """Whole nanoseconds; unlike labels cost at least as much as like ones. Some things are None."""
+    c00, c11, c01 = (rng.randint(0, 40) for _ in range(3))
+    c10 = max(c00 + c11 - c01, 0) + rng.choice([0, 0, rng.randint(0, 20)])
+    ends = [rng.choice([None, *range(things)]), rng.choice([None, *range(things)])]
+    return PairCost(*ends, ((c00 / 1e3, c01 / 1e3), (c10 / 1e3, c11 / 1e3)))
+
+
+def random_instance(seed: int) -> tuple[int, list[PairCost], Pairs]:
+    rng = random.Random(seed)
+    things = rng.randint(1, 9)
+    costs = [random_cost(rng, things) for _ in range(rng.randint(0, 3 * things))]
+    equal = [
+        (rng.randrange(things), rng.randrange(things)) for _ in range(rng.choice([0, 0, 1, 3]))
+    ]
+    return things, costs, equal
+
+
+@pytest.mark.parametrize("hundred", range(2))
+def test_as_cheap_as_trying_all(hundred: int) -> None:
+    mixed = 0
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        things, costs, equal = random_instance(seed)
+        labels = cheapest_labels(range(things), costs, equal)
+        assert labels.keys() == set(range(things))
+        assert all(labels[a] == labels[b] for a, b in equal)
+        found = all_labels(things, equal)
+        least = min(labels_cost(each, costs) for each in found)
+        assert labels_cost(labels, costs) == pytest.approx(least, abs=1e-9)
+        # Of all that are as cheap, the one with the fewest ones.
+        ties = [each for each in found if labels_cost(each, costs) < least + 1e-6]
+        assert sum(labels.values()) == min(sum(each.values()) for each in ties)
+        mixed += len(set(labels.values())) == 2
+    assert mixed > 20
+
+
+def test_like_labels_hold_together() -> None:
+    """1 wants label 1 by 5, 0 wants label 0 by 3, and unlike labels cost 4."""
+    costs = [
+        PairCost(None, 1, ((5.0, 0.0), (0.0, 0.0))),
+        PairCost(0, None, ((0.0, 0.0), (3.0, 0.0))),
+        PairCost(0, 1, ((0.0, 4.0), (4.0, 0.0))),
+    ]
+    assert cheapest_labels([0, 1], costs) == {0: 1, 1: 1}
+    assert cheapest_labels([0, 1], costs[:2]) == {0: 0, 1: 1}
+    assert cheapest_labels([0, 1], costs[1:]) == {0: 0, 1: 0}
+
+
+def test_things_that_must_be_equal_are() -> None:
+    wants = [PairCost(None, 1, ((5.0, 0.0), (0.0, 0.0))), PairCost(0, None, ((0, 0), (3.0, 0)))]
+    assert cheapest_labels([0, 1], wants) == {0: 0, 1: 1}
+    assert cheapest_labels([0, 1], wants, [(0, 1)]) == {0: 1, 1: 1}
+    assert cheapest_labels([0, 1], [*wants, wants[1]], [(1, 0)]) == {0: 0, 1: 0}
+
+
+def test_a_cost_between_a_thing_and_itself() -> None:
+    """An operator may read one part of a tensor and write another."""
+    cost = PairCost(0, 0, ((3.0, 9.0), (9.0, 2.0)))
+    assert cheapest_labels([0], [cost]) == {0: 1}
+
+
+def test_ties_give_label_zero() -> None:
+    nothing = [PairCost(0, 1, ((2.0, 2.0), (2.0, 2.0)))]
+    assert cheapest_labels([0, 1, 2], nothing) == {0: 0, 1: 0, 2: 0}
+    assert cheapest_labels([], []) == {}
+    below_a_nanosecond = [PairCost(None, 0, ((2.0004, 2.0), (0.0, 0.0)))]
+    assert cheapest_labels([0], below_a_nanosecond) == {0: 0}
+
+
+def test_a_cost_that_prefers_unlike_labels_is_raised() -> None:
+    """Never cheaper than it is, and exact on those that have a cut."""
+    unlike = PairCost(0, 1, ((9.0, 0.0), (1.0, 9.0)))
+    labels = cheapest_labels([0, 1], [unlike])
+    raised = PairCost(0, 1, ((9.0, 17.0), (1.0, 9.0)))
+    assert labels == cheapest_labels([0, 1], [raised]) == {0: 1, 1: 0}
+    rng = random.Random(0)
+    for _ in range(50):
+        costs = [
+            PairCost(
+                *rng.sample(range(5), 2),
+                tuple(tuple(float(rng.randint(0, 9)) for _ in "01") for _ in "01"),  # type: ignore[arg-type]
+            )
+            for _ in range(8)
+        ]
+        chosen = cheapest_labels(range(5), costs)
+        raised_costs = [_raised(cost) for cost in costs]
+        least = min(labels_cost(each, raised_costs) for each in all_labels(5))
+        assert labels_cost(chosen, raised_costs) == pytest.approx(least)
+
+
+def _raised(cost: PairCost) -> PairCost:
+    """With unlike labels, first 0 and second 1, as dear as there must be for a cut."""
+    (c00, c01), (c10, c11) = cost.us
+    return PairCost(cost.first, cost.second, ((c00, max(c01, c00 + c11 - c10)), (c10, c11)))

@@ -1,0 +1,216 @@
+"""The pictures: what they say is what ran, and nothing lies over anything else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import onnx
+import pytest
+
+import tvm_interop
+from tests.nets import inception_like, two_inputs
+from tvm_interop.cli.app import run_app
+from tvm_interop.executor import OpProfile
+from tvm_interop.viz.chrome_trace import chrome_trace
+from tvm_interop.viz.dot import to_dot
+from tvm_interop.viz.drawing import to_png, to_svg
+from tvm_interop.viz.graph_layout import BOX_HEIGHT, BOX_WIDTH, lay_out
+from tvm_interop.viz.kinds import KINDS, kind_of
+from tvm_interop.viz.page import to_page
+from tvm_interop.viz.record import Record, from_profile, record
+
+
+@pytest.fixture(scope="module")
+def artifacts() -> dict[str, tvm_interop.Artifact]:
+    """One of stages, one of streams."""
+    return {
+        name: tvm_interop.compile(inception_like(), scheduler=name, streams=2, keep_slower=True)
+        for name in ("greedy", "lios")
+    }
+
+
+@pytest.fixture(scope="module")
+def records(artifacts: dict[str, tvm_interop.Artifact]) -> dict[str, Record]:
+    return {name: record(artifact, name, runs=1) for name, artifact in artifacts.items()}
+
+
+def in_turn(artifact: tvm_interop.Artifact) -> list[OpProfile]:
+    """A profile as if every operator took 10 us, one after the other."""
+    return [
+        OpProfile(op.name, op.kernel, op.stream, 10.0 * i, 10.0 * (i + 1))
+        for i, op in enumerate(artifact.plan.operators)
+    ]
+
+
+def test_record(artifacts: dict[str, tvm_interop.Artifact]) -> None:
+    artifact = artifacts["greedy"]
+    seen = from_profile(artifact, "net", in_turn(artifact))
+    assert [op.name for op in seen.operators] == [op.name for op in artifact.plan.operators]
+    assert seen.num_stages == len(artifact.schedule.stages)
+    assert {op.stage for op in seen.operators} == set(range(seen.num_stages))
+    assert seen.makespan_us == 10.0 * len(seen.operators)
+    assert sum(seen.busy_share(s) for s in range(2)) == pytest.approx(1)
+    assert seen.num_waits == sum(len(op.waits) for op in artifact.plan.operators)
+    names = [op.name for op in seen.operators]
+    # It reads what four operators have written parts of.
+    reader = seen.operators[names.index("b1/Conv")]
+    assert reader.kind == "convolution"
+    assert {names[i] for i in reader.reads} == {"a1/Conv", "a3/Conv", "a5/Conv", "app/Conv"}
+
+
+def test_memory_is_what_is_in_use(artifacts: dict[str, tvm_interop.Artifact]) -> None:
+    artifact = artifacts["lios"]
+    seen = from_profile(artifact, "net", in_turn(artifact))
+    assert seen.memory[-1][1] == 0
+    assert 0 < max(used for _, used in seen.memory) <= seen.arena_bytes
+    first = next(op for op in seen.operators if op.output_bytes)
+    assert seen.memory[0][0] == first.start_us
+    # The storage of a part is there from its first part on.
+    assert seen.memory[0][1] >= first.output_bytes
+
+
+def test_predictions_are_those_of_the_schedule(records: dict[str, Record]) -> None:
+    assert all(op.predicted_us is None for op in records["greedy"].operators)
+    assert all(op.predicted_us is not None for op in records["lios"].operators)
+    assert records["lios"].predicted_us == pytest.approx(
+        max(op.predicted_us[1] for op in records["lios"].operators if op.predicted_us)
+    )
+
+
+@pytest.mark.parametrize("scheduler", ["greedy", "lios"])
+def test_the_graph_overlaps_nowhere(records: dict[str, Record], scheduler: str) -> None:
+    layout = lay_out(records[scheduler])
+    for (x1, y1), (x2, y2) in itertools.combinations(layout.boxes, 2):
+        assert abs(x1 - x2) >= BOX_WIDTH or abs(y1 - y2) >= BOX_HEIGHT
+    for corners in layout.lines.values():
+        for (x1, y1), (x2, y2) in itertools.pairwise(corners):
+            for x, y in layout.boxes:
+                inside_across = min(x1, x2) < x + BOX_WIDTH and x < max(x1, x2)
+                if y1 != y2:
+                    inside_across = x < x1 < x + BOX_WIDTH
+                inside_down = min(y1, y2) < y + BOX_HEIGHT and y < max(y1, y2)
+                if y1 == y2:
+                    inside_down = y < y1 < y + BOX_HEIGHT
+                assert not (inside_across and inside_down)
+    for x, y in layout.boxes:
+        assert 0 <= x <= layout.width - BOX_WIDTH
+        assert 0 <= y <= layout.height - BOX_HEIGHT
+
+
+def test_stages_are_columns_of_their_own(records: dict[str, Record]) -> None:
+    layout = lay_out(records["greedy"])
+    for (_, right), (left, _) in itertools.pairwise(layout.stages):
+        assert right <= left
+    for op, (x, _) in zip(records["greedy"].operators, layout.boxes, strict=True):
+        assert op.stage is not None
+        left, right = layout.stages[op.stage]
+        assert left <= x <= right - BOX_WIDTH
+
+
+def test_lines_that_share_a_track_do_not_overlap(records: dict[str, Record]) -> None:
+    layout = lay_out(records["lios"])
+    trunks: dict[float, list[tuple[int, float, float]]] = {}
+    for (source, _), corners in layout.lines.items():
+        if len(corners) == 6:
+            trunks.setdefault(corners[2][1], []).append((source, corners[2][0], corners[3][0]))
+    assert trunks
+    for trunk in trunks.values():
+        for (a, left_a, right_a), (b, left_b, right_b) in itertools.combinations(trunk, 2):
+            assert a == b or right_a <= left_b + BOX_WIDTH or right_b <= left_a + BOX_WIDTH
+
+
+def test_svg(records: dict[str, Record]) -> None:
+    root = ElementTree.fromstring(to_svg(list(records.values())))
+    namespace = "{http://www.w3.org/2000/svg}"
+    assert root.tag == f"{namespace}svg"
+    boxes = [e for e in root.iter(f"{namespace}svg") if e.get("class") == "op"]
+    measured = sum(len(shown.operators) for shown in records.values())
+    assert len(boxes) == measured + len(records["lios"].operators)  # and those predicted
+    waits = [e for e in root.iter(f"{namespace}line") if e.get("class") == "wait"]
+    assert len(waits) == sum(shown.num_waits for shown in records.values())
+
+
+def test_png(records: dict[str, Record]) -> None:
+    pytest.importorskip("resvg_py")
+    assert to_png([records["greedy"]]).startswith(b"\x89PNG")
+
+
+def test_dot(records: dict[str, Record]) -> None:
+    text = to_dot(records["greedy"])
+    assert text.startswith("digraph")
+    assert text.count("fillcolor") == len(records["greedy"].operators)
+    assert text.count("->") == sum(len(op.reads) for op in records["greedy"].operators)
+    assert text.count("subgraph") == records["greedy"].num_stages
+
+
+def test_page_needs_no_network(records: dict[str, Record]) -> None:
+    page = to_page(list(records.values()), "a machine")
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:)""", page)
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "a machine" in page
+
+
+def test_a_name_cannot_break_the_page(artifacts: dict[str, tvm_interop.Artifact]) -> None:
+    artifact = artifacts["greedy"]
+    shown = from_profile(artifact, "</script><b>&", in_turn(artifact))
+    page = to_page([shown], "m")
+    assert "</script><b>" not in page
+    assert "&lt;/script&gt;&lt;b&gt;&amp;" in page
+
+
+def test_chrome_trace(artifacts: dict[str, tvm_interop.Artifact]) -> None:
+    artifact = artifacts["lios"]
+    events = json.loads(chrome_trace(in_turn(artifact), artifact.plan))["traceEvents"]
+    slices = {event["name"]: event for event in events if event["ph"] == "X"}
+    assert len(slices) == len(artifact.plan.operators)
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert len(begins) == len(ends) == sum(len(op.waits) for op in artifact.plan.operators)
+    for i, begin in begins.items():
+        assert begin["tid"] != ends[i]["tid"]
+        assert begin["ts"] < ends[i]["ts"]
+
+
+def test_kinds() -> None:
+    assert kind_of("fused_conv2d_add_relu") == "convolution"
+    assert kind_of("fused_matmul_add") == "matrix product"
+    assert kind_of("max_pool2d") == "pooling, reduction"
+    assert kind_of("fused_concatenate_relu") == "concatenation"
+    assert kind_of("fused_max3_reshape") == "pooling, reduction"
+    assert kind_of("fused_maximum_minimum") == "element-wise"
+    assert kind_of("add2") == "element-wise"
+    assert len({kind.fill for kind in KINDS}) == len(KINDS)
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(two_inputs(), tmp_path / "two.onnx")
+    out = str(tmp_path / "two.tar")
+    assert run_app(["compile", str(tmp_path / "two.onnx"), "-o", out, "--streams", "2"]) == 0
+    capsys.readouterr()
+    page = tmp_path / "page.html"
+    assert run_app(["show", out, "-o", str(page), "--runs", "1"]) == 0
+    assert f"wrote {page}" in capsys.readouterr().out
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    for kind, begin in (("svg", b"<svg"), ("dot", b"digraph"), ("html", b"<!DOCTYPE")):
+        target = tmp_path / f"picture.{kind}"
+        assert run_app(["show", out, "-o", str(target), "--runs", "1"]) == 0
+        assert target.read_bytes().startswith(begin)
+    capsys.readouterr()
+    named = tmp_path / "no_suffix"
+    line = ["show", out, out, "-o", str(named), "--format", "svg", "--runs", "1", "--json"]
+    assert run_app(line) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [shown["title"] for shown in facts["records"]] == [f"{out} (1)", f"{out} (2)"]
+    assert named.read_bytes().startswith(b"<svg")
+
+
+def test_wrong_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (["show"], ["show", "nowhere.tar"], ["show", "a.tar", "b.tar", "--format", "dot"]):
+        assert run_app(line) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert run_app(["show", "a.tar", "--format", "gif"]) == 2
+    assert "gif" in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""IOS over operators that are divided into parts: each whole, its parts side by side."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.graphs import sparse
+from tvm_interop import LatencyTable, OpGraph, schedule
+from tvm_interop.scheduling.whole_operators import WholeOperators
+
+
+def divided(graph: OpGraph, rng: random.Random) -> tuple[OpGraph, list[list[int]]]:
+    """`graph` with some operators in two or three parts, and the parts of each."""
+    parts: list[list[int]] = []
+    names: list[str] = []
+    for op in range(graph.num_ops):
+        count = rng.choice([1, 2, 3])
+        parts.append(list(range(len(names), len(names) + count)))
+        names += [f"op{op}[{i + 1}/{count}]" for i in range(count)]
+    edges = [(a, b) for x, y in graph.edges for a in parts[x] for b in parts[y]]
+    return OpGraph.from_edges(names, edges), parts
+
+
+def test_the_whole_graph_comes_back() -> None:
+    graph = OpGraph.from_edges(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    with_parts, parts = divided(graph, random.Random(1))
+    wholes = WholeOperators(with_parts, parts)
+    assert wholes.graph.num_ops == graph.num_ops
+    assert set(wholes.graph.edges) == set(graph.edges)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_schedules_of_divided_operators(seed: int) -> None:
+    rng = random.Random(seed)
+    graph, parts = divided(sparse(rng.randint(2, 12), seed), rng)
+    table = LatencyTable([rng.uniform(1, 9) for _ in range(graph.num_ops)], streams=2)
+    found = schedule(graph, "ios", latency=table, streams=2, parts=parts)
+    found.validate(graph)
+    stage_of = {op: i for i, s in enumerate(found.stages) for group in s.groups for op in group}
+    for ops in parts:
+        assert len({stage_of[op] for op in ops}) == 1
+    # No worse than a stage an operator, its parts side by side.
+    in_turn = sum(table.stages([[[op] for op in ops] for ops in parts]))
+    assert found.makespan is not None
+    assert found.makespan <= in_turn + 1e-9
+    prices = table.stages([s.groups for s in found.stages])
+    assert np.isclose(found.makespan, prices.sum())

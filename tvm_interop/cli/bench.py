@@ -1,0 +1,139 @@
+"""`tvm-interop bench`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ..compiler import Compilation, CompileOptions
+from ..errors import InputError
+from ..executor import GraphModule, measure_interleaved
+from ..scheduling import schedulers
+from ..target_text import read_target
+from . import options
+from .console import measuring_bar, table
+
+SEQUENTIAL = "sequential"
+_AGAIN = "sequential again"
+_HEADINGS = ("scheduler", "stages", "streams", "waits", "arena", "search", "median", "ratio")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scheduler's figures; `ratio` is to sequential execution, below 1 is faster."""
+
+    scheduler: str
+    stages: int
+    streams: int
+    waits: int
+    arena_bytes: int
+    search_us: float
+    median_us: float
+    ratio: float
+
+
+def compare(
+    model: options.Model,
+    names: Annotated[
+        str,
+        typer.Option(
+            "--schedulers", metavar="NAME,...", help=f"Some of {', '.join(schedulers())}."
+        ),
+    ] = "greedy,lios,ios",
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="How often each takes its turn.")
+    ] = 30,
+    target: options.Target = "llvm",
+    input_shapes: options.InputShapes = None,
+    streams: options.Streams = None,
+    threads: options.Threads = None,
+    latency_db: options.LatencyDb = None,
+    providers: options.Providers = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Compare schedulers on one model, by runs that take turns.
+
+    Every round runs each once, in an order drawn anew. Sequential execution takes part twice: how
+    far the two differ is the noise, and a difference below it says nothing.
+    """
+    chosen = _chosen(names)
+    with measuring_bar() as progress:
+        compilation = Compilation(
+            model,
+            CompileOptions(
+                read_target(target),
+                streams,
+                threads,
+                latency_db,
+                progress,
+                options.parse_names(providers),
+            ),
+            options.parse_input_shapes(input_shapes),
+        )
+        rows, noise_ratio = _measure(compilation, chosen, rounds)
+    if as_json:
+        facts = {"rows": [asdict(row) for row in rows], "noise_ratio": noise_ratio}
+        typer.echo(json.dumps({"model": str(model), "rounds": rounds, **facts}))
+        return
+    typer.echo(table([_HEADINGS, *map(_cells, rows)]))
+    typer.echo(f"sequential against itself: {noise_ratio:.3f}; {rounds} rounds")
+
+
+def _chosen(text: str) -> list[str]:
+    """The schedulers named, sequential execution first, each once.
+
+    Raises
+    ------
+    InputError
+        There is no scheduler of a name.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in schedulers():
+            raise InputError(
+                f"--schedulers: there is no scheduler `{name}`; there are {', '.join(schedulers())}"
+            )
+    return list(dict.fromkeys([SEQUENTIAL, *names]))
+
+
+def _measure(compilation: Compilation, names: list[str], rounds: int) -> tuple[list[Row], float]:
+    schedules = {name: compilation.schedule(name) for name in names}
+    artifacts = {name: compilation.artifact(schedule) for name, schedule in schedules.items()}
+    modules = {name: GraphModule(artifact) for name, artifact in artifacts.items()}
+    modules[_AGAIN] = GraphModule(artifacts[SEQUENTIAL])
+    medians = {
+        name: float(np.median(times_us))
+        for name, times_us in measure_interleaved(modules, rounds).items()
+    }
+    rows = [
+        Row(
+            scheduler=name,
+            stages=len(schedules[name].stages),
+            streams=len(artifacts[name].plan.streams),
+            waits=sum(len(op.waits) for op in artifacts[name].plan.operators),
+            arena_bytes=artifacts[name].plan.arena_bytes,
+            search_us=schedules[name].stats["search_us"],
+            median_us=medians[name],
+            ratio=medians[name] / medians[SEQUENTIAL],
+        )
+        for name in names
+    ]
+    return rows, medians[_AGAIN] / medians[SEQUENTIAL]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.scheduler,
+        str(row.stages or ""),
+        str(row.streams),
+        str(row.waits),
+        f"{row.arena_bytes / 2**20:.1f} MiB",
+        f"{row.search_us / 1e3:.1f} ms",
+        f"{row.median_us / 1e3:.3f} ms",
+        f"{row.ratio:.3f}",
+    )

@@ -1,0 +1,197 @@
+"""`tvm-interop db`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import tvm
+import typer
+
+from ..atomic_file import replacing
+from ..errors import InputError
+from ..latency.exchange import export_lines, import_lines
+from ..latency.record import Record, utc
+from ..latency.store import LatencyStore
+from ..machine import cpu_model
+from . import options
+
+app = typer.Typer(
+    help="Look after the database of measured latencies: stats, export, import, prune.",
+    no_args_is_help=True,
+)
+
+
+@app.command("stats")
+def show_stats(
+    latency_db: options.LatencyDb = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Say what the database holds: how many latencies of which device and TVM version."""
+    store = _open(latency_db)
+    facts = _facts(store)
+    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+
+
+@app.command("export")
+def export_db(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write; by default it is printed."),
+    ] = None,
+    latency_db: options.LatencyDb = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Write all workloads and records as JSON lines, for `import` elsewhere."""
+    store = _open(latency_db)
+    if output is None:
+        for line in export_lines(store):
+            typer.echo(line)
+        return
+    with replacing(output) as temporary, open(temporary, "w") as file:
+        count = -1  # The first line is the head.
+        for line in export_lines(store):
+            file.write(line + "\n")
+            count += 1
+    _tell(as_json, f"wrote {count} lines to {output}", {"file": str(output), "lines": count})
+
+
+@app.command("import")
+def import_db(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="What `export` wrote; `-` reads standard input.",
+            show_default=False,
+        ),
+    ],
+    latency_db: options.LatencyDb = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Take over records that `export` wrote; of two of one stage the later measured stays."""
+    store = LatencyStore(latency_db)
+    if str(source) == "-":
+        taken, given = import_lines(store, sys.stdin, "standard input")
+    else:
+        with open(source) as file:
+            taken, given = import_lines(store, file, str(source))
+    _tell(
+        as_json,
+        f"took over {taken} of {given} records",
+        {"file": str(source), "taken": taken, "records": given},
+    )
+
+
+@app.command("prune")
+def prune_db(
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than", metavar="DAYS", min=0, help="Records measured longer ago than that."
+        ),
+    ] = None,
+    other_devices: Annotated[
+        bool, typer.Option("--other-devices", help="Records of other devices than this one.")
+    ] = False,
+    other_tvm: Annotated[
+        bool, typer.Option("--other-tvm", help="Records of other versions of TVM.")
+    ] = False,
+    undescribed: Annotated[
+        bool,
+        typer.Option(
+            "--undescribed", help="Records that an older tvm_interop kept without their setting."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count them and remove nothing.")
+    ] = False,
+    latency_db: options.LatencyDb = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Remove records: those that any of the options given names, and nothing without one."""
+    if older_than is None and not (other_devices or other_tvm or undescribed):
+        raise InputError(
+            "say which records to remove: --older-than DAYS, --other-devices, --other-tvm or "
+            "--undescribed"
+        )
+    store = _open(latency_db)
+    before = "" if older_than is None else utc(older_than)
+
+    def is_wanted(record: Record) -> bool:
+        setting = record.setting
+        if setting is None:
+            return not undescribed
+        return not (
+            record.measured_at < before
+            or (other_devices and setting.device != cpu_model())
+            or (other_tvm and setting.tvm_version != tvm.__version__)
+        )
+
+    records = store.records()
+    unwanted = [record.key for record in records if not is_wanted(record)]
+    removed = len(unwanted) if dry_run else store.delete(unwanted)
+    kept = len(records) - removed
+    would = "would remove" if dry_run else "removed"
+    _tell(
+        as_json,
+        f"{would} {removed} of {len(records)} records",
+        {"removed": removed, "kept": kept, "dry_run": dry_run},
+    )
+
+
+def _open(path: Path | None) -> LatencyStore:
+    """The database, which has to be there."""
+    if path is not None and not path.exists():
+        raise InputError(f"there is no latency database `{path}`")
+    return LatencyStore(path)
+
+
+def _facts(store: LatencyStore) -> dict[str, Any]:
+    counts = store.counts()
+    return {
+        "file": store.path,
+        "bytes": Path(store.path).stat().st_size,
+        "records": sum(count for _, count, _, _ in counts),
+        "workloads": len(store.workloads()),
+        "settings": [
+            {
+                **({} if setting is None else msgspec.structs.asdict(setting)),
+                "described": setting is not None,
+                "records": count,
+                "first_measured_at": first,
+                "last_measured_at": last,
+            }
+            for setting, count, first, last in counts
+        ],
+    }
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    lines = [
+        f"{facts['file']}: {facts['bytes'] / 2**20:.1f} MiB, {facts['records']} records of "
+        f"{facts['workloads']} workloads"
+    ]
+    for setting in facts["settings"]:
+        if not setting["described"]:
+            lines.append(
+                f"  {setting['records']} records of an older layout, without their setting"
+            )
+            continue
+        lines.append(
+            f"  {setting['records']} records: {setting['device'].split(' [')[0]}, TVM "
+            f"{setting['tvm_version']}, {setting['streams']} streams of {setting['threads']} "
+            f"threads, {setting['first_measured_at']} to {setting['last_measured_at']}"
+        )
+    return "\n".join(lines)
+
+
+def _tell(as_json: bool, text: str, facts: dict[str, Any]) -> None:
+    typer.echo(json.dumps(facts) if as_json else text)

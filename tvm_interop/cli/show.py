@@ -1,0 +1,101 @@
+"""`tvm-interop show`."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..artifact import load
+from ..atomic_file import replacing
+from ..errors import InputError
+from ..machine import cpu_model
+from ..viz.dot import to_dot
+from ..viz.drawing import to_png, to_svg
+from ..viz.page import to_page
+from ..viz.record import Record, record
+from . import options
+
+
+class Format(str, enum.Enum):
+    """What to write."""
+
+    html = "html"
+    svg = "svg"
+    png = "png"
+    dot = "dot"
+
+
+def show(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL.TAR...", help="What `compile` wrote.", show_default=False),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write; by default schedule.FORMAT."),
+    ] = None,
+    output_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="html: a page of everything; svg, png: the timelines; dot: the graph. By default "
+            "what the file's name ends in, else html.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="Runs to choose the median one from.")
+    ] = 9,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Draw schedules, and when each operator really ran: one artifact, or several to compare.
+
+    Each artifact is run, on random inputs; what is shown is the run of the median time.
+    """
+    chosen = output_format or _format_of(output)
+    path = output or Path(f"schedule.{chosen.value}")
+    if chosen is Format.dot and len(models) > 1:
+        raise InputError("--format dot draws one graph; give one artifact")
+    titles = _titles(models)
+    records = [record(load(m), title, runs) for m, title in zip(models, titles, strict=True)]
+    with replacing(path) as temporary:
+        Path(temporary).write_bytes(_drawn(records, chosen))
+    if as_json:
+        typer.echo(json.dumps({"output": str(path), "records": [asdict(r) for r in records]}))
+        return
+    for shown in records:
+        typer.echo(
+            f"{shown.title}: {shown.scheduler}, {len(shown.operators)} operators on "
+            f"{len(shown.threads)} streams, {shown.makespan_us / 1e3:.3f} ms"
+        )
+    typer.echo(f"wrote {path}")
+
+
+def _format_of(output: Path | None) -> Format:
+    suffix = output.suffix.removeprefix(".") if output else ""
+    return Format(suffix) if suffix in Format.__members__ else Format.html
+
+
+def _titles(models: list[Path]) -> list[str]:
+    """The files' names; the whole path where two have one name, numbered where it is one file."""
+    names = [path.stem for path in models]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in models]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({i + 1})" for i, name in enumerate(names)]
+    return names
+
+
+def _drawn(records: list[Record], chosen: Format) -> bytes:
+    if chosen is Format.png:
+        return to_png(records)
+    if chosen is Format.svg:
+        return to_svg(records).encode()
+    if chosen is Format.dot:
+        return to_dot(records[0]).encode()
+    return to_page(records, cpu_model().partition(" [")[0]).encode()

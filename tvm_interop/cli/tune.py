@@ -1,0 +1,323 @@
+"""`tvm-interop tune`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..atomic_file import replacing
+from ..compiler import Compilation, CompileOptions
+from ..errors import InputError
+from ..latency.active import ActiveSearch, Round
+from ..latency.farm import FarmAddress
+from ..scheduling import Schedule
+from ..target_text import read_target
+from . import options
+from .console import INTERRUPTED
+from .tune_kernels import DEFAULT_FOLDER, tune_kernels
+
+_KERNELS = "Kernels"
+
+
+def tune_model(
+    model: options.Model,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels",
+            help="Search for faster TVM kernels instead, with MetaSchedule.",
+            rich_help_panel=_KERNELS,
+        ),
+    ] = False,
+    max_trials: Annotated[
+        int | None,
+        typer.Option(
+            "--max-trials",
+            min=0,
+            help="With --kernels: the most trials of all kernels together, those in the folder "
+            "included; by default 64 for each kernel.",
+            rich_help_panel=_KERNELS,
+        ),
+    ] = None,
+    tuning_records: Annotated[
+        Path | None,
+        typer.Option(
+            "--tuning-records",
+            metavar="FOLDER",
+            help="With --kernels: where trials are kept, by default `./tuning_records`. Without: "
+            "what was found there, for kernels to take its loops where they are faster.",
+            rich_help_panel=_KERNELS,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The schedule to write, anew each round; by default `schedule.json`.",
+        ),
+    ] = None,
+    target: options.Target = "llvm",
+    input_shapes: options.InputShapes = None,
+    streams: options.Streams = None,
+    threads: options.Threads = None,
+    max_group_ops: options.MaxGroupOps = None,
+    max_groups: options.MaxGroups = None,
+    endings: options.Endings = None,
+    max_measurements: options.MaxMeasurements = None,
+    time_budget: options.TimeBudget = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
+    ] = 0,
+    rpc_tracker: Annotated[
+        str | None,
+        typer.Option(
+            "--rpc-tracker",
+            metavar="HOST:PORT",
+            help="Measure on all free servers of TVM's RPC tracker there (extra `farm`).",
+            rich_help_panel="Farm",
+        ),
+    ] = None,
+    rpc_key: Annotated[
+        str | None,
+        typer.Option(
+            "--rpc-key",
+            metavar="KEY",
+            help="The key those servers were started with: one for equal machines.",
+            rich_help_panel="Farm",
+        ),
+    ] = None,
+    latency_db: options.LatencyDb = None,
+    providers: options.Providers = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Search for the fastest schedule, or with --kernels for faster kernels.
+
+    For a schedule: predict stages, measure those that decide.
+
+    Stop it at any time with Ctrl-C: what was measured is kept, the best schedule so far is
+    written, and the next call goes on from there. `tvm-interop compile MODEL --schedule
+    schedule.json` takes the schedule. Needs the extra `learned`.
+
+    With --rpc-tracker and --rpc-key stages are measured elsewhere, on several servers at once, each
+    started by `python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library
+    libtvm_interop.so`; those run TVM's kernels alone (--providers tvm).
+
+    With --kernels MetaSchedule searches for faster loops for the TVM kernels of the model, those
+    that no kernel library runs; --providers tvm tunes them all. Every trial is kept in a folder as
+    soon as it is made, and the next call goes on from there. `tvm-interop compile MODEL
+    --tuning-records FOLDER` takes what was found.
+    """
+    if kernels:
+        only_for_schedules = {
+            "--output": output, "--streams": streams, "--threads": threads,
+            "--max-group-ops": max_group_ops, "--max-groups": max_groups, "--endings": endings,
+            "--max-measurements": max_measurements, "--rpc-tracker": rpc_tracker,
+            "--rpc-key": rpc_key,
+        }  # fmt: skip
+        _refuse_given(only_for_schedules, "--kernels searches for kernels, not for a schedule")
+        tune_kernels(
+            model,
+            CompileOptions(
+                read_target(target),
+                latency_db=latency_db,
+                providers=options.parse_names(providers),
+            ),
+            options.parse_input_shapes(input_shapes),
+            tuning_records or DEFAULT_FOLDER,
+            max_trials=max_trials,
+            time_budget_s=time_budget,
+            seed=seed,
+            as_json=as_json,
+        )
+        return
+    _refuse_given({"--max-trials": max_trials}, "a search for a schedule makes no trials")
+    output = output or Path("schedule.json")
+    address = _farm_address(rpc_tracker, rpc_key)
+    if not output.resolve().parent.is_dir():
+        raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
+    with _shown(max_measurements, quiet=as_json) as display:
+        tuning = Tuning(output, display)
+        try:
+            compile_options = CompileOptions(
+                read_target(target),
+                streams,
+                threads,
+                latency_db,
+                display.measuring,
+                options.parse_names(providers),
+                tuning_records=tuning_records,
+            )
+            compilation = Compilation(
+                model, compile_options, options.parse_input_shapes(input_shapes)
+            )
+            compilation.require_tuning_records()
+            with contextlib.ExitStack() as stack:
+                latency = None
+                if address is not None:
+                    latency = stack.enter_context(
+                        contextlib.closing(compilation.farm_latency(address))
+                    )
+                search = compilation.search(
+                    latency,
+                    on_round=tuning.after_round,
+                    **options.scheduler_options(
+                        max_group_ops=max_group_ops,
+                        max_groups=max_groups,
+                        endings=endings,
+                        max_measurements=max_measurements,
+                        time_budget_s=time_budget,
+                        seed=seed,
+                    ),
+                )
+                tuning.run(search)
+        except KeyboardInterrupt:
+            tuning.interrupted = True
+    facts = _facts(tuning)
+    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+    if tuning.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _refuse_given(given: dict[str, Any], why: str) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} has no meaning here: {why}")
+
+
+def _farm_address(tracker: str | None, key: str | None) -> FarmAddress | None:
+    if tracker is None and key is None:
+        return None
+    if tracker is None or key is None:
+        raise InputError("--rpc-tracker and --rpc-key go together: give both")
+    return FarmAddress.parse(tracker, key)
+
+
+class Tuning:
+    """A search, and the file that holds the best schedule it has found so far."""
+
+    def __init__(self, output: Path, display: Display) -> None:
+        self.output = output
+        self.interrupted = False
+        self.best: Schedule | None = None
+        self.rounds: list[Round] = []
+        self._search: ActiveSearch | None = None
+        self._display = display
+
+    def run(self, search: ActiveSearch) -> None:
+        """Search to the end; the best of what is known already is written first."""
+        self._search = search
+        self._write(search.best())
+        self._write(search.run())
+
+    def after_round(self, done: Round) -> None:
+        """What is to happen after a round: its best schedule is written and shown."""
+        assert self._search is not None
+        self.rounds.append(done)
+        self._write(self._search.best())
+        self._display.round(done)
+
+    def _write(self, schedule: Schedule) -> None:
+        with replacing(self.output) as temporary:
+            Path(temporary).write_text(schedule.to_json() + "\n")
+        self.best = schedule
+
+
+class Display:
+    """A bar of stages measured, with the best latency so far; a line a round above it."""
+
+    def __init__(self, bar: Progress, limit: int | None, quiet: bool) -> None:
+        self._bar = bar
+        self._quiet = quiet
+        self._measured = 0
+        self._limit = limit
+        self._task = bar.add_task("measuring operators", total=None)
+        self._searching = False
+
+    def measuring(self, stages_done: int, stages_total: int) -> None:
+        """Told by whoever measures, of the stages asked for at once."""
+        if not self._searching:
+            self._bar.update(self._task, completed=stages_done, total=stages_total)
+            return
+        self._bar.update(self._task, completed=self._measured + stages_done, total=self._limit)
+
+    def round(self, done: Round) -> None:
+        """Told after each round."""
+        self._searching = True
+        self._measured = done.measured
+        self._bar.update(
+            self._task,
+            completed=done.measured,
+            total=self._limit,
+            description=f"best {done.best_us / 1e3:.3f} ms",
+        )
+        if not self._quiet:
+            self._bar.console.print(_line(done), highlight=False)
+
+
+@contextlib.contextmanager
+def _shown(limit: int | None, quiet: bool) -> Iterator[Display]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    ) as bar:
+        yield Display(bar, limit, quiet)
+
+
+def _line(done: Round) -> str:
+    line = f"round {done.number}: best {done.best_us / 1e3:.3f} ms, {done.measured} stages measured"
+    if done.error.stages:
+        line += f", predictions off by {done.error.mape:.1%} (rank {done.error.spearman:.2f})"
+    return line
+
+
+def _facts(tuning: Tuning) -> dict[str, Any]:
+    best = tuning.best
+    return {
+        "schedule": None if best is None else str(tuning.output),
+        "interrupted": tuning.interrupted,
+        "best_us": None if best is None else best.makespan,
+        "stages": None if best is None else best.stats["stages"],
+        "stages_measured": 0 if best is None else best.stats["stages_measured"],
+        "rounds": [
+            {
+                "round": done.number,
+                "stages_measured": done.measured,
+                "best_us": done.best_us,
+                "samples": done.samples,
+                "predicted": done.error.stages,
+                "mape": done.error.mape if done.error.stages else None,
+                "spearman": _number(done.error.spearman),
+            }
+            for done in tuning.rounds
+        ],
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON knows no NaN."""
+    return value if value == value else None
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    stopped = "stopped: " if facts["interrupted"] else ""
+    if facts["schedule"] is None:
+        return f"{stopped}no schedule yet; what was measured is kept, the next call goes on"
+    return (
+        f"{stopped}{facts['best_us'] / 1e3:.3f} ms by the sum of its stages, "
+        f"{facts['stages_measured']} of {facts['stages']} stages measured\n"
+        f"wrote {facts['schedule']}"
+    )

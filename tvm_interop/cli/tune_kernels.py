@@ -1,0 +1,137 @@
+"""`tvm-interop tune --kernels`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..compiler import Compilation, CompileOptions
+from ..kernel_tuning import KernelProgress, KernelTuning
+from ..tuning_records import TuningRecords
+from .console import INTERRUPTED, table
+
+DEFAULT_FOLDER = Path("tuning_records")
+"""Where trials are kept unless another folder is named: in the folder one works in."""
+
+
+def tune_kernels(
+    model: Path,
+    compile_options: CompileOptions,
+    input_shapes: dict[str, tuple[int, ...]] | None,
+    folder: Path,
+    *,
+    max_trials: int | None,
+    time_budget_s: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Search for faster kernels, and tell what was found; stopped by Ctrl-C, all the same.
+
+    Raises
+    ------
+    typer.Exit
+        It was stopped: with the exit code that stands for that.
+    """
+    tuning: KernelTuning | None = None
+    interrupted = False
+    with _shown(quiet=as_json) as bar:
+        try:
+            compilation = Compilation(model, compile_options, input_shapes)
+            tuning = KernelTuning(
+                compilation,
+                TuningRecords.made(folder, compilation.target),
+                max_trials=max_trials,
+                time_budget_s=time_budget_s,
+                seed=seed,
+                on_progress=bar,
+            )
+            tuning.run()
+        except KeyboardInterrupt:
+            interrupted = True
+    kernels = tuning.progress if tuning is not None else []
+    facts = {
+        "tuning_records": str(folder),
+        "interrupted": interrupted,
+        "trials": tuning.trials if tuning is not None else None,
+        "default_us": sum(kernel.uses * kernel.default_us for kernel in kernels),
+        "tuned_us": sum(kernel.uses * kernel.best_us for kernel in kernels),
+        "kernels": [_kernel_facts(kernel) for kernel in kernels],
+    }
+    typer.echo(json.dumps(facts) if as_json else _summary(facts, kernels))
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+class _Bar:
+    """A bar of trials, with what the kernels take so far."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("timing kernels", total=None)
+
+    def __call__(self, tuning: KernelTuning) -> None:
+        kernels = tuning.progress
+        ratio = _ratio(
+            sum(kernel.uses * kernel.best_us for kernel in kernels),
+            sum(kernel.uses * kernel.default_us for kernel in kernels),
+        )
+        self._bar.update(
+            self._task,
+            completed=tuning.trials,
+            total=tuning.max_trials,
+            description=f"kernels at {ratio} of their default time; trials",
+        )
+
+
+@contextlib.contextmanager
+def _shown(quiet: bool) -> Iterator[_Bar]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    ) as bar:
+        yield _Bar(bar)
+
+
+def _kernel_facts(kernel: KernelProgress) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "uses": kernel.uses,
+        "trials": kernel.trials,
+        "default_us": kernel.default_us,
+        "tuned_us": kernel.tuned_us,
+    }
+
+
+def _summary(facts: dict[str, Any], kernels: list[KernelProgress]) -> str:
+    tuned = [kernel for kernel in kernels if kernel.trials]
+    rows = [("kernel", "uses", "trials", "tuned to default"), *map(_row, tuned)]
+    faster = sum((k.tuned_us or k.default_us) < k.default_us for k in kernels)
+    stopped = "stopped: " if facts["interrupted"] else ""
+    return "\n".join([
+        *([table(rows)] if tuned else []),
+        f"{stopped}{facts['trials'] or 0} trials, {faster} of {len(kernels)} kernels faster than "
+        "by our default schedule",
+        f"kept in {facts['tuning_records']}; `tvm-interop compile MODEL --tuning-records "
+        f"{facts['tuning_records']}` takes them",
+    ])  # fmt: skip
+
+
+def _row(kernel: KernelProgress) -> tuple[str, ...]:
+    ratio = "none ran" if kernel.tuned_us is None else _ratio(kernel.tuned_us, kernel.default_us)
+    return kernel.name, str(kernel.uses), str(kernel.trials), ratio
+
+
+def _ratio(us: float, default_us: float) -> str:
+    return f"{us / default_us:.2f}" if default_us else "1.00"

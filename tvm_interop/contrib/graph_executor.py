@@ -1,0 +1,48 @@
+"""`graph_executor.GraphModule`: this package's, made and filled as TVM's was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import executor
+from ..artifact import Artifact
+from ..relay.build_module import PlacedLibrary
+from ..relay.counterparts import GRAPH_EXECUTOR, refuse
+
+__all__ = ["GraphModule"]
+
+
+class GraphModule(executor.GraphModule):
+    """`tvm_interop.GraphModule` for `lib["default"](dev)`.
+
+    Like TVM's it converts the numbers given to the input's type; ours otherwise refuses them.
+
+    Examples
+    --------
+    >>> module = graph_executor.GraphModule(lib["default"](dev))  # doctest: +SKIP
+    """
+
+    def __init__(self, module: PlacedLibrary | Artifact) -> None:
+        super().__init__(module.artifact if isinstance(module, PlacedLibrary) else module)
+
+    def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+        """Copy data into inputs; arrays and lists become the input's type.
+
+        Raises
+        ------
+        InputError
+            No input of that name; the wrong shape; a tensor of the wrong type.
+        """
+        given: dict[str | int, Any] = {} if key is None else {key: value}
+        given.update(params.items())
+        super().set_input(**{self._input(k).name: self._converted(k, v) for k, v in given.items()})
+
+    def _converted(self, key: str | int, value: Any) -> Any:
+        is_tensor = hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
+        return value if value is None or is_tensor else np.asarray(value, self._input(key).dtype)
+
+
+def __getattr__(name: str) -> Any:
+    refuse("contrib.graph_executor", name, GRAPH_EXECUTOR)

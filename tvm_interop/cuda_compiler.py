@@ -1,0 +1,229 @@
+"""`Compilation` for NVIDIA GPUs. Kernels are compiled without a GPU; only measuring needs one."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import tvm
+
+from . import _cuda
+from .compiler import Compilation, CompileOptions, _positive, parts_for, program_graph
+from .cuda_instance import CudaInstance, require_gpu
+from .cuda_kernels import DEFAULT_ARCHS, build_cuda_kernels, cuda_target, kernels_with_workspace
+from .errors import DeviceError, InputError, ScheduleError, UnsupportedModelError
+from .frontend import load_model
+from .kernel_libraries import TVM
+from .latency import LatencyModel
+from .latency.cuda_measured import CudaMeasuredLatency
+from .plan import Plan, make_plan
+from .program import Program
+from .scheduling import Schedule, options_of
+from .scheduling import schedule as run_scheduler
+from .transform.cuda_schedule import DefaultCUDASchedule
+from .transform.extract import extract
+from .transform.lower import LowerToUnits
+
+_MOST_STREAMS = 8
+"""More hardly ever run at once: the kernels of a few fill the GPU."""
+_DEVICE = "cuda:0"
+
+
+class CudaCompilation(Compilation):
+    """One model on its way to an artifact for a GPU.
+
+    Attributes
+    ----------
+    archs: architectures that its kernels are compiled for.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        options: CompileOptions | None = None,
+        input_shapes: dict[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Import and lower the model, and schedule its kernels.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The model cannot be imported, or a kernel needs a workspace.
+        InputError
+            An input's shape is not known, or an option is for a CPU.
+        DeviceError
+            No such architecture.
+        """
+        self.options = options or CompileOptions("cuda")
+        _refuse_options_for_cpus(self.options)
+        self.providers = (TVM,)
+        self.archs = _archs(self.options)
+        self.target = cuda_target(self.archs)
+        lower: Any = LowerToUnits(self.target)
+        self.module = lower(load_model(model, input_shapes))
+        self.program = extract(self.module)
+        schedule_kernels: Any = DefaultCUDASchedule(self.target)
+        self.program.kernels = schedule_kernels(self.program.kernels)
+        _refuse_workspaces(self.program)
+        self.graph = program_graph(self.program)
+        most = min(_MOST_STREAMS, self.graph.width or 1)
+        self.streams = _positive("streams", self.options.streams, most)
+        self.threads = 1
+
+    @cached_property
+    def kernels(self) -> bytes:
+        """The compiled kernel library."""
+        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
+            path = Path(folder) / "kernels.so"
+            build_cuda_kernels(self.program.kernels, path, self.archs)
+            return path.read_bytes()
+
+    @property
+    def parallel_kernels(self) -> bool:
+        """Teams of threads are a CPU's."""
+        return False
+
+    def plan(self, schedule: Schedule) -> Plan:
+        """The plan of a schedule, for GPU 0."""
+        return make_plan(self.program, schedule, device=_DEVICE)
+
+    def instance(self, plan: Plan) -> CudaInstance:
+        """The plan with memory under it, ready to run."""
+        _require_gpu_to_run(plan)
+        return CudaInstance(plan, self.loaded_kernels, self.program.weights)
+
+    def schedule(
+        self,
+        scheduler: str,
+        latency: LatencyModel | Literal["learned"] | None = None,
+        **options: Any,
+    ) -> Schedule:
+        """Run a scheduler on the model.
+
+        Parameters
+        ----------
+        latency: by default measured on the GPU. Without a GPU schedulers get none, and those that
+            can do without it weigh all operators alike. `learned` measures some stages, and needs
+            the GPU.
+        options: the scheduler's own.
+
+        Raises
+        ------
+        DeviceError
+            There is no GPU, and the scheduler has to have latencies.
+        """
+        if parts_for(scheduler) is not None:
+            raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
+        try:
+            require_gpu(self.plan(self.sequential()))
+        except DeviceError as error:
+            if isinstance(latency, str):
+                raise
+            return self._schedule_unmeasured(scheduler, latency, options, error)
+        return super().schedule(scheduler, latency, **options)
+
+    def _schedule_unmeasured(
+        self,
+        scheduler: str,
+        latency: LatencyModel | None,
+        options: dict[str, Any],
+        missing: DeviceError,
+    ) -> Schedule:
+        if "streams" in options_of(scheduler):
+            options.setdefault("streams", self.streams)
+        try:
+            return run_scheduler(self.graph, scheduler, latency=latency, **options)
+        except ScheduleError as error:
+            if latency is not None or "latency model" not in str(error):
+                raise
+            raise DeviceError(
+                f"`{scheduler}` needs latencies, and they are measured on a GPU: {missing}; or "
+                "give `latency`, or a scheduler that does without, such as `nimble`"
+            ) from error
+
+    def _latency_of(self, program: Program, streams: int, threads: int) -> CudaMeasuredLatency:
+        return CudaMeasuredLatency(
+            program,
+            self.loaded_kernels,
+            self._kernel_hashes,
+            streams=streams,
+            store=self._store,
+            progress=self.options.progress,
+        )
+
+    def _measure_interleaved(
+        self, executors: list[Any], warmup: int, repeats: int, seed: int = 0
+    ) -> list[list[float]]:
+        return _cuda.measure_interleaved(executors, warmup, repeats, seed)
+
+    def _cpu_features(self) -> tuple[str, ...]:
+        return ()  # The host's part of a kernel is compiled for any CPU of its kind.
+
+
+def is_cuda(target: Any) -> bool:
+    """Whether a target is an NVIDIA GPU's; what is no target at all is not."""
+    try:
+        # A name alone leaves TVM to ask the GPU for its architecture.
+        return target == "cuda" or bool(tvm.target.Target(target).kind.name == "cuda")
+    except Exception:  # Whatever TVM raises: `Compilation` says what is wrong with it.
+        return False
+
+
+def native_arch() -> str:
+    """The architecture of GPU 0, such as `sm_90`.
+
+    Raises
+    ------
+    DeviceError
+        There is no GPU.
+    """
+    found = re.search(r"\bsm_\d+\b", _cuda.describe_device(0))
+    assert found is not None
+    return found.group()
+
+
+def _archs(options: CompileOptions) -> Sequence[str]:
+    if options.archs is not None:
+        return tuple(options.archs)
+    if options.target != "cuda":
+        named = tvm.target.Target(options.target).attrs.get("arch")
+        if named is not None:
+            return (str(named),)
+    try:
+        return (native_arch(),)
+    except DeviceError:
+        return DEFAULT_ARCHS
+
+
+def _refuse_options_for_cpus(options: CompileOptions) -> None:
+    if options.threads is not None:
+        raise InputError("`threads` is for CPUs: a kernel on a GPU has as many as it likes")
+    for name in options.providers or ():
+        if name != TVM:
+            raise InputError(f"kernel provider `{name}` has no kernels for a GPU; leave it out")
+    if options.tuning_records is not None:
+        raise InputError("tuning records are of kernels for a CPU; leave `tuning_records` out")
+
+
+def _refuse_workspaces(program: Program) -> None:
+    kernels = kernels_with_workspace(program.kernels)
+    ops = [op.name for op in program.operators if op.kernel in kernels]
+    if ops:
+        raise UnsupportedModelError(
+            f"the kernels of {', '.join(f'`{op}`' for op in ops)} keep intermediate results in "
+            "memory that TVM lends to other streams before the GPU is done with it; schedule these "
+            "kernels so that they need none, or compile for `llvm`"
+        )
+
+
+def _require_gpu_to_run(plan: Plan) -> None:
+    try:
+        require_gpu(plan)
+    except DeviceError as error:
+        raise DeviceError(
+            f"a schedule's speed is checked on a GPU: {error}; `keep_slower` ships it unchecked"
+        ) from error

@@ -1,0 +1,226 @@
+"""Latencies of stages predicted from those of other stages, measured on the same device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import LatencyError
+from .base import LatencyModel
+from .batch import StageBatch
+from .ensemble import TreeEnsemble
+from .features import LEAST_US, OperatorTable, longest_group_us, stage_features
+from .record import Record, Setting, Workload
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What stages may take.
+
+    Attributes
+    ----------
+    us: (n,) microseconds, the median to expect.
+    spread: (n,) standard deviation of the logarithm: two thirds of the stages should lie within
+        `us * exp(-spread)` and `us * exp(spread)`.
+    """
+
+    us: Floats
+    spread: Floats
+
+    def optimistic_us(self, spreads: float) -> Floats:
+        """The microseconds that many spreads below what is expected."""
+        return self.us * np.exp(-spreads * self.spread)
+
+
+@dataclass(frozen=True)
+class PredictionError:
+    """How far predictions are from measurements of stages that were never learned from.
+
+    Attributes
+    ----------
+    stages: how many were compared.
+    mape: mean of |predicted - measured| / measured, the latter taken for half a microsecond where
+        it is less.
+    spearman: rank correlation, 1 where they agree on the order; not a number where there is none.
+    """
+
+    stages: int
+    mape: float
+    spearman: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Stages of one setting, and what they took.
+
+    Attributes
+    ----------
+    batch: (n,) stages, whose operators are those of `table`.
+    latency_us: (n,) microseconds.
+    """
+
+    batch: StageBatch
+    table: OperatorTable
+    setting: Setting
+    latency_us: Floats
+
+
+class LearnedLatency(LatencyModel):
+    """Operators as measured alone; stages of several of them as predicted from other stages.
+
+    What is predicted is how many times longer a stage takes than its longest group would by
+    itself: a small number, much alike from network to network.
+
+    Parameters
+    ----------
+    table: the program's operators, measured alone.
+    setting: where, and with how many streams and threads, stages run.
+    seed: the same seed and samples give the same predictions.
+
+    Raises
+    ------
+    DeviceError: xgboost is not installed.
+    """
+
+    def __init__(self, table: OperatorTable, setting: Setting, seed: int = 0) -> None:
+        self._table = table
+        self._setting = setting
+        self._trees = TreeEnsemble(seed)
+
+    @property
+    def num_samples(self) -> int:
+        """Stages learned from so far."""
+        return self._trees.num_samples
+
+    def op(self, op: int) -> float:
+        """Microseconds of operator `op`, as measured."""
+        return float(self._table.latency_us[op])
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """Microseconds that the stage should take."""
+        return float(self.stages([groups])[0])
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
+        """Microseconds that each stage should take, shape (len(stages),)."""
+        return self.predict(stages).us
+
+    def predict(self, stages: Sequence[Sequence[Sequence[int]]]) -> Prediction:
+        """What each stage should take, and how sure that is. A lone operator takes what it takes.
+
+        Raises
+        ------
+        LatencyError: nothing was learned yet.
+        """
+        batch = StageBatch.from_stages(stages)
+        alone_us = longest_group_us(batch, self._table)
+        is_lone = _ops_of_stages(batch) == 1
+        if is_lone.all():
+            return Prediction(alone_us, np.zeros(len(batch)))
+        if not self.num_samples:
+            raise LatencyError(
+                "the learned latency model has no samples yet: `observe` stages that were measured"
+            )
+        log_ratio, spread = self._trees.predict(stage_features(batch, self._table, self._setting))
+        several_us = np.maximum(alone_us, LEAST_US) * np.exp(log_ratio)
+        return Prediction(np.where(is_lone, alone_us, several_us), np.where(is_lone, 0, spread))
+
+    def observe(self, stages: Sequence[Sequence[Sequence[int]]], latency_us: Floats) -> None:
+        """Learn from stages of this program, which took `latency_us`, beside those before."""
+        self._learn(
+            [Samples(StageBatch.from_stages(stages), self._table, self._setting, latency_us)]
+        )
+
+    def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
+        """Learn from a database's records, of whatever model, as far as `samples_of` finds them."""
+        self._learn(samples_of(records, workloads, self._setting))
+
+    def _learn(self, found: Sequence[Samples]) -> None:
+        features, targets = [], []
+        for samples in found:
+            several = _ops_of_stages(samples.batch) > 1
+            alone_us = longest_group_us(samples.batch, samples.table)
+            ratio = np.maximum(samples.latency_us, LEAST_US) / np.maximum(alone_us, LEAST_US)
+            described = stage_features(samples.batch, samples.table, samples.setting)
+            features.append(described[several])
+            targets.append(np.log(ratio[several]))
+        if sum(map(len, targets)):
+            self._trees.add(np.concatenate(features), np.concatenate(targets))
+
+
+def prediction_error(predicted_us: Floats, measured_us: Floats) -> PredictionError:
+    """Compare predictions with what was measured."""
+    if not len(measured_us):
+        return PredictionError(0, float("nan"), float("nan"))
+    mape = float(np.mean(np.abs(predicted_us - measured_us) / np.maximum(measured_us, LEAST_US)))
+    return PredictionError(len(measured_us), mape, _spearman(predicted_us, measured_us))
+
+
+def samples_of(
+    records: Iterable[Record], workloads: Mapping[str, Workload], here: Setting
+) -> list[Samples]:
+    """The records that say something about stages here, by setting.
+
+    Those are of the device and the version of TVM `here`, with any number of streams and threads;
+    a stage is left out where one of its operators was not measured alone in its setting.
+    """
+    by_setting: dict[Setting, list[Record]] = {}
+    for record in records:
+        setting = record.setting
+        # A single run is a rough look, made to spare a measurement.
+        if setting is None or not record.groups or record.samples < 2:
+            continue
+        if (setting.device, setting.tvm_version) == (here.device, here.tvm_version):
+            by_setting.setdefault(setting, []).append(record)
+    return [
+        _samples_in(setting, by_setting[setting], workloads)
+        for setting in sorted(by_setting, key=lambda s: (s.streams, s.threads, s.cores, s.driver))
+    ]
+
+
+def _samples_in(
+    setting: Setting, records: Sequence[Record], workloads: Mapping[str, Workload]
+) -> Samples:
+    alone_us = {
+        r.groups[0][0]: r.latency_us
+        for r in records
+        if r.groups is not None and sum(map(len, r.groups)) == 1 and r.groups[0][0] in workloads
+    }
+    ids = {hash_: i for i, hash_ in enumerate(alone_us)}
+    usable = [
+        (tuple(tuple(ids[h] for h in group) for group in r.groups), r.latency_us)
+        for r in records
+        if r.groups is not None and all(h in ids for group in r.groups for h in group)
+    ]
+    return Samples(
+        StageBatch.from_stages([groups for groups, _ in usable]),
+        OperatorTable.from_workloads([workloads[h] for h in ids], list(alone_us.values())),
+        setting,
+        np.array([us for _, us in usable], dtype=np.float64),
+    )
+
+
+def _ops_of_stages(batch: StageBatch) -> npt.NDArray[np.int64]:
+    """How many operators each stage has."""
+    if not len(batch):
+        return np.empty(0, dtype=np.int64)
+    last_op = batch.group_ends[batch.stage_ends - 1]
+    return np.diff(last_op, prepend=0)
+
+
+def _spearman(a: Floats, b: Floats) -> float:
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    """The rank of each; equal ones share the mean of theirs."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Floats = (last - (counts - 1) / 2)[which]
+    return ranks

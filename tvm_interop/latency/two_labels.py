@@ -1,0 +1,93 @@
+"""The cheapest way to give each of many things one of two labels, exactly, by one minimum cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+
+
+@dataclass(frozen=True)
+class PairCost:
+    """What the labels of two things cost together.
+
+    Attributes
+    ----------
+    first, second: the things; one whose label is 0 in any case may be left out, as None.
+    us: microseconds by label of the first, then of the second.
+    """
+
+    first: int | None
+    second: int | None
+    us: tuple[tuple[float, float], tuple[float, float]]
+
+
+def cheapest_labels(
+    things: Iterable[int], costs: Iterable[PairCost], equal: Iterable[tuple[int, int]] = ()
+) -> dict[int, int]:
+    """A label, 0 or 1, for each thing, so that the sum of `costs` is the least there is.
+
+    A cost by which unlike labels are cheaper than like ones has no minimum cut; it is raised to
+    where it has one. Ties: label 1 for as few as can be. Costs count in whole nanoseconds, so that
+    nothing is lost on the way.
+
+    Parameters
+    ----------
+    equal: pairs that must get the same label.
+
+    Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
+    (2004), section 4. Complexity: one maximum flow over a node a thing.
+    """
+    graph = nx.DiGraph()
+    graph.add_nodes_from(["0", "1"])
+    weights: dict[int, int] = dict.fromkeys(things, 0)
+    graph.add_nodes_from(weights)
+    for cost in costs:
+        (c00, c01), (c10, c11) = ((_nanoseconds(us) for us in row) for row in cost.us)
+        if cost.first is None and cost.second is None:
+            continue
+        if cost.first is None or cost.second is None:
+            thing = cost.second if cost.first is None else cost.first
+            assert thing is not None
+            weights[thing] += (c01 if cost.first is None else c10) - c00
+            continue
+        weights[cost.first] += c10 - c00
+        weights[cost.second] += c11 - c10
+        _add(graph, cost.first, cost.second, max(c01 + c10 - c00 - c11, 0))
+    for a, b in equal:
+        _add(graph, a, b, None)
+        _add(graph, b, a, None)
+    for thing, weight in weights.items():
+        if weight > 0:
+            _add(graph, "0", thing, weight)
+        elif weight < 0:
+            _add(graph, thing, "1", -weight)
+    _, (_, ones) = nx.minimum_cut(graph, "0", "1")
+    return {thing: int(thing in ones) for thing in weights}
+
+
+def _nanoseconds(us: float) -> int:
+    return math.floor(us * 1e3 + 0.5)
+
+
+def _add(graph: nx.DiGraph, tail: object, head: object, capacity: int | None) -> None:
+    """Add to an edge's capacity; None makes it boundless."""
+    if capacity is None:
+        graph.add_edge(tail, head)
+        graph[tail][head].pop("capacity", None)  # NetworkX takes that as boundless.
+        return
+    known = graph.get_edge_data(tail, head, {"capacity": 0})
+    if "capacity" in known:
+        graph.add_edge(tail, head, capacity=known["capacity"] + capacity)
+
+
+def labels_cost(labels: Mapping[int, int], costs: Iterable[PairCost]) -> float:
+    """What these labels cost together, in microseconds."""
+    total = 0.0
+    for cost in costs:
+        first = 0 if cost.first is None else labels[cost.first]
+        second = 0 if cost.second is None else labels[cost.second]
+        total += cost.us[first][second]
+    return total

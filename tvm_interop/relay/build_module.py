@@ -1,0 +1,137 @@
+"""`relay.build`: from a module to a library for the graph executor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..artifact import Artifact
+from ..compiler import compile as compile_to_artifact
+from ..errors import DeviceError, InputError
+from ..target_text import read_target
+
+
+@dataclass(frozen=True)
+class PlacedLibrary:
+    """What `lib["default"](dev)` gives: for `GraphModule`.
+
+    Attributes
+    ----------
+    artifact: the compiled model.
+    device: where it is to run.
+    """
+
+    artifact: Artifact
+    device: Any
+
+
+class Library:
+    """What `build` gives, with the names of Relay's library for the graph executor.
+
+    Attributes
+    ----------
+    artifact: the compiled model, for everything that this package does with one.
+    """
+
+    def __init__(self, artifact: Artifact, name: str = "default") -> None:
+        self.artifact = artifact
+        self._name = name
+
+    def __getitem__(self, name: str) -> Callable[[Any], PlacedLibrary]:
+        """`lib["default"]`: call it with a device.
+
+        Raises
+        ------
+        InputError
+            Another name than the library's, or a number: a library is no triple of graph, library
+            and parameters any more.
+        """
+        if name != self._name:
+            raise InputError(
+                f'the library has no `{name}`: it has lib["{self._name}"](dev); graph, lib and '
+                "params are one thing, and one file with export_library"
+            )
+        return lambda device: PlacedLibrary(self.artifact, _checked(device, self.artifact))
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write one file, for `tvm_interop.load`."""
+        self.artifact.save(path)
+
+    def get_params(self) -> dict[str, Any]:
+        """The weights, by name."""
+        values = self.artifact.plan.values
+        return {
+            values[v].name: tvm.runtime.tensor(np.ascontiguousarray(array))
+            for v, array in self.artifact.weights.items()
+        }
+
+
+def build(
+    ir_mod: tvm.IRModule,
+    target: Any = None,
+    target_host: Any = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    mod_name: str = "default",
+    **options: Any,
+) -> Library:
+    """Compile a module for the graph executor.
+
+    Operators are scheduled to run side by side: by `relay.transform.InterOpSchedule` where that
+    went over the module, else as `tvm_interop.compile` does by default.
+
+    Parameters
+    ----------
+    ir_mod: what `relay.frontend.from_onnx` gave, or any Relax IRModule.
+    target: a TVM target for a CPU; text with options, as in `llvm -mcpu=core-avx2`, is read too. By
+        default that of the surrounding `with target:`, or else `llvm`.
+    target_host: for code that gives one; must be a target for a CPU.
+    params: values of parameters of the module that are weights, by name.
+    mod_name: the name to find the library by.
+    options: as for `tvm_interop.compile`.
+
+    Raises
+    ------
+    UnsupportedModelError, InputError, DeviceError, ScheduleError
+        As for `tvm_interop.compile`; a parameter that the module does not have.
+    """
+    if target_host is not None:
+        _check_host(target_host)
+    if target is None:
+        target = tvm.target.Target.current(allow_none=True) or "llvm"
+    resolved = read_target(target) if isinstance(target, str) else target
+    module = _bind(ir_mod, params) if params else ir_mod
+    return Library(compile_to_artifact(module, target=resolved, **options), mod_name)
+
+
+def _bind(module: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:
+    names = [param.name for param in module["main"].params]
+    for name in params:
+        if name not in names:
+            raise InputError(f"the module has no parameter `{name}`; it has {', '.join(names)}")
+    arrays = {
+        name: np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        for name, value in params.items()
+    }
+    bound: tvm.IRModule = relax.transform.BindParams("main", arrays)(module)
+    return bound
+
+
+def _check_host(target_host: Any) -> None:
+    text = read_target(target_host) if isinstance(target_host, str) else target_host
+    kind = tvm.target.Target(text).kind.name
+    if kind != "llvm":
+        raise DeviceError(f"target_host `{kind}` is not supported; leave it out, or give `llvm`")
+
+
+def _checked(device: Any, artifact: Artifact) -> Any:
+    kind = artifact.plan.streams[0].device.partition(":")[0] if artifact.plan.streams else "cpu"
+    if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
+        raise DeviceError(f"the library was built for `{kind}`, and {device} is none; build anew")
+    return device

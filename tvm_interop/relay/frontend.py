@@ -1,0 +1,77 @@
+"""`relay.frontend`: ONNX models in, a module out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ..errors import InputError
+from ..frontend import load_model
+from .counterparts import FRONTEND, refuse
+
+__all__ = ["from_onnx"]
+
+
+def from_onnx(
+    model: onnx.ModelProto,
+    shape: Mapping[str, Sequence[int]] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    freeze_params: bool = True,
+) -> tuple[Any, dict[str, Any]]:
+    """Import an ONNX model.
+
+    Parameters
+    ----------
+    model: an ONNX model; a path or a network's name will do too.
+    shape: shapes of inputs the model leaves open, by name.
+    dtype: the type of each input by name, which must be the model's own. As Relay did, a single
+        type is not looked at: an ONNX model says the types of its inputs.
+    opset: the model's own, or None.
+    freeze_params: whether weights become constants. Relay's default; there is nothing else here.
+
+    Returns
+    -------
+    mod
+        A Relax IRModule, whose weights are constants.
+    params
+        An empty dict: the weights are in the module, as with Relay's `freeze_params`.
+
+    Raises
+    ------
+    UnsupportedModelError, InputError
+        As for `tvm_interop.compile`; a type or an opset that is not the model's.
+    """
+    if not freeze_params:
+        raise InputError(
+            "freeze_params=False has no meaning here: weights are constants; to keep them apart "
+            "use tvm.relax.frontend.onnx.from_onnx(model, keep_params_in_input=True)"
+        )
+    if opset is not None and isinstance(model, onnx.ModelProto):
+        _check_opset(model, opset)
+    mod = load_model(model, shape)
+    if not isinstance(dtype, str):
+        _check_dtypes(mod, dtype)
+    return mod, {}
+
+
+def _check_opset(model: onnx.ModelProto, opset: int) -> None:
+    own = {entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")}
+    if own and opset not in own:
+        raise InputError(
+            f"the model is of opset {max(own)}, not {opset}; convert it with onnx.version_converter"
+        )
+
+
+def _check_dtypes(mod: Any, wanted: Mapping[str, str]) -> None:
+    own = {param.name: str(param.ty.dtype) for param in mod["main"].params}
+    for name, dtype in wanted.items():
+        if name in own and np.dtype(dtype) != np.dtype(own[name]):
+            raise InputError(f"input `{name}` of the model is {own[name]}, not {dtype}")
+
+
+def __getattr__(name: str) -> Any:
+    refuse("relay.frontend", name, FRONTEND, "export the model to ONNX and use from_onnx")

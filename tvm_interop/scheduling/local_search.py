@@ -1,0 +1,285 @@
+"""Local search: better schedules near a good one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+
+from ..graph import OpGraph
+from ..latency.base import LatencyModel
+from ..planning import pack_groups
+from .budget import Budget
+from .schedule import Stage
+
+_SIMULATE_STREAMS = tvm_ffi.get_global_func("tvm_interop.simulate_streams")
+
+_LEAST_GAIN = 0.01
+"""Stages are replaced only by ones cheaper by this share: measured prices are noisy."""
+
+_Ops: TypeAlias = tuple[int, ...]
+_Streams: TypeAlias = tuple[_Ops, ...]
+"""What the streams of one stage run: only those that run anything, by ascending first operator."""
+
+
+def refine_stages(
+    graph: OpGraph,
+    latency: LatencyModel,
+    stages: Sequence[Stage],
+    op_us: npt.NDArray[np.float64],
+    num_streams: int,
+    budget: Budget,
+) -> tuple[Stage, ...]:
+    """The stages, changed one or two at a time for as long as that makes them cheaper.
+
+    A change moves an operator to another stream of its stage or into the stage before or behind,
+    splits a stage in two along the topological order, or joins two neighbours. Round by round all
+    changes are looked at that could gain 1% of the stages they replace, judged by the longest
+    stream as its operators take alone. Those are priced in one call of `latency.stages`, the most
+    promising first. Of those that do gain as much, the largest gains are made (ties: the more
+    promising, then earlier stages), as far as they touch different stages.
+
+    Deterministic as long as the budget lasts; it is looked at between rounds, and by `latency`.
+
+    Parameters
+    ----------
+    op_us: (num_ops,) microseconds of each operator alone.
+    num_streams: the most streams.
+    """
+    search = _StageSearch(graph, latency, op_us, num_streams)
+    current = [search.canonical(stage.by_stream().values()) for stage in stages]
+    search.price([(streams,) for streams in current])
+    while budget.left_s() > 0:
+        changes = search.changes(current)
+        search.price([change.after for change in changes])
+        taken: set[int] = set()
+        made = []
+        for change in sorted(changes, key=lambda c: -search.gain(c)):
+            if not search.is_gain(change) or not taken.isdisjoint(change.places):
+                continue
+            taken.update(change.places)
+            made.append(change)
+        if not made:
+            break
+        for change in sorted(made, key=lambda c: c.first, reverse=True):
+            current[change.first : change.first + len(change.before)] = change.after
+    return tuple(Stage(streams, tuple(range(len(streams)))) for streams in current)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Neighbouring stages, the first of them at `first`, and what to put in their place."""
+
+    first: int
+    before: tuple[_Streams, ...]
+    after: tuple[_Streams, ...]
+
+    @property
+    def places(self) -> range:
+        return range(self.first, self.first + len(self.before))
+
+
+class _StageSearch:
+    """The changes of stages, and what they gain."""
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        latency: LatencyModel,
+        op_us: npt.NDArray[np.float64],
+        num_streams: int,
+    ) -> None:
+        self._sources = [frozenset(graph.predecessors(op)) for op in range(graph.num_ops)]
+        self._readers = [frozenset(graph.successors(op)) for op in range(graph.num_ops)]
+        self._latency = latency
+        self._op_us: list[float] = op_us.tolist()
+        self._num_streams = num_streams
+        self._position = {op: i for i, op in enumerate(graph.topological_order())}
+        self._known_us: dict[_Streams, float] = {}
+        self._settled: set[tuple[_Streams, ...]] = set()
+
+    def canonical(self, streams: Iterable[Sequence[int]]) -> _Streams:
+        """The streams that run anything, each in topological order, by first operator."""
+        ordered = (tuple(sorted(ops, key=self._position.__getitem__)) for ops in streams if ops)
+        return tuple(sorted(ordered, key=lambda ops: self._position[ops[0]]))
+
+    def price(self, groups_of_stages: Sequence[tuple[_Streams, ...]]) -> None:
+        """Ask for the stages that are not known yet, in one call."""
+        wanted = [stage for stages in groups_of_stages for stage in stages]
+        unknown = [stage for stage in dict.fromkeys(wanted) if stage not in self._known_us]
+        if unknown:
+            prices = self._latency.stages(unknown)
+            self._known_us.update(zip(unknown, map(float, prices), strict=True))
+
+    def gain(self, change: _Change) -> float:
+        """By how many microseconds the stages become cheaper; all must be priced."""
+        return self._us(change.before) - self._us(change.after)
+
+    def is_gain(self, change: _Change) -> bool:
+        return self.gain(change) > _LEAST_GAIN * self._us(change.before)
+
+    def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
+        """Those that might gain, the most promising first, none that was looked at before."""
+        found: list[tuple[float, _Change]] = []
+        for i in range(len(stages)):
+            for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):
+                if before in self._settled:
+                    continue
+                self._settled.add(before)
+                price = self._us(before)
+                replacements = (
+                    self._within(before[0]) if len(before) == 1 else self._between(*before)
+                )
+                for after in dict.fromkeys(replacements):
+                    hoped_us = price - sum(map(self._bound_us, after))
+                    if hoped_us > _LEAST_GAIN * price:
+                        found.append((hoped_us, _Change(i, before, after)))
+        found.sort(key=lambda pair: -pair[0])
+        return [change for _, change in found]
+
+    def _us(self, stages: Sequence[_Streams]) -> float:
+        return sum(self._known_us[streams] for streams in stages)
+
+    def _bound_us(self, streams: _Streams) -> float:
+        if streams in self._known_us:
+            return self._known_us[streams]
+        return max(sum(map(self._op_us.__getitem__, ops)) for ops in streams)
+
+    def _within(self, streams: _Streams) -> Iterator[tuple[_Streams, ...]]:
+        """One stage in place of another, or two."""
+        for s, ops in enumerate(streams):
+            for op in ops:
+                rest = tuple(other for other in ops if other != op)
+                if not rest:
+                    others = (*streams[:s], *streams[s + 1 :])
+                    yield from ((joined,) for joined in self._with(op, others))
+                elif not self._touching(op, rest):
+                    others = _replaced(streams, s, rest)
+                    yield from ((joined,) for joined in self._with(op, others, skip=s))
+        in_order = sorted((op for ops in streams for op in ops), key=self._position.__getitem__)
+        for cut in range(1, len(in_order)):
+            first = set(in_order[:cut])
+            yield (
+                self.canonical([op for op in ops if op in first] for ops in streams),
+                self.canonical([op for op in ops if op not in first] for ops in streams),
+            )
+
+    def _between(self, first: _Streams, second: _Streams) -> Iterator[tuple[_Streams, ...]]:
+        """Two neighbouring stages with an operator moved from one to the other, or joined."""
+        yield (self._joined((*first, *second)),)
+        for source, target, forwards in ((first, second, True), (second, first, False)):
+            staying = [op for ops in source for op in ops]
+            for s, ops in enumerate(source):
+                for op in ops:
+                    if self._blocks(op, staying, forwards):
+                        continue
+                    left = self.canonical(
+                        _replaced(source, s, tuple(other for other in ops if other != op))
+                    )
+                    for grown in self._with(op, target):
+                        pair = (left, grown) if forwards else (grown, left)
+                        yield tuple(stage for stage in pair if stage)
+
+    def _with(self, op: int, streams: _Streams, skip: int = -1) -> Iterator[_Streams]:
+        """The stage with `op` on one stream more or less: where what it touches runs, or any."""
+        touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
+        if len(touched) > 1:
+            return
+        for s in touched or range(len(streams)):
+            if s != skip:
+                yield self.canonical(_replaced(streams, s, (*streams[s], op)))
+        if not touched and len(streams) < self._num_streams:
+            yield self.canonical((*streams, (op,)))
+
+    def _touching(self, op: int, others: Sequence[int]) -> bool:
+        """Whether `op` depends on one of `others` directly, or the other way round."""
+        return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
+
+    def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
+        """Whether an operator of its stage keeps `op` from leaving it in this direction."""
+        near = self._readers[op] if forwards else self._sources[op]
+        return not near.isdisjoint(staying)
+
+    def _joined(self, streams: Sequence[_Ops]) -> _Streams:
+        """One stage of all these operators: those that depend on each other on one stream."""
+        group_of = {op: i for i, ops in enumerate(streams) for op in ops}
+        groups = {i: list(ops) for i, ops in enumerate(streams)}
+        for op in list(group_of):
+            for source in sorted(self._sources[op]):
+                if source in group_of and group_of[source] != group_of[op]:
+                    gone = group_of[source]
+                    groups[group_of[op]] += groups[gone]
+                    for moved in groups.pop(gone):
+                        group_of[moved] = group_of[op]
+        merged = list(groups.values())
+        lengths = [sum(self._op_us[op] for op in ops) for ops in merged]
+        num_streams = min(self._num_streams, len(merged))
+        packed: list[list[int]] = [[] for _ in range(num_streams)]
+        for ops, stream in zip(merged, pack_groups(lengths, num_streams), strict=True):
+            packed[stream] += ops
+        return self.canonical(packed)
+
+
+def refine_streams(
+    graph: OpGraph,
+    streams: Sequence[Sequence[int]],
+    op_us: npt.NDArray[np.float64],
+    num_streams: int,
+    budget: Budget,
+) -> tuple[tuple[int, ...], ...]:
+    """The streams, one operator after the other moved for as long as the makespan gets shorter.
+
+    An operator moves to another stream, to where it belongs in one order of all operators that
+    the streams agree with; the makespan is that of `Schedule.simulate`. Operators are tried in that
+    order, the other streams by number, and a move is kept if it is shorter at all. It ends with a
+    round that gains nothing.
+
+    Parameters
+    ----------
+    op_us: (num_ops,) microseconds of each operator alone.
+    num_streams: the most streams.
+    """
+    order = _merged_order(graph, streams)
+    stream_of = {op: s for s, ops in enumerate(streams) for op in ops}
+    weights = op_us.tobytes()
+
+    def laid_out() -> list[list[int]]:
+        lists: list[list[int]] = [[] for _ in range(num_streams)]
+        for op in order:
+            lists[stream_of[op]].append(op)
+        return lists
+
+    def makespan() -> float:
+        return float(_SIMULATE_STREAMS(graph.native, laid_out(), weights))
+
+    best_us = makespan()
+    gained = True
+    while gained:
+        gained = False
+        for op in order:
+            for stream in range(num_streams):
+                if budget.left_s() <= 0:
+                    return tuple(tuple(ops) for ops in laid_out() if ops)
+                before = stream_of[op]
+                stream_of[op] = stream
+                found_us = makespan() if stream != before else best_us
+                if found_us < best_us:
+                    best_us, gained = found_us, True
+                else:
+                    stream_of[op] = before
+    return tuple(tuple(ops) for ops in laid_out() if ops)
+
+
+def _merged_order(graph: OpGraph, streams: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """An order of all operators that agrees with the dependencies and with every stream's."""
+    along = [(u, v) for ops in streams for u, v in pairwise(ops)]
+    return OpGraph.from_edges(graph.names, [*graph.edges, *along]).topological_order()
+
+
+def _replaced(streams: _Streams, index: int, ops: _Ops) -> _Streams:
+    return (*streams[:index], ops, *streams[index + 1 :])

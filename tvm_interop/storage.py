@@ -1,0 +1,82 @@
+"""Where tensors lie: layouts, the bytes they take, and who reads what another writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+Layout = Literal["plain", "blocked16"]
+"""`plain` is row-major. `blocked16` is of images (N,C,H,W): it keeps 16 channels of a pixel side by
+side, as (N,C/16,H,W,16), and fills the last block up with zeros."""
+
+BLOCK = 16
+
+ALIGNMENT = 64
+"""Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
+
+
+class Stored(Protocol):
+    """A tensor with a place: a program's `Value` or a plan's `PlannedValue`."""
+
+    @property
+    def alias_of(self) -> int | None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Writer(Protocol):
+    """An operator, as far as tensors are concerned."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+
+
+def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """The shape of the memory behind a tensor of `shape`.
+
+    Where blocks are full it is `shape` itself: as many numbers, in another order, which what works
+    on each number by itself need not know.
+    """
+    if layout == "plain" or shape[1] % BLOCK == 0:
+        return shape
+    batch, channels, height, width = shape
+    return (batch, -(-channels // BLOCK), height, width, BLOCK)
+
+
+def stored_nbytes(shape: tuple[int, ...], dtype: str, layout: Layout) -> int:
+    """Bytes the tensor takes, the zeros of its last block included."""
+    return math.prod(stored_shape(shape, layout)) * np.dtype(dtype).itemsize
+
+
+def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
+    """The value whose storage `value` uses, and which of its bytes: begin and end."""
+    stored = values[value]
+    if stored.alias_of is None:
+        return value, 0, stored.nbytes
+    begin = getattr(stored, "offset", None) or 0
+    return stored.alias_of, begin, begin + stored.nbytes
+
+
+def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
+    """Producer and consumer of each tensor that an operator reads of another, repeats kept.
+
+    What reads a tensor of several parts depends on whoever writes one of them.
+    """
+    written: dict[int, list[tuple[int, int, int]]] = {}
+    for i, op in enumerate(operators):
+        for value in op.outputs:
+            root, begin, end = span(values, value)
+            written.setdefault(root, []).append((begin, end, i))
+    edges = []
+    for i, op in enumerate(operators):
+        for value in op.inputs:
+            root, begin, end = span(values, value)
+            for other_begin, other_end, producer in written.get(root, ()):
+                if other_begin < end and begin < other_end:
+                    edges.append((producer, i))
+    return edges

@@ -1,0 +1,90 @@
+"""Recognises local response normalisation in the operators that ONNX's `LRN` is imported as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+
+@dataclass(frozen=True)
+class Lrn:
+    """`data / (bias + alpha * mean of squares over size channels) ** beta`.
+
+    Attributes
+    ----------
+    vars: what the operators define, in order; the last is the result.
+    data: what is normalised.
+    """
+
+    vars: tuple[relax.Var, ...]
+    data: relax.Expr
+    size: int
+    alpha: float
+    beta: float
+    bias: float
+
+
+def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn | None:
+    """The normalisation that ends with the division `result`; None where there is none.
+
+    Parameters
+    ----------
+    values: what each variable is bound to.
+    """
+    chain: list[relax.Var] = [result]
+
+    def operand(name: str, expr: relax.Expr) -> relax.Call | None:
+        """The call of operator `name` that `expr` is, which joins the chain."""
+        call = values.get(expr) if isinstance(expr, relax.Var) else None
+        if not isinstance(call, relax.Call) or getattr(call.op, "name", None) != name:
+            return None
+        chain.append(expr)
+        return call
+
+    data, divisor = values[result].args
+    numbers = []
+    for name in ("relax.power", "relax.add", "relax.multiply"):
+        call = operand(name, divisor)
+        number = _number(call.args[1]) if call is not None else None
+        if call is None or number is None:
+            return None
+        numbers.append(number)
+        divisor = call.args[0]
+    beta, bias, alpha = numbers
+    flat = operand("relax.squeeze", divisor)
+    mean = operand("relax.nn.avg_pool3d", flat.args[0]) if flat is not None else None
+    deep = operand("relax.expand_dims", mean.args[0]) if mean is not None else None
+    square = operand("relax.multiply", deep.args[0]) if deep is not None else None
+    if flat is None or mean is None or deep is None or square is None:
+        return None
+    size = _window(mean)
+    if size is None or [list(call.attrs.axis) for call in (flat, deep)] != [[1], [1]]:
+        return None
+    if not all(arg.same_as(data) for arg in square.args):
+        return None
+    return Lrn(tuple(reversed(chain)), data, size, alpha, beta, bias)
+
+
+def _window(mean: relax.Call) -> int | None:
+    """Channels that `mean` goes over: an odd number around each, zeros beyond the edge."""
+    attrs = mean.attrs
+    size, *rest = (int(n) for n in attrs.pool_size)
+    half = size // 2
+    is_lrn = (
+        size % 2 == 1
+        and rest == [1, 1]
+        and all(int(n) == 1 for n in (*attrs.strides, *attrs.dilation))
+        and [int(n) for n in attrs.padding] == [half, 0, 0, half, 0, 0]
+        and bool(attrs.count_include_pad)
+    )
+    return size if is_lrn else None
+
+
+def _number(expr: relax.Expr) -> float | None:
+    if not isinstance(expr, tvm.ir.GenericConst) or not isinstance(expr.ty, relax.TensorType):
+        return None
+    array = expr.value.numpy()
+    return float(array) if array.ndim == 0 else None

@@ -1,0 +1,174 @@
+"""tvmc's command lines, run by `tvm-interop`: `python -m tvm_interop.tvmc compile model.onnx`.
+
+tvmc left TVM in 0.20. Its `compile` and `run` are read here as tvmc read them, abbreviations and
+all. What means the same is passed on; what changes nothing here is accepted, and that is said; what
+cannot be had is refused with a word about what there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .cli.app import run_app
+from .errors import InputError, TVMInteropError
+from .target_text import TARGET_OPTIONS, read_target
+
+_HARMLESS = {
+    "--cross-compiler": "kernels are linked with g++",
+    "--desired-layout": "models come in NCHW, and kernels choose their own layouts",
+    "--executor": "the graph executor is the one there is",
+    "--module-name": "a library has no name",
+    "--runtime": "the C++ runtime is the one there is",
+}
+"""Options that are accepted, and what there is in their stead."""
+
+_REFUSED = {
+    "--desired-layout-ops": "layouts are chosen by measurement",
+    "--dump-code": "`tar -xf model.tar kernels.so` takes the kernels out",
+    "--dump-offloads": "`tvm-interop show model.tar` tells which library runs what",
+    "--list-options": "there are no micro targets",
+    "--mixed-precision": "convert the model to float16 before it is compiled",
+    "--options": "there are no micro targets",
+    "--project-option": "there are no micro targets",
+    "--rpc-key": "run the model where it was compiled",
+    "--rpc-tracker": "run the model where it was compiled",
+    "--target-": "the target has no such option",
+    "--workspace-pools": "memory is planned for each schedule",
+}
+"""Options with no meaning here, and what to do."""
+
+_VERBS = {
+    "micro": "microTVM left TVM",
+    "tune": "use `tvm-interop tune MODEL --kernels`",
+}
+"""Verbs that are not read here, and why."""
+
+_FIXED = {"--executor": "graph", "--runtime": "cpp", "--desired-layout": "NCHW"}
+"""Options of one value alone."""
+
+_KINDS = ("llvm", "cuda")
+_OPTION = "target option "
+"""Begins the names under which the parser keeps a target's options."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line of tvmc's; the exit code: 0, or 2 for a request that is wrong."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        translated = translate(given)
+    except TVMInteropError as error:
+        print(f"tvmc: error: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as exit:  # How argparse ends, after help or what is wrong.
+        return exit.code if isinstance(exit.code, int) else 2
+    return run_app(translated)
+
+
+def translate(arguments: Sequence[str]) -> list[str]:
+    """The command line of `tvm-interop` for one of tvmc's.
+
+    Raises
+    ------
+    InputError, DeviceError
+        A verb, an option or a target that cannot be had here.
+    """
+    verb = next((word for word in arguments if not word.startswith("-")), "")
+    if verb in _VERBS:
+        raise InputError(f"`tvmc {verb}` is not run here: {_VERBS[verb]}")
+    parsed, rest = _parser().parse_known_args(arguments)
+    options = vars(parsed)
+    if rest:
+        _refuse(rest[0])
+    if options["verb"] == "compile":
+        _take_target(options)
+    translated = [options.pop("verb"), options.pop("FILE")]
+    for name, value in options.items():
+        translated += _passed_on(f"--{name.replace('_', '-')}", value)
+    return translated
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="tvmc", description=__doc__)
+    parser.add_argument("--version", action="version", version="tvmc's words, by tvm_interop")
+    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
+
+    compile = verbs.add_parser("compile", help="compile a model")
+    compile.add_argument("FILE")
+    compile.add_argument("-o", "--output", default="module.tar")
+    compile.add_argument("-f", "--output-format")
+    compile.add_argument("-O", "--opt-level")
+    compile.add_argument("--pass-config", action="append")
+    for name in ("target", "model-format", "input-shapes", "disabled-pass", "desired-layout"):
+        compile.add_argument(f"--{name}")
+    for name in ("executor", "runtime", "module-name", "cross-compiler", "tuning-records"):
+        compile.add_argument(f"--{name}")
+    for kind in _KINDS:
+        for name in TARGET_OPTIONS:
+            compile.add_argument(f"--target-{kind}-{name}", dest=f"{_OPTION}{kind}-{name}")
+    compile.add_argument("--print-pass-times", action="store_true")
+    compile.add_argument("--print-ir-before")
+    compile.add_argument("--print-ir-after")
+    compile.add_argument("-v", "--verbose", action="count")
+
+    run = verbs.add_parser("run", help="run a compiled model")
+    run.add_argument("FILE")
+    run.add_argument("-i", "--inputs")
+    run.add_argument("-o", "--outputs")
+    run.add_argument("--device")
+    run.add_argument("--fill-mode", default="random")
+    run.add_argument("--print-time", action="store_true")
+    run.add_argument("--print-top")
+    run.add_argument("--profile", dest="print_profile", action="store_true")
+    run.add_argument("--end-to-end", action="store_true")
+    run.add_argument("--repeat", default="1")
+    run.add_argument("--number", default="1")
+    run.add_argument("-v", "--verbose", action="count")
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see `{self.prog} --help`")
+
+
+def _take_target(options: dict[str, Any]) -> None:
+    """Put what `--target-llvm-mcpu=X` and the like gave into the target."""
+    found = {key: options.pop(key) for key in [key for key in options if key.startswith(_OPTION)]}
+    kind = str(options["target"] or "llvm").split(" ")[0]
+    given = {key: value for key, value in found.items() if value is not None}
+    for key in given:
+        if not key.startswith(f"{_OPTION}{kind}-"):
+            raise InputError(f"`--target-{key.removeprefix(_OPTION)}` is no option of `{kind}`")
+    words = [f"-{key.removeprefix(f'{_OPTION}{kind}-')}={value}" for key, value in given.items()]
+    if words:
+        options["target"] = json.dumps(read_target(" ".join([options["target"] or "llvm", *words])))
+
+
+def _refuse(option: str) -> NoReturn:
+    name = option.partition("=")[0]
+    known = next((known for known in _REFUSED if name.startswith(known)), None)
+    why = f": {_REFUSED[known]}" if known else "; see `tvm-interop --help` for what there is"
+    raise InputError(f"`{name}` has no meaning here{why}")
+
+
+def _passed_on(name: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if name in _FIXED and value.lower() != _FIXED[name].lower():
+        raise InputError(f"{name} `{value}` cannot be had here; there is `{_FIXED[name]}`")
+    if name in _HARMLESS:
+        print(f"tvmc: {name} {value} changes nothing: {_HARMLESS[name]}", file=sys.stderr)
+        return []
+    if name == "--verbose" or value is True:
+        return [name]
+    if isinstance(value, list):
+        return [word for entry in value for word in (name, entry)]
+    return [name, str(value)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The graph in Graphviz's language."""
+
+from __future__ import annotations
+
+from .kinds import colours_of
+from .record import Record
+
+
+def to_dot(record: Record) -> str:
+    """A digraph: a cluster a stage (a stream where there are no stages), an operator a box."""
+    by_cluster: dict[str, list[int]] = {}
+    for i, op in enumerate(record.operators):
+        label = f"stage {op.stage}" if op.stage is not None else f"stream {op.stream}"
+        by_cluster.setdefault(label, []).append(i)
+    lines = [
+        "digraph schedule {",
+        "  rankdir=LR;",
+        '  node [shape=box, style=filled, fontname="sans-serif", fontsize=10];',
+    ]
+    for c, (label, ops) in enumerate(by_cluster.items()):
+        lines += [f"  subgraph cluster_{c} {{", f"    label={_quoted(label)};"]
+        for i in ops:
+            op = record.operators[i]
+            fill, ink = colours_of(op.kind)
+            text = f"{op.name}\\nstream {op.stream}, {op.took_us:.1f} us"
+            lines.append(
+                f'    op{i} [label={_quoted(text)}, fillcolor="{fill}", fontcolor="{ink}"];'
+            )
+        lines.append("  }")
+    lines += [f"  op{p} -> op{i};" for i, op in enumerate(record.operators) for p in op.reads]
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    """A string of Graphviz's; `\\n` stays a line break."""
+    return '"' + text.replace('"', '\\"') + '"'

@@ -1,0 +1,139 @@
+"""Where the graph's boxes and lines go: columns in order of running, a lane a stream.
+
+Lines run in channels between the lanes and in the gaps between columns, so that none crosses a box.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .record import Record
+
+BOX_WIDTH, BOX_HEIGHT = 116, 24
+GAP = 44
+"""Pixels between two columns: lines leave in the left half and arrive in the right one."""
+
+TRACK = 5
+TOP = 24
+_LEFT = 70
+_PADDING = 10
+_LINE = 4
+
+
+@dataclass(frozen=True)
+class GraphLayout:
+    """Pixels.
+
+    Attributes
+    ----------
+    boxes: left upper corner of each operator.
+    lines: of each edge (producer, consumer), the corners it goes through.
+    lanes: top of each stream's lane.
+    stages: left and right end of each stage.
+    """
+
+    width: float
+    height: float
+    boxes: tuple[tuple[float, float], ...]
+    lines: dict[tuple[int, int], tuple[tuple[float, float], ...]]
+    lanes: tuple[float, ...]
+    stages: tuple[tuple[float, float], ...]
+
+
+def lay_out(record: Record) -> GraphLayout:
+    """Lay a record's graph out.
+
+    An operator's column is the first behind what it reads and what runs before it on its stream; a
+    stage begins behind the one before. An operator whose readers are not all its neighbours has
+    one track in the channel below its lane, shared by all of them; tracks are given from left to
+    right, each the highest that is free.
+    """
+    columns = _columns(record)
+    tracks = _tracks(record, columns)
+    lanes, y = [], float(TOP)
+    for stream in range(len(record.threads)):
+        lanes.append(y)
+        used = [t for op, t in tracks.items() if record.operators[op].stream == stream]
+        y += BOX_HEIGHT + 2 * _PADDING + TRACK * (max(used, default=-1) + 1)
+    boxes = tuple(
+        (_LEFT + columns[i] * (BOX_WIDTH + GAP), lanes[op.stream])
+        for i, op in enumerate(record.operators)
+    )
+    lines = {
+        (source, target): _line(record, boxes, columns, tracks, source, target)
+        for target, op in enumerate(record.operators)
+        for source in op.reads
+    }
+    right = max((x for x, _ in boxes), default=0) + BOX_WIDTH + GAP
+    return GraphLayout(right, y, boxes, lines, tuple(lanes), _stage_spans(record, boxes))
+
+
+def _columns(record: Record) -> list[int]:
+    columns: list[int] = []
+    last_of_stream: dict[int, int] = {}
+    stage, first_free, begin = None, 0, 0
+    for op in sorted(range(len(record.operators)), key=lambda i: record.operators[i].stage or 0):
+        columns.extend([0] * (op + 1 - len(columns)))
+        row = record.operators[op]
+        if row.stage != stage:
+            stage, begin = row.stage, first_free
+        before = [columns[p] for p in row.reads] + [last_of_stream.get(row.stream, -1)]
+        columns[op] = max(begin, 1 + max(before))
+        last_of_stream[row.stream] = columns[op]
+        first_free = max(first_free, columns[op] + 1)
+    return columns
+
+
+def _needs_track(columns: list[int], source: int, target: int) -> bool:
+    return columns[target] > columns[source] + 1
+
+
+def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
+    """The track of each operator that needs one, in the channel below its lane."""
+    furthest: dict[int, int] = {}
+    for target, op in enumerate(record.operators):
+        for source in op.reads:
+            if _needs_track(columns, source, target):
+                furthest[source] = max(furthest.get(source, 0), columns[target])
+    tracks: dict[int, int] = {}
+    free_from: dict[int, list[int]] = {}  # By stream: the column from which each track is free.
+    for source in sorted(furthest, key=lambda op: columns[op]):
+        rows = free_from.setdefault(record.operators[source].stream, [])
+        found = next((t for t, column in enumerate(rows) if column <= columns[source]), len(rows))
+        rows[found : found + 1] = [furthest[source]]
+        tracks[source] = found
+    return tracks
+
+
+def _line(
+    record: Record,
+    boxes: tuple[tuple[float, float], ...],
+    columns: list[int],
+    tracks: dict[int, int],
+    source: int,
+    target: int,
+) -> tuple[tuple[float, float], ...]:
+    (x1, y1), (x2, y2) = boxes[source], boxes[target]
+    begin, end = (x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2), (x2, y2 + BOX_HEIGHT / 2)
+    stream = record.operators[source].stream
+    leave = begin[0] + 5 + _LINE * (stream % 4)
+    if not _needs_track(columns, source, target):
+        if y1 == y2:
+            return (begin, end)
+        return (begin, (leave, begin[1]), (leave, end[1]), end)
+    track = tracks[source]
+    arrive = end[0] - 5 - _LINE * (track % 4)
+    y = y1 + BOX_HEIGHT + _PADDING + TRACK * track
+    return (begin, (leave, begin[1]), (leave, y), (arrive, y), (arrive, end[1]), end)
+
+
+def _stage_spans(
+    record: Record, boxes: tuple[tuple[float, float], ...]
+) -> tuple[tuple[float, float], ...]:
+    spans: dict[int, tuple[float, float]] = {}
+    for op, (x, _) in zip(record.operators, boxes, strict=True):
+        if op.stage is not None:
+            left, right = spans.get(op.stage, (x, x))
+            spans[op.stage] = (min(left, x), max(right, x))
+    half = GAP / 2
+    return tuple((spans[s][0] - half, spans[s][1] + BOX_WIDTH + half) for s in sorted(spans))

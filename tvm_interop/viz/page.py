@@ -1,0 +1,100 @@
+"""One HTML page that shows schedules: nothing in it is fetched from anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jinja2
+import jinja2.utils
+
+from .._version import __version__
+from .graph_svg import graph
+from .kinds import KINDS, WAIT
+from .record import OperatorRecord, Record
+from .svg import to_text
+from .timeline import MARGIN, labels, scale_of, timeline
+
+
+def to_page(records: list[Record], machine: str) -> str:
+    """The page of one record, or of several one below the other on one time scale.
+
+    Parameters
+    ----------
+    machine: what the records were measured on.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    scale_us = scale_of(records)
+    drawn = [
+        {
+            "record": record,
+            "labels": to_text(labels(record)),
+            "timeline": to_text(timeline(record, scale_us)),
+            "graph": to_text(graph(record)),
+            "figures": _figures(record),
+        }
+        for record in records
+    ]
+    return environment.get_template("page.html.j2").render(
+        drawn=drawn,
+        kinds=KINDS,
+        wait=WAIT,
+        margin=MARGIN,
+        machine=machine,
+        version=__version__,
+        rows=jinja2.utils.htmlsafe_json_dumps(_rows(records)),
+        titles=[record.title for record in records],
+    )
+
+
+def _figures(record: Record) -> list[tuple[str, str]]:
+    figures = [
+        ("scheduler", record.scheduler),
+        ("operators", str(len(record.operators))),
+        ("streams", str(len(record.threads))),
+        ("stages", str(record.num_stages) if record.num_stages else "none: streams"),
+        ("waits", str(record.num_waits)),
+        ("measured", f"{record.makespan_us / 1e3:.3f} ms"),
+    ]
+    if record.predicted_us is not None:
+        figures.append(("predicted", f"{record.predicted_us / 1e3:.3f} ms"))
+    if record.ratio is not None:
+        figures.append(("to sequential, when compiled", f"{record.ratio:.3f}"))
+    return [*figures, ("arena", f"{record.arena_bytes / 2**20:.2f} MiB")]
+
+
+def _rows(records: list[Record]) -> list[dict[str, Any]]:
+    """The table: an operator a row, with what each record says of it, or null."""
+    rows: dict[str, dict[str, Any]] = {}
+    for r, record in enumerate(records):
+        for i, op in enumerate(record.operators):
+            row = rows.setdefault(
+                op.name,
+                {
+                    "name": op.name,
+                    "kind": op.kind,
+                    "kernel": op.kernel,
+                    "provider": op.provider,
+                    "kib": round(op.output_bytes / 1024, 1),
+                    "runs": [None] * len(records),
+                },
+            )
+            row["runs"][r] = _run(i, op)
+    return list(rows.values())
+
+
+def _run(index: int, op: OperatorRecord) -> dict[str, Any]:
+    predicted = op.predicted_us
+    return {
+        "op": index,
+        "stream": op.stream,
+        "stage": op.stage,
+        "start": round(op.start_us, 1),
+        "took": round(op.took_us, 1),
+        "predicted": round(predicted[1] - predicted[0], 1) if predicted else None,
+    }

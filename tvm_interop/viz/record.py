@@ -1,0 +1,177 @@
+"""What the pictures show: one artifact's schedule, and when each operator ran here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..artifact import Artifact
+from ..executor import GraphModule, OpProfile
+from ..kernel_libraries import TVM
+from ..plan import Plan
+from ..storage import dependencies
+from .kinds import kind_of
+
+_WARMUP = 2
+
+
+@dataclass(frozen=True)
+class OperatorRecord:
+    """One operator.
+
+    Attributes
+    ----------
+    kind: what it does, one of `kinds.KINDS`.
+    provider: whose kernel runs it: `tvm`, `onednn`.
+    stage: index of its stage; None in a streamed schedule.
+    start_us, end_us: as measured, from the run's beginning.
+    predicted_us: start and end as the scheduler foresaw them; None where it did not.
+    waits: the operators on other streams it waits for, by index.
+    reads: the operators whose outputs it reads, by index, each once.
+    output_bytes: size of what it writes.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    provider: str
+    stream: int
+    stage: int | None
+    start_us: float
+    end_us: float
+    predicted_us: tuple[float, float] | None
+    waits: tuple[int, ...]
+    reads: tuple[int, ...]
+    output_bytes: int
+
+    @property
+    def took_us(self) -> float:
+        """Microseconds it ran."""
+        return self.end_us - self.start_us
+
+
+@dataclass(frozen=True)
+class Record:
+    """One artifact and one run of it.
+
+    Attributes
+    ----------
+    title: what to call it.
+    scheduler: that made the schedule it runs.
+    threads: of each stream.
+    operators: in the plan's order.
+    num_stages: 0 for a streamed schedule.
+    makespan_us: from the run's beginning to the last operator's end.
+    predicted_us: the makespan as foreseen; None where it was not.
+    memory: (us, bytes) wherever the bytes of intermediate tensors in use change.
+    arena_bytes: what the plan sets aside for them.
+    ratio: of the speed check, to sequential execution; None where there was none.
+    """
+
+    title: str
+    scheduler: str
+    threads: tuple[int, ...]
+    operators: tuple[OperatorRecord, ...]
+    num_stages: int
+    makespan_us: float
+    predicted_us: float | None
+    memory: tuple[tuple[float, int], ...]
+    arena_bytes: int
+    ratio: float | None
+
+    @property
+    def num_waits(self) -> int:
+        """How often an operator waits for another stream."""
+        return sum(len(op.waits) for op in self.operators)
+
+    def busy_share(self, stream: int) -> float:
+        """The part of the makespan in which a stream ran something."""
+        busy = sum(op.took_us for op in self.operators if op.stream == stream)
+        return busy / self.makespan_us if self.makespan_us else 0.0
+
+
+def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
+    """Run an artifact and keep the run of the median makespan.
+
+    Parameters
+    ----------
+    title: what to call it in pictures.
+    runs: how many runs to choose from, after two to warm up.
+    """
+    module = GraphModule(artifact)
+    for _ in range(_WARMUP):
+        module.run()
+    profiles = sorted((module.profile() for _ in range(runs)), key=_makespan)
+    return from_profile(artifact, title, profiles[len(profiles) // 2])
+
+
+def from_profile(artifact: Artifact, title: str, profile: list[OpProfile]) -> Record:
+    """The record of an artifact and a profile of it, without running anything."""
+    plan, schedule = artifact.plan, artifact.schedule
+    spans = {row.name: (row.start_us, row.end_us) for row in profile}
+    stages = {
+        schedule.op_names[op]: i
+        for i, stage in enumerate(schedule.stages)
+        for group in stage.groups
+        for op in group
+    }
+    foreseen = {
+        schedule.op_names[op]: (start, end) for op, _, start, end in schedule.timeline or ()
+    }
+    reads: dict[int, list[int]] = {}
+    for producer, consumer in dependencies(plan.values, plan.operators):
+        reads.setdefault(consumer, []).append(producer)
+    operators = tuple(
+        OperatorRecord(
+            name=op.name,
+            kind=kind_of(op.kernel),
+            kernel=op.kernel,
+            provider=op.library or TVM,
+            stream=op.stream,
+            stage=stages.get(op.name),
+            start_us=spans[op.name][0],
+            end_us=spans[op.name][1],
+            predicted_us=foreseen.get(op.name),
+            waits=op.waits,
+            reads=tuple(dict.fromkeys(reads.get(i, ()))),
+            output_bytes=sum(plan.values[v].nbytes for v in op.outputs),
+        )
+        for i, op in enumerate(plan.operators)
+    )
+    checked = artifact.manifest.speed_check
+    return Record(
+        title=title,
+        scheduler=schedule.scheduler,
+        threads=tuple(stream.threads for stream in plan.streams),
+        operators=operators,
+        num_stages=len(schedule.stages),
+        makespan_us=_makespan(profile),
+        predicted_us=schedule.makespan,
+        memory=_memory(plan, operators),
+        arena_bytes=plan.arena_bytes,
+        ratio=checked.ratio if checked else None,
+    )
+
+
+def _makespan(profile: list[OpProfile]) -> float:
+    return max((row.end_us for row in profile), default=0.0)
+
+
+def _memory(plan: Plan, operators: tuple[OperatorRecord, ...]) -> tuple[tuple[float, int], ...]:
+    """Bytes in use over time: storage is, from its first writer's start to its last user's end."""
+    changes: dict[float, int] = {}
+    first_us: dict[int, float] = {}
+    last_us: dict[int, float] = {}
+    for op, seen in zip(plan.operators, operators, strict=True):
+        for v in map(plan.root_of, (*op.inputs, *op.outputs)):
+            first_us[v] = min(first_us.get(v, seen.start_us), seen.start_us)
+            last_us[v] = max(last_us.get(v, 0.0), seen.end_us)
+    for v, start_us in first_us.items():
+        value = plan.values[v]
+        if value.storage == "arena":
+            changes[start_us] = changes.get(start_us, 0) + value.nbytes
+            changes[last_us[v]] = changes.get(last_us[v], 0) - value.nbytes
+    used, steps = 0, []
+    for us in sorted(changes):
+        used += changes[us]
+        steps.append((us, used))
+    return tuple(steps)

@@ -11,6 +11,7 @@ import typer
 from .. import models
 from ..errors import InputError
 from ..kernel_libraries import provider_names
+from ..remote import ServerAddress
 from ..scheduling import schedulers
 
 
@@ -181,6 +182,25 @@ TuningRecords = Annotated[
         rich_help_panel="Model",
     ),
 ]
+RpcTracker = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc-tracker",
+        metavar="HOST:PORT",
+        help="Do it on servers of TVM's RPC, as its tracker there hands them out (extra `farm`): "
+        "tune on all that are free, run on one.",
+        rich_help_panel="Servers",
+    ),
+]
+RpcKey = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc-key",
+        metavar="KEY",
+        help="The key those servers were started with: one for equal machines.",
+        rich_help_panel="Servers",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show the traceback when something fails.")
@@ -205,6 +225,21 @@ def parse_latency(text: str) -> Literal["learned"] | None:
     if text != "measured":
         raise InputError(f"--latency is `{text}`; it must be `measured` or `learned`")
     return None
+
+
+def server_address(tracker: str | None, key: str | None) -> ServerAddress | None:
+    """Where servers are asked for; None where nothing is said of any.
+
+    Raises
+    ------
+    InputError
+        One of the two is missing, or the tracker is not HOST:PORT.
+    """
+    if tracker is None and key is None:
+        return None
+    if tracker is None or key is None:
+        raise InputError("--rpc-tracker and --rpc-key go together: give both")
+    return ServerAddress.parse(tracker, key)
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:

@@ -66,13 +66,21 @@ def run_model(
     print_profile: Annotated[
         bool, typer.Option("--print-profile", help="Print when each operator ran.")
     ] = False,
+    rpc_tracker: options.RpcTracker = None,
+    rpc_key: options.RpcKey = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run an artifact once, and time or profile it if asked to."""
+    """Run an artifact once, and time or profile it if asked to.
+
+    With --rpc-tracker and --rpc-key it runs on a server, which is sent kernels, weights and inputs,
+    and times are by the server's clock. A server is started by `python -m tvm.exec.rpc_server
+    --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
+    """
+    server = options.server_address(rpc_tracker, rpc_key)
     artifact = load(model)
     _check_device(device, {stream.device for stream in artifact.plan.streams})
-    module = GraphModule(artifact)
+    module = GraphModule(artifact, server)
     module.run(**(_complete(module, inputs) if inputs else _filled(module, fill_mode)))
     facts: dict[str, Any] = {"outputs": {}}
     results = {

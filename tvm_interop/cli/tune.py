@@ -16,7 +16,6 @@ from ..atomic_file import replacing
 from ..compiler import Compilation, CompileOptions
 from ..errors import InputError
 from ..latency.active import ActiveSearch, Round
-from ..latency.farm import FarmAddress
 from ..scheduling import Schedule
 from ..target_text import read_target
 from . import options
@@ -76,24 +75,8 @@ def tune_model(
     seed: Annotated[
         int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
     ] = 0,
-    rpc_tracker: Annotated[
-        str | None,
-        typer.Option(
-            "--rpc-tracker",
-            metavar="HOST:PORT",
-            help="Measure on all free servers of TVM's RPC tracker there (extra `farm`).",
-            rich_help_panel="Farm",
-        ),
-    ] = None,
-    rpc_key: Annotated[
-        str | None,
-        typer.Option(
-            "--rpc-key",
-            metavar="KEY",
-            help="The key those servers were started with: one for equal machines.",
-            rich_help_panel="Farm",
-        ),
-    ] = None,
+    rpc_tracker: options.RpcTracker = None,
+    rpc_key: options.RpcKey = None,
     latency_db: options.LatencyDb = None,
     providers: options.Providers = None,
     as_json: options.Json = False,
@@ -141,7 +124,7 @@ def tune_model(
         return
     _refuse_given({"--max-trials": max_trials}, "a search for a schedule makes no trials")
     output = output or Path("schedule.json")
-    address = _farm_address(rpc_tracker, rpc_key)
+    address = options.server_address(rpc_tracker, rpc_key)
     if not output.resolve().parent.is_dir():
         raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
     with _shown(max_measurements, quiet=as_json) as display:
@@ -191,14 +174,6 @@ def _refuse_given(given: dict[str, Any], why: str) -> None:
     for name, value in given.items():
         if value is not None:
             raise InputError(f"{name} has no meaning here: {why}")
-
-
-def _farm_address(tracker: str | None, key: str | None) -> FarmAddress | None:
-    if tracker is None and key is None:
-        return None
-    if tracker is None or key is None:
-        raise InputError("--rpc-tracker and --rpc-key go together: give both")
-    return FarmAddress.parse(tracker, key)
 
 
 class Tuning:

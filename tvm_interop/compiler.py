@@ -37,6 +37,7 @@ from .remote import ServerAddress
 from .scheduling import OperatorTraits, Schedule, options_of
 from .scheduling import schedule as run_scheduler
 from .scheduling.one_after_another import one_after_another
+from .target_text import read_target
 from .transform.annotate import annotated_schedule
 from .transform.concat_in_place import concat_in_place
 from .transform.cpu_schedule import DefaultCPUSchedule
@@ -58,7 +59,7 @@ class CompileOptions:
 
     Attributes
     ----------
-    target: a TVM target; kernels for a CPU.
+    target: a TVM target, or text as `read_target` has it: `llvm -mcpu=core-avx2`.
     streams: CPU streams to run side by side; None takes as many as the model can use and the
         process has cores for.
     threads: threads each stream's kernels may use; None shares the cores out evenly.
@@ -81,6 +82,10 @@ class CompileOptions:
     parts: int | None = None
     archs: Sequence[str] | None = None
     tuning_records: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.target, str):
+            self.target = read_target(self.target)
 
 
 _MERGING = ("ios-both", "ios-merge")
@@ -457,7 +462,8 @@ def compile(
     ----------
     model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
         IRModule. One that `InterOpSchedule` has annotated keeps its schedule.
-    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU.
+    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU; text too, with options, as in
+        `llvm -mcpu=core-avx2`.
     scheduler: one of `schedulers()`; `auto` tries them all and measures which is best.
     out: where to write the artifact; None writes none.
     schedule: use this schedule, by hand perhaps, in place of a scheduler's. Operators are divided

@@ -13,7 +13,6 @@ from ..compiler import Compilation, CompileOptions
 from ..errors import InputError
 from ..executor import GraphModule, measure_interleaved
 from ..scheduling import schedulers
-from ..target_text import read_target
 from . import options
 from .console import measuring_bar, table
 
@@ -66,7 +65,7 @@ def compare(
         compilation = Compilation(
             model,
             CompileOptions(
-                read_target(target),
+                target,
                 streams,
                 threads,
                 latency_db,

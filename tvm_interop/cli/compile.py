@@ -14,7 +14,6 @@ from ..compiler import compile as compile_to_artifact
 from ..errors import ScheduleError
 from ..kernel_libraries import TVM
 from ..scheduling import Schedule
-from ..target_text import read_target
 from . import options
 from .console import measuring_bar, note_missing_libraries
 from .formats import check_model_format, check_output_format
@@ -141,7 +140,7 @@ def compile_model(
     with passes, measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
-            target=read_target(target),
+            target=target,
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,

@@ -11,7 +11,6 @@ import typer
 from ..atomic_file import replacing
 from ..compiler import CompileOptions, new_compilation, parts_for
 from ..scheduling import Schedule
-from ..target_text import read_target
 from . import options
 from .console import measuring_bar
 
@@ -47,7 +46,7 @@ def schedule_model(
     """
     with measuring_bar() as progress:
         compile_options = CompileOptions(
-            read_target(target),
+            target,
             streams,
             threads,
             latency_db,

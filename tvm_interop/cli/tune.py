@@ -17,7 +17,6 @@ from ..compiler import Compilation, CompileOptions
 from ..errors import InputError
 from ..latency.active import ActiveSearch, Round
 from ..scheduling import Schedule
-from ..target_text import read_target
 from . import options
 from .console import INTERRUPTED
 from .tune_kernels import DEFAULT_FOLDER, tune_kernels
@@ -110,7 +109,7 @@ def tune_model(
         tune_kernels(
             model,
             CompileOptions(
-                read_target(target),
+                target,
                 latency_db=latency_db,
                 providers=options.parse_names(providers),
             ),
@@ -131,7 +130,7 @@ def tune_model(
         tuning = Tuning(output, display)
         try:
             compile_options = CompileOptions(
-                read_target(target),
+                target,
                 streams,
                 threads,
                 latency_db,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .. import models
 from ..errors import InputError
-from ..kernel_libraries import provider_names
-from ..remote import ServerAddress
-from ..scheduling import schedulers
+from .names import NETWORKS, PROVIDERS, SCHEDULERS, light_networks
+
+if TYPE_CHECKING:
+    from ..remote import ServerAddress
 
 
 def _models_like(incomplete: str) -> list[str]:
     """Networks, ONNX files, and folders that may hold some."""
-    names = [*models.list(), *(f"light:{name}" for name in models.light.names())]
+    names = [*NETWORKS, *light_networks()]
     begun = Path(incomplete)
     folder = begun if incomplete.endswith("/") else begun.parent
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -30,7 +30,7 @@ def _may_be_model(path: Path) -> bool:
 
 
 def _schedulers_like(incomplete: str) -> list[str]:
-    return [name for name in schedulers() if name.startswith(incomplete)]
+    return [name for name in SCHEDULERS if name.startswith(incomplete)]
 
 
 Model = Annotated[
@@ -77,7 +77,7 @@ Scheduler = Annotated[
     str,
     typer.Option(
         "--scheduler",
-        help=f"One of {', '.join(schedulers())}.",
+        help=f"One of {', '.join(SCHEDULERS)}.",
         rich_help_panel="Scheduling",
         autocompletion=_schedulers_like,
     ),
@@ -104,6 +104,7 @@ MaxGroupOps = Annotated[
     int | None,
     typer.Option(
         "--max-group-ops",
+        min=1,
         help="ios, auto: most operators in a group (r in the paper).",
         rich_help_panel="Scheduling",
     ),
@@ -112,6 +113,7 @@ MaxGroups = Annotated[
     int | None,
     typer.Option(
         "--max-groups",
+        min=1,
         help="ios, greedy, auto: most groups in a stage (s in the paper).",
         rich_help_panel="Scheduling",
     ),
@@ -167,7 +169,7 @@ Providers = Annotated[
     typer.Option(
         "--providers",
         metavar="NAME,...",
-        help=f"Whose kernels to choose from: {', '.join(provider_names())}; by default all that "
+        help=f"Whose kernels to choose from: {', '.join(PROVIDERS)}; by default all that "
         "are there.",
         rich_help_panel="Model",
     ),
@@ -235,6 +237,8 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
     InputError
         One of the two is missing, or the tracker is not HOST:PORT.
     """
+    from ..remote import ServerAddress
+
     if tracker is None and key is None:
         return None
     if tracker is None or key is None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..atomic_file import replacing
-from ..compiler import CompileOptions, new_compilation, parts_for
-from ..scheduling import Schedule
 from . import options
 from .console import measuring_bar
+
+if TYPE_CHECKING:
+    from ..scheduling import Schedule
 
 
 def schedule_model(
@@ -44,6 +45,8 @@ def schedule_model(
     `tvm-interop compile MODEL --schedule schedule.json` takes it back. Without `--output` it is
     printed; with `--json` too, its figures come with it.
     """
+    from ..compiler import CompileOptions, new_compilation, parts_for
+
     with measuring_bar() as progress:
         compile_options = CompileOptions(
             target,

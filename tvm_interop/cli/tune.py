@@ -6,20 +6,20 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..atomic_file import replacing
-from ..compiler import Compilation, CompileOptions
 from ..errors import InputError
-from ..latency.active import ActiveSearch, Round
-from ..scheduling import Schedule
 from . import options
 from .console import INTERRUPTED
-from .tune_kernels import DEFAULT_FOLDER, tune_kernels
+
+if TYPE_CHECKING:
+    from ..latency.active import ActiveSearch, Round
+    from ..scheduling import Schedule
 
 _KERNELS = "Kernels"
 
@@ -98,6 +98,9 @@ def tune_model(
     soon as it is made, and the next call goes on from there. `tvm-interop compile MODEL
     --tuning-records FOLDER` takes what was found.
     """
+    from ..compiler import Compilation, CompileOptions
+    from .tune_kernels import DEFAULT_FOLDER, tune_kernels
+
     if kernels:
         only_for_schedules = {
             "--output": output, "--streams": streams, "--threads": threads,

@@ -31,6 +31,7 @@ from .latency.kernel_choice import choose_kernels
 from .latency.measured import MeasuredLatency, Progress
 from .latency.store import LatencyStore
 from .merging import MergingLatency, OperatorMerges, merged_stages, realize_merges
+from .models.catalog import did_you_mean
 from .plan import Plan, make_plan
 from .program import Program
 from .remote import ServerAddress
@@ -549,6 +550,13 @@ def _cpu_target(target: Any) -> Any:
     if resolved.kind.name != "llvm":
         raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm` or `cuda`")
     attrs = dict(resolved.attrs)
+    mcpu, triple = str(attrs.get("mcpu", "")), str(attrs.get("mtriple", ""))
+    if mcpu and not tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
+        known = [str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(resolved)]
+        raise DeviceError(
+            f"LLVM knows no CPU `{mcpu}`{did_you_mean(mcpu, known)} for `{triple}`; give another "
+            "`-mcpu`"
+        )
     elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
     if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
         return resolved

@@ -109,6 +109,8 @@ def test_targets_are_read_as_on_the_command_line() -> None:
     artifact = tvm_interop.compile(chain(), target=text, scheduler="sequential")
     target = json.loads(artifact.manifest.target)
     assert (target["mcpu"], target["mattr"]) == ("core-avx2", ["+fma"])
+    with pytest.raises(DeviceError, match=r"no CPU `core-avx3` .*did you mean `core-avx2`"):
+        tvm_interop.compile(chain(), target="llvm -mcpu=core-avx3")
     with pytest.raises(DeviceError, match="`-speed` has no meaning"):
         tvm_interop.compile(chain(), target="llvm -speed=high")
 

@@ -298,6 +298,7 @@ class Compilation:
             xgboost is not installed (extra `learned`).
         """
         options.setdefault("streams", self.streams)
+        options.setdefault("parts", self.program.parts())
         return active_search(self.graph, latency or self.measured_latency, self._store, **options)
 
     @cached_property

@@ -19,7 +19,6 @@ from .artifact import Artifact, Manifest, SpeedCheck
 from .cpu_features import host_features, target_features
 from .errors import DeviceError, InputError, ScheduleError
 from .frontend import load_model
-from .graph import OpGraph
 from .instance import Instance, aligned_copy, load_kernels
 from .kernel_libraries import TVM, available_providers
 from .kernel_traits import operator_traits
@@ -150,7 +149,7 @@ class Compilation:
         usual = self.streams if self.threads == 1 else 1
         parts = _positive("parts", self.options.parts, usual)
         self.program = split_operators(program, parts)
-        self.graph = program_graph(self.program)
+        self.graph = self.program.graph()
 
     @cached_property
     def kernels(self) -> bytes:
@@ -526,11 +525,6 @@ def new_compilation(
     compilation = (CudaCompilation if for_gpu else Compilation)(model, options, input_shapes)
     compilation.require_tuning_records()
     return compilation
-
-
-def program_graph(program: Program) -> OpGraph:
-    """The dependencies between a program's operators."""
-    return OpGraph.from_edges([op.name for op in program.operators], program.edges())
 
 
 def _cpu_target(target: Any) -> Any:

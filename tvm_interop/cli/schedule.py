@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..atomic_file import replacing
-from ..compiler import CompileOptions, new_compilation, parts_for
+from ..compile_options import CompileOptions, parts_for
+from ..compiler import new_compilation
 from ..scheduling import Schedule
 from ..target_text import read_target
 from . import options

@@ -112,7 +112,10 @@ class FarmLatency(MeasuredLatency):
                 )
         described = _describe(program, streams, threads, parallel_kernels)
         self._servers = [_Server(session, kernels_so, described) for session in _sessions(address)]
-        self._settle_on(f"rpc:{address.key}", self._servers[0].cores)
+        # Not this machine: its latencies have keys of their own.
+        self.setting = msgspec.structs.replace(
+            self.setting, device=f"rpc:{address.key}", cores=self._servers[0].cores
+        )
 
     @property
     def num_servers(self) -> int:

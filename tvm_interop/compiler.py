@@ -15,6 +15,7 @@ from .latency import LatencyModel
 from .latency.measured import Progress
 from .merging import merged_stages
 from .scheduling import Schedule
+from .speed_check import speed_check_by_auto
 from .transform.annotate import annotated_schedule
 from .transform.split_operators import parts_in
 
@@ -89,12 +90,15 @@ def compile(
         target, streams, threads, latency_db, progress, providers, parts, archs, tuning_records
     )
     compilation = new_compilation(model, compile_options, input_shapes)
+    measured = None
     if chosen is None:
         chosen = compilation.schedule(scheduler, latency, **options)
+        if "evaluate" not in options:
+            measured = speed_check_by_auto(chosen)
     chosen.validate(compilation.graph)
     checked = None
     if (chosen.num_streams > 1 or merged_stages(chosen)) and not keep_slower:
-        checked = compilation.check_speed(chosen)
+        checked = measured or compilation.check_speed(chosen)
     artifact = compilation.artifact(chosen, checked)
     if out is not None:
         artifact.save(out)

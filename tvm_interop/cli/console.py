@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ..kernel_libraries import TVM, provider_names, why_missing
 from ..latency.measured import Progress as MeasuringProgress
@@ -66,3 +73,18 @@ def measuring_bar() -> Iterator[MeasuringProgress]:
             bar.update(task, completed=stages_done, total=stages_total)
 
         yield show
+
+
+@contextmanager
+def tuning_bar(quiet: bool) -> Iterator[Progress]:
+    """A bar on standard error for a search, which says what it is at; none where `quiet`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    ) as bar:
+        yield bar

@@ -117,6 +117,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("networks", nargs="*", default=DEFAULT, help=", ".join(models.list()))
     parser.add_argument("--exhaustive", action="store_true", help="measure every stage there is")
     parser.add_argument("--streams", type=int, help="by default as many as there are cores for")
+    parser.add_argument("--parts", type=int, help="1 leaves operators whole; else as `compile`")
     parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
     parser.add_argument("--max-group-ops", type=int, default=3)
     parser.add_argument("--max-groups", type=int, default=8)
@@ -136,7 +137,10 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
     with measuring_bar() as progress:
         print(f"{network}: choosing kernels", file=sys.stderr, flush=True)
         options = CompileOptions(
-            streams=arguments.streams, latency_db=paths[MEASURED], progress=progress
+            streams=arguments.streams,
+            parts=arguments.parts,
+            latency_db=paths[MEASURED],
+            progress=progress,
         )
         measuring = Compilation(model, options)
         # The same latencies of kernels give the same kernels.
@@ -204,8 +208,8 @@ def search_measured(compilation: Compilation, limits: dict[str, Any]) -> tuple[S
 def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
     """Predict what was measured of `network` by a model that has learned from the others."""
     own = stores[network]
-    # Most of a network's records are of the setting it was searched in.
-    samples = max(_all_samples(own), key=lambda s: len(s.batch))
+    # One stream's records are of choosing the kernels; stages of several operators need two.
+    samples = max(_all_samples(own), key=lambda s: s.setting.streams)
     learned = LearnedLatency(samples.table, samples.setting)
     seen = {record.key for record in own.records()}
     for other, store in stores.items():

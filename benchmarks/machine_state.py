@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
+import threading
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from tvm_interop.machine import cpu_model
@@ -30,6 +33,8 @@ class MachineState:
     ----------
     busy: the share of the processors' time that was taken before measuring began, 0 to 1.
     load: the system's load averages, over 1, 5 and 15 minutes.
+    cores_at_once: how many times the work of one core all of them do at once. Less than `cores`
+        where they share something, as hyperthreads do, or where a host lends them to others too.
     """
 
     cpu: str
@@ -38,6 +43,7 @@ class MachineState:
     python: str
     busy: float
     load: tuple[float, float, float]
+    cores_at_once: float
     packages: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -65,9 +71,37 @@ def observe(seconds: float = 2.0) -> MachineState:
         python=platform.python_version(),
         busy=round(1 - idle / passed, 4) if passed else 0.0,
         load=os.getloadavg(),
+        cores_at_once=round(_cores_at_once(), 2),
         packages=_versions(),
         environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
     )
+
+
+def _cores_at_once(seconds: float = 0.3) -> float:
+    """Work of all cores at once over that of the first one alone."""
+    cpus = sorted(os.sched_getaffinity(0))
+    alone = _hashes_on(cpus[:1], seconds)
+    return _hashes_on(cpus, seconds) / alone
+
+
+def _hashes_on(cpus: Iterable[int], seconds: float) -> int:
+    """How many blocks threads, each bound to one of `cpus`, hash in so many seconds."""
+    counts: list[int] = []
+
+    def work(cpu: int) -> None:
+        os.sched_setaffinity(0, {cpu})
+        block, count, end = bytes(1 << 18), 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            hashlib.sha256(block)  # Others run meanwhile: it lets go of the interpreter's lock.
+            count += 1
+        counts.append(count)
+
+    threads = [threading.Thread(target=work, args=(cpu,)) for cpu in cpus]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts)
 
 
 def _processor_time() -> dict[str, int]:

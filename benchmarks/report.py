@@ -42,7 +42,8 @@ class Report:
         lines = [
             f"### {self.network}",
             "",
-            f"{self.machine.cpu}; {self.noise.rounds} interleaved rounds; "
+            f"{self.machine.cpu}, which do the work of {self.machine.cores_at_once:g} at once; "
+            f"{self.noise.rounds} interleaved rounds; "
             f"ratios to {self.baseline}, which against itself is {self.noise.ratio:.3f} "
             f"({self.noise.ratio_interval[0]:.3f} to {self.noise.ratio_interval[1]:.3f}).",
         ]

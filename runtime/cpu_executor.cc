@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/check_plan.h"
+
 namespace tvm_interop {
 namespace {
 
@@ -11,23 +13,6 @@ int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-void CheckPlan(const std::vector<PlannedOp>& ops, int num_streams) {
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].stream < 0 || ops[i].stream >= num_streams) {
-      throw std::runtime_error("operator `" + ops[i].name + "` is planned on stream " +
-                               std::to_string(ops[i].stream) + ", but there are " +
-                               std::to_string(num_streams));
-    }
-    for (int wait : ops[i].waits) {
-      // A wait for a later operator could close a circle of waits, and the run would hang.
-      if (wait < 0 || static_cast<size_t>(wait) >= i) {
-        throw std::runtime_error("operator `" + ops[i].name + "` waits for operator " +
-                                 std::to_string(wait) + ", which is not planned before it");
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -4,27 +4,11 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "runtime/check_plan.h"
 #include "runtime/cuda_graph.h"
 
 namespace tvm_interop {
 namespace {
-
-void CheckOps(const std::vector<CudaPlannedOp>& ops, int num_streams) {
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].stream < 0 || ops[i].stream >= num_streams) {
-      throw std::runtime_error("operator `" + ops[i].name + "` is planned on stream " +
-                               std::to_string(ops[i].stream) + ", but there are " +
-                               std::to_string(num_streams));
-    }
-    for (int wait : ops[i].waits) {
-      // An event that is waited for before it is recorded holds nothing back.
-      if (wait < 0 || static_cast<size_t>(wait) >= i) {
-        throw std::runtime_error("operator `" + ops[i].name + "` waits for operator " +
-                                 std::to_string(wait) + ", which is not planned before it");
-      }
-    }
-  }
-}
 
 // An event that keeps the time, for measuring.
 cuda::OwnedEvent TimingEvent(int device) {
@@ -40,7 +24,7 @@ cuda::OwnedEvent TimingEvent(int device) {
 CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
                            const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch)
     : streams_(std::move(streams)), origin_(streams_->stream(0).handle) {
-  CheckOps(ops, streams_->num_streams());
+  CheckPlan(ops, streams_->num_streams());
   CudaStreams::Lease lease(streams_.get());
   MakeSteps(ops);
   MakeJoins(ops);

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import tvm_ffi
 
-from ._library import LIBRARY as _LIBRARY  # noqa: F401  (registers the functions below)
+from ._library import native_function, profile_rows
+
+_function = functools.partial(native_function, "cuda")
 
 Dispatch = Literal["streams", "captured", "linked"]
 """How operators get to the GPU: each in every run; in one graph that was captured from the streams;
@@ -191,10 +193,7 @@ def profile(executor: CudaExecutor) -> list[tuple[int, int, float, float]]:
 
     Operators are launched one by one for this, whatever the dispatch.
     """
-    flat = list(_function("profile")(executor))
-    return [
-        (flat[i], flat[i + 1], flat[i + 2] / 1e3, flat[i + 3] / 1e3) for i in range(0, len(flat), 4)
-    ]
+    return profile_rows(list(_function("profile")(executor)))
 
 
 def measure_interleaved(
@@ -208,8 +207,3 @@ def measure_interleaved(
     """
     flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed))
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]
-
-
-@functools.cache
-def _function(name: str) -> Any:
-    return tvm_ffi.get_global_func(f"tvm_interop.cuda.{name}")

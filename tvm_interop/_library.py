@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import tvm  # noqa: F401  (registers a `ScheduleError` too: ours comes after it)
 import tvm_ffi
@@ -40,3 +43,16 @@ for _error in (
     tvm_ffi.register_error(_error.__name__, _error)
 
 LIBRARY = _load()
+
+
+@functools.cache
+def native_function(group: str, name: str) -> Any:
+    """The library's function `name` of a group, such as `runtime` or `cuda`."""
+    return tvm_ffi.get_global_func(f"tvm_interop.{group}.{name}")
+
+
+def profile_rows(flat: Sequence[Any]) -> list[tuple[int, int, float, float]]:
+    """Operator, stream, start and end in microseconds, of numbers in a row with nanoseconds."""
+    return [
+        (flat[i], flat[i + 1], flat[i + 2] / 1e3, flat[i + 3] / 1e3) for i in range(0, len(flat), 4)
+    ]

@@ -8,7 +8,9 @@ from typing import Any
 
 import tvm_ffi
 
-from ._library import LIBRARY as _LIBRARY  # noqa: F401  (registers the functions below)
+from ._library import native_function, profile_rows
+
+_function = functools.partial(native_function, "runtime")
 
 SPIN_US = 50.0
 """How long a stream that waits keeps its core busy before it parks, in microseconds."""
@@ -182,10 +184,7 @@ def run(executor: Executor) -> None:
 
 def profile(executor: Executor) -> list[tuple[int, int, float, float]]:
     """Run once; operator, stream, start and end in microseconds since the run began, each."""
-    flat = list(_function("profile")(executor))
-    return [
-        (flat[i], flat[i + 1], flat[i + 2] / 1e3, flat[i + 3] / 1e3) for i in range(0, len(flat), 4)
-    ]
+    return profile_rows(list(_function("profile")(executor)))
 
 
 def time(executor: Executor, number: int) -> float:
@@ -204,8 +203,3 @@ def measure_interleaved(
     """
     flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed))
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]
-
-
-@functools.cache
-def _function(name: str) -> Any:
-    return tvm_ffi.get_global_func(f"tvm_interop.runtime.{name}")

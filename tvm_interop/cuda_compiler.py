@@ -12,7 +12,8 @@ from typing import Any, Literal
 import tvm
 
 from . import _cuda
-from .compiler import Compilation, CompileOptions, _positive, parts_for, program_graph
+from .compilation import Compilation
+from .compile_options import CompileOptions, parts_for, positive
 from .cuda_instance import CudaInstance, require_gpu
 from .cuda_kernels import DEFAULT_ARCHS, build_cuda_kernels, cuda_target, kernels_with_workspace
 from .errors import DeviceError, InputError, ScheduleError, UnsupportedModelError
@@ -69,9 +70,9 @@ class CudaCompilation(Compilation):
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
         self.program.kernels = schedule_kernels(self.program.kernels)
         _refuse_workspaces(self.program)
-        self.graph = program_graph(self.program)
+        self.graph = self.program.graph()
         most = min(_MOST_STREAMS, self.graph.width or 1)
-        self.streams = _positive("streams", self.options.streams, most)
+        self.streams = positive("streams", self.options.streams, most)
         self.threads = 1
 
     @cached_property

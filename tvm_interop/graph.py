@@ -93,7 +93,7 @@ class OpGraph:
         OpGraph(50 operators, 65 edges)
         """
         if unit == "kernel":
-            from .compiler import Compilation
+            from .compilation import Compilation
 
             return Compilation(model).graph
         if unit != "schedule":

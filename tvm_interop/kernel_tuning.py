@@ -29,7 +29,7 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 from . import _runtime
-from .compiler import Compilation
+from .compilation import Compilation
 from .cpu_features import vector_registers
 from .errors import DeviceError, InputError
 from .kernels import kernel_hash

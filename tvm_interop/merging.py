@@ -17,7 +17,7 @@ from .transform.conv_chains import find_conv_chains, mergeable_sets, why_not_mer
 from .transform.merge_convs import MergeConvs, fold_for_merging, merged_alone, merged_name
 
 if TYPE_CHECKING:
-    from .compiler import Compilation
+    from .compilation import Compilation
 
 
 class OperatorMerges:
@@ -127,6 +127,36 @@ class MergingLatency(LatencyModel):
             ]
             stages.append([ops])
         return [float(us) for us in compilation.measured_latency.stages(stages)]
+
+
+class MergedCompilations:
+    """A model with operators merged: a compilation for each choice that schedules make.
+
+    Parameters
+    ----------
+    compile_merged: makes a compilation of a Relax module, for streams and threads as the model's.
+    """
+
+    def __init__(
+        self, merges: OperatorMerges, compile_merged: Callable[[Any], Compilation]
+    ) -> None:
+        self._merges = merges
+        self._compile_merged = compile_merged
+        self._made: dict[frozenset[frozenset[str]], Compilation] = {}
+
+    def realized(self, schedule: Schedule) -> tuple[Compilation, Schedule]:
+        """The compilation with a schedule's merged stages merged, and the schedule for it.
+
+        Raises
+        ------
+        ScheduleError: operators cannot be merged; says why.
+        """
+        groups = merged_stages(schedule)
+        key = frozenset(frozenset(group) for group in groups)
+        if key not in self._made:
+            self._made[key] = self._compile_merged(self._merges.merged(groups))
+        compilation = self._made[key]
+        return compilation, realize_merges(schedule, compilation.graph)
 
 
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:

@@ -196,7 +196,7 @@ def make_plan(
     ScheduleError
         The schedule does not fit the program.
     """
-    graph = OpGraph.from_edges([op.name for op in program.operators], program.edges())
+    graph = program.graph()
     schedule.validate(graph)
     ids = schedule.ids_in(graph)  # A schedule may list the operators in an order of its own.
     stream_orders = [[ids[op] for op in ops] for ops in schedule.streams if ops]

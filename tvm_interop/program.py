@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .graph import OpGraph
 from .library_op import LibraryOp
 from .planning import Buffer
 from .storage import Layout, dependencies, span, stored_nbytes
@@ -119,6 +120,10 @@ class Program:
     def edges(self) -> list[tuple[int, int]]:
         """Producer and consumer of each tensor an operator reads from another, repeats kept."""
         return dependencies(self.values, self.operators)
+
+    def graph(self) -> OpGraph:
+        """The dependencies between the operators."""
+        return OpGraph.from_edges([op.name for op in self.operators], self.edges())
 
     def writers_of(self, value: int) -> list[int]:
         """The operators that write bytes of `value`, in order."""

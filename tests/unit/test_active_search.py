@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import tvm_interop
 from tests.contended_device import SETTING, ContendedDevice
-from tests.graphs import layered, randwire, sparse
+from tests.graphs import divided, layered, randwire, sparse
 from tests.nets import chain, inception_like
 from tvm_interop import InputError, OpGraph, ScheduleError
 from tvm_interop.compiler import Compilation, CompileOptions
@@ -141,6 +142,20 @@ def test_an_interrupt_leaves_the_best_so_far_and_goes_on_later() -> None:
     assert again.best().makespan == best.makespan, "what is known is not lost"
     assert again.run().makespan <= best.makespan  # type: ignore[operator]
     assert again.rounds[-1].measured == several(list(device.asked)) - several(list(before))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
+    graph, parts = divided(layered(16, seed), random.Random(seed))
+    everything, device = ContendedDevice(graph.num_ops), ContendedDevice(graph.num_ops)
+    full = schedule(graph, "ios", everything, bounds=False, streams=2, parts=parts)
+    search = make_search(graph, device, parts=parts)
+    found = search.run()
+    found.validate(graph)
+    assert found.stats["stages"] == full.stats["stages"], "the same stages to choose from"
+    assert several(list(device.asked)) <= several(list(everything.asked))
+    assert found.makespan == pytest.approx(full.makespan, rel=0.02)
+    assert found.simulate(graph, device) == pytest.approx(found.makespan)
 
 
 @pytest.mark.parametrize("option", ["max_measurements", "time_budget_s"])

@@ -8,6 +8,7 @@ import pytest
 import tvm_interop
 from tests.graphs import latencies, layered, randwire, sparse
 from tests.nets import chain, inception_like
+from tvm_interop.artifact import SpeedCheck
 from tvm_interop.compiler import Compilation, CompileOptions
 from tvm_interop.errors import ScheduleError
 from tvm_interop.graph import OpGraph
@@ -279,6 +280,35 @@ def test_it_is_what_models_are_compiled_with():
     artifact = tvm_interop.compile(inception_like(), streams=2, latency_db=":memory:")
     assert artifact.manifest.scheduler == "auto"
     assert InterOpSchedule().scheduler == "auto"
+
+
+def test_one_measurement_decides_and_checks(monkeypatch):
+    """The finalists are run once; what somebody else's `evaluate` says is checked here."""
+    asked = []
+
+    def measure(self, schedules):
+        asked.append(len(schedules))
+        return [100.0, 104.0, *[90.0] * 9][: len(schedules)]
+
+    def compiled(**options):
+        asked.clear()
+        return tvm_interop.compile(
+            inception_like(), streams=2, providers=["tvm"], latency_db=":memory:", **options
+        )
+
+    monkeypatch.setattr(Compilation, "measure", measure)
+    by_auto = compiled().manifest.speed_check
+    assert len(asked) == 1
+    assert asked[0] > 3
+    assert by_auto == SpeedCheck(100.0, 90.0, 1.04, "scheduled")
+    by_check = compiled(
+        evaluate=lambda made: [2.0, 2.0, *[1.0] * len(made[2:])]
+    ).manifest.speed_check
+    assert asked == [3]
+    assert by_check == by_auto
+    assert compiled(scheduler="greedy").manifest.speed_check == by_auto
+    assert asked == [3]
+    assert compiled(keep_slower=True).manifest.speed_check is None
 
 
 def test_a_compilation_measures_the_finalists():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import harness
+from benchmarks import harness, machine_state
 from benchmarks.machine_state import MachineState
 from benchmarks.report import Report
 
@@ -112,7 +113,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 def report(forced: bool) -> Report:
     times = {"ours": np.linspace(1e3, 1.1e3, 30), "theirs": np.linspace(2e3, 2.1e3, 30)}
     summaries = harness.summarise({**times, "ours (again)": times["ours"]}, "ours")
-    machine = MachineState("some CPU", 2, "Linux", "3.11", 0.5 if forced else 0.0, (0, 0, 0))
+    machine = MachineState("some CPU", 2, "Linux", "3.11", 0.5 if forced else 0.0, (0, 0, 0), 2.0)
     return Report(
         "net", "ours", machine, forced, summaries, skipped={"TensorRT": "there is no GPU"}
     )
@@ -136,3 +137,9 @@ def test_report(tmp_path: Path) -> None:
 def test_a_forced_report_says_so() -> None:
     assert "not quiet" in report(forced=True).table()
     assert report(forced=True).as_dict()["forced"]
+
+
+def test_what_cores_do_at_once_is_found_without_moving_the_caller() -> None:
+    allowed = os.sched_getaffinity(0)
+    assert machine_state.observe(0.1).cores_at_once > 0
+    assert os.sched_getaffinity(0) == allowed

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from tests.brute_force import cheapest_stages
 from tests.graphs import latencies, layered, randwire, sparse
 from tvm_interop.errors import ScheduleError
 from tvm_interop.graph import OpGraph
@@ -124,18 +125,7 @@ def cheapest(graph, model, max_group_ops):
         groups = groups_of(graph, ending)
         return model.stage(groups) if max(map(len, groups)) <= max_group_ops else math.inf
 
-    @cache
-    def solve(state):
-        best = 0.0 if not state else math.inf
-        ops = sorted(state)
-        for mask in range(1, 1 << len(ops)):
-            ending = frozenset(op for i, op in enumerate(ops) if mask >> i & 1)
-            stays = state - ending
-            if not any(v in stays for u in ending for v in graph.successors(u)):
-                best = min(best, solve(stays) + price(ending))
-        return best
-
-    return solve(frozenset(range(graph.num_ops)))
+    return cheapest_stages(graph, price)
 
 
 @pytest.mark.parametrize(("fastest", "bounds"), [(0.0, False), (1.0, True)])

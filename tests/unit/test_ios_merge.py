@@ -1,12 +1,12 @@
 """IOS with operator merge: what it chooses, and that what it chooses runs."""
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
 
 import tvm_interop
+from tests.brute_force import cheapest_stages
 from tests.graphs import latencies, layered, sparse
 from tests.nets import Net, inception_like
 from tvm_interop import GraphModule, Schedule, ScheduleError, Stage
@@ -104,18 +104,7 @@ def cheapest(graph, model, side_by_side, most):
         apart = model.stage([[op] for op in ending]) if independent else math.inf
         return min(together, apart)
 
-    @cache
-    def solve(state):
-        best = 0.0 if not state else math.inf
-        ops = sorted(state)
-        for mask in range(1, 1 << len(ops)):
-            ending = frozenset(op for i, op in enumerate(ops) if mask >> i & 1)
-            stays = state - ending
-            if not any(v in stays for u in ending for v in graph.successors(u)):
-                best = min(best, solve(stays) + price(ending))
-        return best
-
-    return solve(frozenset(range(graph.num_ops)))
+    return cheapest_stages(graph, price)
 
 
 def test_optimal_over_all_stages_and_merges():

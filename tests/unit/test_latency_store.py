@@ -11,12 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tvm_interop import TVMInteropError
 from tvm_interop.cli.app import run_app
 from tvm_interop.latency.exchange import export_lines, import_lines
-from tvm_interop.latency.record import Record, Setting, Workload, utc
+from tvm_interop.latency.record import Record, Setting, Workload, stage_key, utc
 from tvm_interop.latency.store import LatencyStore
 from tvm_interop.machine import cpu_model
 
@@ -269,3 +270,25 @@ def test_db_commands_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--older-than" in capsys.readouterr().err
     assert run_app(["db", "import", str(tmp_path / "no.jsonl"), "--latency-db", str(path)]) == 2
     assert "no.jsonl" in capsys.readouterr().err
+
+
+def test_keys_are_those_of_older_databases() -> None:
+    """Else all that anybody has measured would be measured again."""
+    cpu = Setting(
+        device="a CPU avx2", driver="", cores=6, tvm_version="0.25.0", streams=2, threads=3
+    )
+    gpu = msgspec.structs.replace(cpu, device="a GPU sm_90", cores=0, threads=1)
+    stage = [["b", "a"], ["a"]]
+    on_cpu = "b7c31b3c67a4af98b13e3098c6c7cb62ad745af60ac4eb6205fdafd0d7000fb0"
+    on_gpu = "26b76486466b815d913ef397afb57c0fe89101e54012b0439954534462091e07"
+    assert stage_key(cpu, True, stage) == stage_key(cpu, True, stage[::-1]) == on_cpu
+    assert stage_key(gpu, False, stage) == on_gpu
+    others = [
+        stage_key(cpu, False, stage),
+        stage_key(msgspec.structs.replace(cpu, threads=2), True, stage),
+        stage_key(msgspec.structs.replace(cpu, streams=3), True, stage),
+        stage_key(msgspec.structs.replace(cpu, device="another"), True, stage),
+        stage_key(msgspec.structs.replace(cpu, tvm_version="0.26.0"), True, stage),
+        stage_key(cpu, True, [["a", "b"], ["a"]]),
+    ]
+    assert len({on_cpu, *others}) == 1 + len(others)

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tvm_interop.latency.two_labels import PairCost, cheapest_labels, labels_cost
+from tvm_interop.latency.two_labels import PairCost, cheapest_labels
 
 Labels = dict[int, int]
 Pairs = list[tuple[int, int]]
@@ -35,6 +35,16 @@ def random_instance(seed: int) -> tuple[int, list[PairCost], Pairs]:
         (rng.randrange(things), rng.randrange(things)) for _ in range(rng.choice([0, 0, 1, 3]))
     ]
     return things, costs, equal
+
+
+def labels_cost(labels: Labels, costs: list[PairCost]) -> float:
+    """What these labels cost together, in microseconds."""
+    total = 0.0
+    for cost in costs:
+        first = 0 if cost.first is None else labels[cost.first]
+        second = 0 if cost.second is None else labels[cost.second]
+        total += cost.us[first][second]
+    return total
 
 
 @pytest.mark.parametrize("hundred", range(2))

@@ -7,21 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from tests.graphs import sparse
+from tests.graphs import divided, sparse
 from tvm_interop import LatencyTable, OpGraph, schedule
 from tvm_interop.scheduling.whole_operators import WholeOperators
-
-
-def divided(graph: OpGraph, rng: random.Random) -> tuple[OpGraph, list[list[int]]]:
-    """`graph` with some operators in two or three parts, and the parts of each."""
-    parts: list[list[int]] = []
-    names: list[str] = []
-    for op in range(graph.num_ops):
-        count = rng.choice([1, 2, 3])
-        parts.append(list(range(len(names), len(names) + count)))
-        names += [f"op{op}[{i + 1}/{count}]" for i in range(count)]
-    edges = [(a, b) for x, y in graph.edges for a in parts[x] for b in parts[y]]
-    return OpGraph.from_edges(names, edges), parts
 
 
 def test_the_whole_graph_comes_back() -> None:

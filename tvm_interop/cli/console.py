@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from ..latency.measured import Progress as MeasuringProgress
@@ -69,3 +76,18 @@ def measuring_bar() -> Iterator[MeasuringProgress]:
             bar.update(task, completed=stages_done, total=stages_total)
 
         yield show
+
+
+@contextmanager
+def tuning_bar(quiet: bool) -> Iterator[Progress]:
+    """A bar on standard error for a search, which says what it is at; none where `quiet`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    ) as bar:
+        yield bar

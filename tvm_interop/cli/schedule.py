@@ -45,7 +45,8 @@ def schedule_model(
     `tvm-interop compile MODEL --schedule schedule.json` takes it back. Without `--output` it is
     printed; with `--json` too, its figures come with it.
     """
-    from ..compiler import CompileOptions, new_compilation, parts_for
+    from ..compile_options import CompileOptions, parts_for
+    from ..compiler import new_compilation
 
     with measuring_bar() as progress:
         compile_options = CompileOptions(

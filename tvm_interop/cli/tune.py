@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from ..atomic_file import replacing
 from ..errors import InputError
 from . import options
-from .console import INTERRUPTED
+from .console import INTERRUPTED, tuning_bar
 
 if TYPE_CHECKING:
     from ..latency.active import ActiveSearch, Round
@@ -129,7 +127,8 @@ def tune_model(
     address = options.server_address(rpc_tracker, rpc_key)
     if not output.resolve().parent.is_dir():
         raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
-    with _shown(max_measurements, quiet=as_json) as display:
+    with tuning_bar(quiet=as_json) as bar:
+        display = Display(bar, max_measurements, quiet=as_json)
         tuning = Tuning(output, display)
         try:
             compile_options = CompileOptions(
@@ -238,20 +237,6 @@ class Display:
         )
         if not self._quiet:
             self._bar.console.print(_line(done), highlight=False)
-
-
-@contextlib.contextmanager
-def _shown(limit: int | None, quiet: bool) -> Iterator[Display]:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    ) as bar:
-        yield Display(bar, limit, quiet)
 
 
 def _line(done: Round) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from ..compiler import Compilation, CompileOptions
 from ..kernel_tuning import KernelProgress, KernelTuning
 from ..tuning_records import TuningRecords
-from .console import INTERRUPTED, table
+from .console import INTERRUPTED, table, tuning_bar
 
 DEFAULT_FOLDER = Path("tuning_records")
 """Where trials are kept unless another folder is named: in the folder one works in."""
@@ -41,7 +38,7 @@ def tune_kernels(
     """
     tuning: KernelTuning | None = None
     interrupted = False
-    with _shown(quiet=as_json) as bar:
+    with tuning_bar(quiet=as_json) as bar:
         try:
             compilation = Compilation(model, compile_options, input_shapes)
             tuning = KernelTuning(
@@ -50,7 +47,7 @@ def tune_kernels(
                 max_trials=max_trials,
                 time_budget_s=time_budget_s,
                 seed=seed,
-                on_progress=bar,
+                on_progress=_Bar(bar),
             )
             tuning.run()
         except KeyboardInterrupt:
@@ -88,20 +85,6 @@ class _Bar:
             total=tuning.max_trials,
             description=f"kernels at {ratio} of their default time; trials",
         )
-
-
-@contextlib.contextmanager
-def _shown(quiet: bool) -> Iterator[_Bar]:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    ) as bar:
-        yield _Bar(bar)
 
 
 def _kernel_facts(kernel: KernelProgress) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..graph import OpGraph
 from ..scheduling.ios_search import IosOptions, enumerate_stages
 from ..scheduling.options import us_since
 from ..scheduling.schedule import Schedule, pack_onto_streams, unpack_stages
+from ..scheduling.whole_operators import WholeOperators
 from .batch import StageBatch
 from .features import OperatorTable
 from .learned import Floats, LearnedLatency, PredictionError, prediction_error
@@ -144,6 +145,7 @@ class ActiveSearch:
         endings: str = "complete",
         streams: int | None = None,
         max_transitions: int = 8_000_000,
+        parts: Sequence[Sequence[int]] | None = None,
         max_measurements: int | None = None,
         time_budget_s: float | None = None,
         seed: int = 0,
@@ -155,7 +157,8 @@ class ActiveSearch:
         ----------
         device: measures stages; has measured the operators alone, or does now.
         learned: predicts stages.
-        max_group_ops, max_groups, endings, streams, max_transitions: as scheduler `ios` has them.
+        max_group_ops, max_groups, endings, streams, max_transitions, parts: as scheduler `ios` has
+            them.
         max_measurements: the most stages of several operators to run; None for no limit. One that
             is known already does not count, and stages that run the same kernels count once.
         time_budget_s: seconds after which no further round begins; None for no limit.
@@ -180,11 +183,14 @@ class ActiveSearch:
         self._seed = seed
         self._on_round = on_round
         self._started = time.perf_counter()
+        self._wholes = None if parts is None else WholeOperators(graph, parts)
+        if self._wholes is not None:
+            graph, max_group_ops = self._wholes.graph, 1
         self._search = enumerate_stages(
             graph, IosOptions(max_group_ops, max_groups, endings, streams, max_transitions)
         )
         self._search_us = us_since(self._started)
-        self._op_us = np.array([device.op(i) for i in range(graph.num_ops)], dtype=np.float64)
+        self._op_us = np.array([device.op(i) for i in range(self._graph.num_ops)], dtype=np.float64)
         batch = self._packed_stages()
         # Stages of the same kernels are one to measure: repeated cells have many.
         _, firsts, self._kind_of = np.unique(
@@ -204,9 +210,11 @@ class ActiveSearch:
     def best(self) -> Schedule:
         """The best schedule of measured stages alone; at any time, after an interrupt too."""
         native_stages, makespan = self._solved()
-        stages = unpack_stages(native_stages)
-        if self._streams is not None:
-            stages = pack_onto_streams(stages, self._op_us.tolist(), self._streams)
+        stages, op_us = unpack_stages(native_stages), self._op_us.tolist()
+        if self._wholes is not None:
+            stages = self._wholes.divided(stages, op_us, self._streams)
+        elif self._streams is not None:
+            stages = pack_onto_streams(stages, op_us, self._streams)
         error = next((r.error for r in reversed(self.rounds) if r.error.stages), None)
         priced = int(np.isfinite(self._price_us[self._kind_of]).sum())
         stats = {
@@ -237,6 +245,9 @@ class ActiveSearch:
     def _packed_stages(self) -> StageBatch:
         """The stages as they run, on as many streams as there are."""
         flat = _STAGES(self._search)
+        if self._wholes is not None:
+            parts = self._wholes.parts_of(StageBatch.from_bytes(flat))
+            flat = StageBatch.from_stages(parts).to_bytes()
         if self._streams is not None:
             flat = _PACK_STAGES(flat, self._op_us.tobytes(), self._streams)
         return StageBatch.from_bytes(flat)

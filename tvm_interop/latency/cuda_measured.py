@@ -24,10 +24,7 @@ class CudaMeasuredLatency(MeasuredLatency):
     Kept under the GPU's name and its driver's version.
     """
 
-    def _describe_setting(self) -> list[Any]:
-        return [tvm.__version__, _cuda.describe_device(0), self._num_streams]
-
-    def _describe_device(self) -> Setting:
+    def _describe_setting(self) -> Setting:
         return Setting(
             device=_cuda.describe_device(0),
             driver="",  # Part of the device's description.

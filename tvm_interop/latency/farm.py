@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ..errors import DeviceError, InputError
@@ -87,7 +88,10 @@ class FarmLatency(MeasuredLatency):
             )
             for session in free_sessions(address)
         ]
-        self._settle_on(f"rpc:{address.key}", self._servers[0].program.cores)
+        # Not this machine: its latencies have keys of their own.
+        self.setting = msgspec.structs.replace(
+            self.setting, device=f"rpc:{address.key}", cores=self._servers[0].program.cores
+        )
 
     @property
     def num_servers(self) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import tvm
@@ -19,7 +16,7 @@ from ..planning import pack_groups
 from ..program import Program
 from ..storage import stored_shape
 from .base import LatencyModel
-from .record import Record, Setting, Workload, utc
+from .record import Record, Setting, Workload, stage_key, utc
 from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
@@ -89,8 +86,7 @@ class MeasuredLatency(LatencyModel):
         self._op_us: list[float] = []
         self._threads = threads
         self._parallel_kernels = parallel_kernels
-        self._setting = self._describe_setting()
-        self.setting = self._describe_device()
+        self.setting = self._describe_setting()
         self._workloads: dict[str, Workload] = {}
         self._streams = self._make_streams()
         ours = {op.kernel for op in program.operators if op.library is None}
@@ -154,11 +150,6 @@ class MeasuredLatency(LatencyModel):
             self._workloads[hash_] = describe_workload(self._program, op, hash_)
         return self._workloads[hash_]
 
-    def _settle_on(self, device: str, cores: int) -> None:
-        """Measure on `device`, which is not this machine: its latencies have keys of their own."""
-        self._setting[1] = device
-        self.setting = msgspec.structs.replace(self.setting, device=device, cores=cores)
-
     def _measure_ops(self) -> None:
         """Measure each operator alone, all in one go: taken one by one they would drift apart."""
         if not self._op_us:
@@ -178,10 +169,8 @@ class MeasuredLatency(LatencyModel):
         return streams
 
     def _key(self, streams: list[list[int]]) -> str:
-        """Names a stage by what decides its latency, not by which model it is from."""
         kernels = [[self._hashes[op] for op in ops] for ops in streams]
-        described = json.dumps([self._setting, sorted(kernels)])
-        return hashlib.sha256(described.encode()).hexdigest()
+        return stage_key(self.setting, self._parallel_kernels, kernels)
 
     def _measure(self, unknown: dict[str, list[list[int]]]) -> None:
         items = list(unknown.items())
@@ -229,18 +218,7 @@ class MeasuredLatency(LatencyModel):
 
     # What depends on the device: `CudaMeasuredLatency` has its own.
 
-    def _describe_setting(self) -> list[Any]:
-        """What a latency depends on besides the kernels; part of each stage's key."""
-        return [
-            tvm.__version__,
-            cpu_model(),
-            self._num_streams,
-            self._threads,
-            self._parallel_kernels,
-        ]
-
-    def _describe_device(self) -> Setting:
-        """The same as records have it."""
+    def _describe_setting(self) -> Setting:
         return Setting(
             device=cpu_model(),
             driver="",

@@ -7,6 +7,9 @@ operator computes, its arguments are described by type and shape, a record refer
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
+from collections.abc import Sequence
 
 import msgspec
 
@@ -41,7 +44,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ----------
     device: the CPU's name, its vector instructions and the CPUs there were to use.
     driver: of a device that has one; empty for a CPU.
-    cores: CPUs the process could use.
+    cores: CPUs the process could use; 0 where kernels have no teams of threads, on a GPU.
     streams, threads: streams there were, and threads the kernels of each could use.
     """
 
@@ -72,6 +75,23 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_at: str
     groups: tuple[tuple[str, ...], ...] | None = None
     setting: Setting | None = None
+
+
+def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:
+    """Names a stage by what decides its latency, not by which model it is from.
+
+    Databases are full of these keys: change one, and all that was measured is measured again.
+
+    Parameters
+    ----------
+    parallel_kernels: whether any kernel uses a team of threads.
+    streams: hashes of the workloads that run one after the other on each stream; which stream is
+        which makes no difference.
+    """
+    teams = [setting.threads, parallel_kernels] if setting.cores else []
+    where = [setting.tvm_version, setting.device, setting.streams, *teams]
+    described = json.dumps([where, sorted(map(list, streams))])
+    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def utc(days_ago: float = 0) -> str:

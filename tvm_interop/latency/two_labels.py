@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import networkx as nx
@@ -81,13 +81,3 @@ def _add(graph: nx.DiGraph, tail: object, head: object, capacity: int | None) ->
     known = graph.get_edge_data(tail, head, {"capacity": 0})
     if "capacity" in known:
         graph.add_edge(tail, head, capacity=known["capacity"] + capacity)
-
-
-def labels_cost(labels: Mapping[int, int], costs: Iterable[PairCost]) -> float:
-    """What these labels cost together, in microseconds."""
-    total = 0.0
-    for cost in costs:
-        first = 0 if cost.first is None else labels[cost.first]
-        second = 0 if cost.second is None else labels[cost.second]
-        total += cost.us[first][second]
-    return total

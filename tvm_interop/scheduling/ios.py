@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..graph import OpGraph
-from ..latency.base import LatencyModel
+from ..latency.base import LatencyModel, op_latencies
 from .ios_search import IosOptions, search_ios
 from .options import required_latency
 from .registry import register_scheduler
@@ -64,7 +64,6 @@ def ios(
     bound_tolerance, bound_slack_us: the share, and besides the microseconds, by which a price may
         fall short of its bound (caches are warm behind a producer, and clocks are noisy). The
         bounds are lowered by both from the start, so that nothing is lost.
-
     parts: the operators that are the parts of one, a list of ids each, and the others one by one.
         The search then takes each as a whole, on all streams, and a group is one of them: inside a
         group there is nothing left to run side by side. None where no operator is divided.
@@ -93,4 +92,6 @@ def ios(
     wholes = WholeOperators(graph, parts)
     options = replace(options, max_group_ops=1, streams=None)
     found = search_ios("ios", wholes.graph, wholes.latency(model), options)
-    return wholes.divided(found, model, streams)
+    op_us = None if streams is None else op_latencies(model, graph.names).tolist()
+    stages = wholes.divided(found.stages, op_us, streams)
+    return replace(found, op_names=graph.names, stages=stages, streams=())

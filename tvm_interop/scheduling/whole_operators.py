@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ..graph import OpGraph
-from ..latency.base import LatencyModel, op_latencies
-from .schedule import Schedule, Stage, pack_onto_streams
+from ..latency.base import LatencyModel
+from ..latency.batch import Groups
+from .schedule import Stage, pack_onto_streams
 
 
 class WholeOperators:
@@ -31,7 +31,6 @@ class WholeOperators:
         ----------
         parts: the operators of each whole, by id; each operator in exactly one.
         """
-        self._divided = graph
         self._parts = [tuple(ops) for ops in parts]
         whole_of = {op: whole for whole, ops in enumerate(self._parts) for op in ops}
         edges = {
@@ -42,29 +41,42 @@ class WholeOperators:
         names = [graph.names[ops[0]] for ops in self._parts]
         self.graph = OpGraph.from_edges(names, sorted((a, b) for a, b in edges if a != b))
 
+    def parts_of(self, stages: Iterable[Sequence[Sequence[int]]]) -> list[Groups]:
+        """Stages of whole operators as they run: each part a group."""
+        return [
+            tuple((part,) for ops in groups for op in ops for part in self._parts[op])
+            for groups in stages
+        ]
+
     def latency(self, model: LatencyModel) -> LatencyModel:
         """What stages of whole operators take, by a model of their parts."""
-        return _WholeLatency(model, self._parts)
+        return _WholeLatency(model, self)
 
-    def divided(self, schedule: Schedule, model: LatencyModel, streams: int | None) -> Schedule:
-        """The schedule of the parts: those of a stage's operators side by side.
+    def divided(
+        self, stages: Sequence[Stage], op_us: Sequence[float] | None, streams: int | None
+    ) -> tuple[Stage, ...]:
+        """Stages of the parts: those of a stage's operators side by side.
 
         Parameters
         ----------
-        schedule: staged, of whole operators, one a group.
+        stages: of whole operators, one a group.
+        op_us: what each part takes alone, where `streams` is given.
         streams: parts are packed onto so many, as `pack_onto_streams` does; None for one each.
         """
-        names = self._divided.names
-        stages = tuple(_divided(stage, self._parts) for stage in schedule.stages)
-        if streams is not None:
-            stages = pack_onto_streams(stages, op_latencies(model, names).tolist(), streams)
-        return replace(schedule, op_names=names, stages=stages, streams=())
+        groups_of = self.parts_of(stage.groups for stage in stages)
+        found = tuple(
+            Stage(groups, tuple(range(len(groups))), stage.kind, stage.barrier)
+            for groups, stage in zip(groups_of, stages, strict=True)
+        )
+        if streams is None or op_us is None:
+            return found
+        return pack_onto_streams(found, op_us, streams)
 
 
 class _WholeLatency(LatencyModel):
-    def __init__(self, model: LatencyModel, parts: list[tuple[int, ...]]) -> None:
+    def __init__(self, model: LatencyModel, wholes: WholeOperators) -> None:
         self._model = model
-        self._parts = parts
+        self._wholes = wholes
 
     def op(self, op: int) -> float:
         return self.stage([[op]])
@@ -73,14 +85,4 @@ class _WholeLatency(LatencyModel):
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        return self._model.stages(
-            [
-                [[part] for ops in groups for op in ops for part in self._parts[op]]
-                for groups in stages
-            ]
-        )
-
-
-def _divided(stage: Stage, parts: list[tuple[int, ...]]) -> Stage:
-    groups = tuple((part,) for ops in stage.groups for op in ops for part in parts[op])
-    return Stage(groups, tuple(range(len(groups))), stage.kind, stage.barrier)
+        return self._model.stages(self._wholes.parts_of(stages))

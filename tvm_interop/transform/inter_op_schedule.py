@@ -45,7 +45,8 @@ class InterOpSchedule:
     def transform_module(self, module: Any, context: Any) -> Any:
         """Lower the module, schedule it, and attach the schedule."""
         # Imported here: the compiler itself needs the rest of this package.
-        from ..compiler import CompileOptions, new_compilation, parts_for
+        from ..compile_options import CompileOptions, parts_for
+        from ..compiler import new_compilation
 
         target = self.target or tvm.target.Target.current(allow_none=True) or "llvm"
         options = dict(self.options)

@@ -30,13 +30,8 @@ BASELINE = "ours, sequential"
 
 def main() -> int:
     arguments = parse_arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(
-            f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
-            "mean anything. Wait, or give --force to measure all the same (the output will say so)",
-            file=sys.stderr,
-        )
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     networks = arguments.networks or (models.list() if arguments.full else QUICK)
     for network in networks:
@@ -49,12 +44,19 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
     parser.add_argument("--full", action="store_true", help="every network")
-    parser.add_argument("--budget", type=float, default=60, help="seconds of rounds a network")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_measuring_options(parser, budget_s=60, out=Path("benchmarks/results"))
     return parser.parse_args()
+
+
+def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out: Path) -> None:
+    """What every comparison of networks takes: which, for how long, where to, and whether now."""
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
+    parser.add_argument(
+        "--budget", type=float, default=budget_s, help="seconds of rounds a network"
+    )
+    parser.add_argument("--out", type=Path, default=out, help="folder of tables, JSON and charts")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
 
 
 def compare(

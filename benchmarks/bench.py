@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,10 @@ from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaG
 from .report import Report
 
 QUICK = ("squeezenet", "inception_v3")
+SCHEDULERS = ("sequential", "greedy", "lios", "ios", "auto")
+"""Ours: the papers' baselines, and what users get by default."""
+MORE_SCHEDULERS = ("nimble", "opara")
+"""With `--full` too."""
 BASELINE = "ours, sequential"
 
 
@@ -34,8 +39,10 @@ def main() -> int:
     if machine is None:
         return 2
     networks = arguments.networks or (models.list() if arguments.full else QUICK)
+    schedulers = (*SCHEDULERS, *MORE_SCHEDULERS) if arguments.full else SCHEDULERS
+    forced = not machine.is_quiet
     for network in networks:
-        report = compare(network, arguments.budget, machine, forced=not machine.is_quiet)
+        report = compare(network, arguments.budget, machine, forced, schedulers)
         print(report.table(), end="\n\n", flush=True)
         for path in report.write(arguments.out):
             print(f"wrote {path}", file=sys.stderr)
@@ -44,7 +51,9 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="every network")
+    parser.add_argument(
+        "--full", action="store_true", help="every network, and more of our schedulers"
+    )
     add_measuring_options(parser, budget_s=60, out=Path("benchmarks/results"))
     return parser.parse_args()
 
@@ -60,7 +69,11 @@ def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out:
 
 
 def compare(
-    network: str, budget_s: float, machine: machine_state.MachineState, forced: bool
+    network: str,
+    budget_s: float,
+    machine: machine_state.MachineState,
+    forced: bool,
+    schedulers: Sequence[str] = SCHEDULERS,
 ) -> Report:
     """Measure every peer on one network."""
     model = models.build(network)
@@ -69,7 +82,7 @@ def compare(
     results = {}
     with measuring_bar() as progress:
         compilation = Compilation(model, CompileOptions(progress=progress))
-        for peer in peers(compilation):
+        for peer in peers(compilation, schedulers):
             why = peer.missing()
             if why is not None:
                 report.skipped[peer.name] = why
@@ -96,8 +109,8 @@ def compare(
     return report
 
 
-def peers(compilation: Compilation) -> list[Peer]:
-    """Everyone, present or not."""
+def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> list[Peer]:
+    """Everyone, present or not, and `schedulers` of ours."""
     cores = len(os.sched_getaffinity(0))
     threads = tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
     return [
@@ -106,7 +119,7 @@ def peers(compilation: Compilation) -> list[Peer]:
         Torch(compiled=False, threads=threads),
         Torch(compiled=True, threads=threads),
         RelaxVM(),
-        *(Ours(compilation, name) for name in ("sequential", "greedy", "lios", "ios")),
+        *(Ours(compilation, name) for name in schedulers),
         TensorRT(),
         TorchCudaGraph(),
     ]

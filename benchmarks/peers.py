@@ -143,8 +143,9 @@ class Ours(Peer):
 
         schedule = self._compilation.schedule(self._scheduler)
         module = GraphModule(self._compilation.artifact(schedule))
+        winner = f"{schedule.stats['winner']} won, " if "winner" in schedule.stats else ""
         stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
-        self.setting = f"{stages}{len(module.plan.streams)} stream(s)"
+        self.setting = f"{winner}{stages}{len(module.plan.streams)} stream(s)"
         self.search_s = schedule.stats["search_us"] / 1e6
 
         return read_in_place(module, feed)

@@ -8,7 +8,6 @@ Refuses to measure on a busy machine unless `--force` is given, and then every o
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from tvm_interop.cli.console import measuring_bar
 from tvm_interop.compiler import Compilation, CompileOptions
 
 from . import harness, machine_state
-from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph
+from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph, thread_choices
 from .report import Report
 
 QUICK = ("squeezenet", "inception_v3")
@@ -111,8 +110,7 @@ def compare(
 
 def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> list[Peer]:
     """Everyone, present or not, and `schedulers` of ours."""
-    cores = len(os.sched_getaffinity(0))
-    threads = tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
+    threads = thread_choices()
     return [
         OnnxRuntime(parallel=False, threads=threads),
         OnnxRuntime(parallel=True, threads=threads),

@@ -24,7 +24,7 @@ _KINDS = {
     "reorder": ("ReorderInput", "ReorderOutput", "reorder"),
 }
 _KIND_OF = {op: kind for kind, ops in _KINDS.items() for op in ops}
-_AFFIXES = re.compile(r"^fused |_nchwc|_token_\d+$|_\d+$|\[\d+/\d+\]$")
+_AFFIXES = re.compile(r"^fused |_nchwc|/\w+Fusion/?$|_token_\d+$|_\d+$|\[\d+/\d+\]$")
 """What runtimes add to the names they take over: onnxruntime, and we for equal names and parts."""
 
 

@@ -159,12 +159,17 @@ class Ours(Peer):
 
         schedule = self._compilation.schedule(self._scheduler)
         module = GraphModule(self._compilation.artifact(schedule))
-        winner = f"{schedule.stats['winner']} won, " if "winner" in schedule.stats else ""
-        stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
-        self.setting = f"{winner}{stages}{len(module.plan.streams)} stream(s)"
+        self.setting = setting_of(schedule)
         self.search_s = schedule.stats["search_us"] / 1e6
 
         return read_in_place(module, feed)
+
+
+def setting_of(schedule: Any) -> str:
+    """What a schedule of ours is like, and whose it is where `auto` chose."""
+    winner = f"{schedule.stats['winner']} won, " if "winner" in schedule.stats else ""
+    stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
+    return f"{winner}{stages}{sum(map(bool, schedule.streams))} stream(s)"
 
 
 def read_in_place(module: Any, feed: Feed) -> Runner:

@@ -14,8 +14,8 @@ What cannot:
 - Two of ours side by side slow each other down; that is in their rows.
 - We change layouts within kernels, where onnxruntime has operators of their own for it, and we
   write concatenations in place: compare sums over such neighbours, not the rows alone.
-- Medians do not add up exactly. What either side did not name after an ONNX node counts only by
-  kind.
+- Medians do not add up exactly. An operator that only one side named after the ONNX node (the other
+  fused it with more, or left it out) counts only by kind.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tvm_interop.models.source import read_onnx
 from . import harness, machine_state
 from .bench import random_feed
 from .operator_groups import OperatorGroups, kind_of
-from .peers import Feed, OnnxRuntime, read_in_place, thread_choices
+from .peers import Feed, OnnxRuntime, read_in_place, setting_of, thread_choices
 
 LOSSES = 10
 BETWEEN = "between operators"
@@ -88,7 +88,7 @@ class Comparison:
     Attributes
     ----------
     kinds: by kind of operator, the longest first, and what lay between operators.
-    operators: by operator, our largest loss first.
+    operators: by operator that both sides named, our largest loss first.
     profiled, plain: the whole run, under the profilers and without them.
     """
 
@@ -109,7 +109,7 @@ def main() -> int:
         told = {"network": arguments.network, "machine": machine.as_dict(), "settings": settings}
         print(json.dumps({**told, **asdict(found)}, indent=1))
     else:
-        print(f"{arguments.network}: {', '.join(f'{k} with {v}' for k, v in settings.items())}\n")
+        print(f"{arguments.network}; {'; '.join(f'{k}: {v}' for k, v in settings.items())}\n")
         print(tables(found))
     return 0
 
@@ -135,8 +135,7 @@ def profile(
             profiler.run()
     found = compare(OperatorGroups(model), ours, profiler.runs)
     whole = Row("run without profilers", "", *(float(np.median(times[side])) for side in plain))
-    streams = f"{scheduler} on {len(module.plan.streams)} stream(s)"
-    settings = {"ours": streams, "onnxruntime": theirs.setting}
+    settings = {"ours": f"{scheduler}: {setting_of(schedule)}", "onnxruntime": theirs.setting}
     return Comparison(found.kinds, found.operators, found.profiled, whole), settings
 
 
@@ -150,9 +149,11 @@ def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) 
         group = groups.of(span.name)
         return span.kind if group is None else groups.kinds[group]
 
+    named = [{by_operator(span) for run in runs for span in run.spans} for runs in (ours, theirs)]
     operators = [
         Row(name, groups.kinds[name], *both)
         for name, both in _medians(by_operator, ours, theirs).items()
+        if all(name in names for names in named)
     ]
     kinds = [Row(name, name, *both) for name, both in _medians(by_kind, ours, theirs).items()]
     kinds.sort(key=lambda row: -max(row.ours_us, row.onnxruntime_us))

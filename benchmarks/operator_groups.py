@@ -19,7 +19,8 @@ _KINDS = {
     "pooling": ("AveragePool", "GlobalAveragePool", "MaxPool", "avg_pool2d", "max_pool2d"),
     "matrix product": ("FusedGemm", "FusedMatMul", "Gemm", "MatMul", "matmul"),
     "concatenation": ("Concat", "concat"),
-    "normalisation": ("LRN", "LayerNormalization", "Softmax", "lrn"),
+    "normalisation": ("LRN", "LayerNormalization", "SkipLayerNormalization", "Softmax", "lrn"),
+    "elementwise": (*sorted(_ELEMENTWISE), "Gelu"),
     "transposition": ("Transpose",),
     "reorder": ("ReorderInput", "ReorderOutput", "reorder"),
 }
@@ -31,16 +32,6 @@ _AFFIXES = re.compile(r"^fused |_nchwc|/\w+Fusion/?$|_token_\d+$|_\d+$|\[\d+/\d+
 def kind_of(operator: str) -> str:
     """The kind of an operator, given ONNX's, onnxruntime's or a kernel library's word for it."""
     return _KIND_OF.get(operator, "other")
-
-
-def _kind_of_node(node: onnx.NodeProto, weights: dict[str, tuple[int, ...]]) -> str:
-    if node.op_type in _ELEMENTWISE:
-        return "elementwise"
-    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-    if groups == 1:
-        return kind_of(node.op_type)
-    channels_of_each = weights.get(node.input[1], (0, 0))[1]
-    return "depthwise convolution" if channels_of_each == 1 else "grouped convolution"
 
 
 class OperatorGroups:
@@ -90,3 +81,11 @@ class OperatorGroups:
                 return None
             name = shorter
         return None
+
+
+def _kind_of_node(node: onnx.NodeProto, weights: dict[str, tuple[int, ...]]) -> str:
+    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+    if groups == 1:
+        return kind_of(node.op_type)
+    channels_of_each = weights.get(node.input[1], (0, 0))[1]
+    return "depthwise convolution" if channels_of_each == 1 else "grouped convolution"

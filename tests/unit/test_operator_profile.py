@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks import profile
+from benchmarks import operator_profile
 from benchmarks.operator_groups import OperatorGroups
-from benchmarks.profile import Row, Run, Span, compare, shares_us, tables
+from benchmarks.operator_profile import Row, Run, Span, compare, shares_us, tables
 from tests import nets
 
 
@@ -83,7 +83,7 @@ def test_compare() -> None:
     assert found.kinds == [
         Row("convolution", "convolution", 20, 8),
         Row("reorder", "reorder", 0, 2),
-        Row(profile.BETWEEN, profile.BETWEEN, 5, 2),
+        Row(operator_profile.BETWEEN, operator_profile.BETWEEN, 5, 2),
     ]
     assert (found.profiled.ours_us, found.profiled.onnxruntime_us) == (25, 12)
     written = tables(found)
@@ -97,8 +97,8 @@ def test_a_small_model(
     path = tmp_path / "branches.onnx"
     onnx.save(nets.branches(), path)
     options = ["--scheduler", "sequential", "--runs", "3", "--force", "--json"]
-    monkeypatch.setattr(sys, "argv", ["profile", str(path), *options])
-    assert profile.main() == 0
+    monkeypatch.setattr(sys, "argv", ["operator_profile", str(path), *options])
+    assert operator_profile.main() == 0
     found = json.loads(capsys.readouterr().out)
     operators = {row["name"]: row for row in found["operators"]}
     for name in ("c1/Conv", "c3/Conv", "pool/MaxPool"):

@@ -1,4 +1,4 @@
-"""Where the time goes, ours beside onnxruntime's. `python -m benchmarks.profile NETWORK`.
+"""Where the time goes, ours beside onnxruntime's. `python -m benchmarks.operator_profile NETWORK`.
 
 Both run under their own profilers, in turns: onnxruntime with the number of threads that suits it
 best, ours with the schedule of `--scheduler`. Rows are medians over the runs, by kind of operator
@@ -36,7 +36,8 @@ import numpy as np
 import onnx
 
 from tvm_interop import GraphModule
-from tvm_interop.compiler import Compilation, CompileOptions, parts_for
+from tvm_interop.compile_options import parts_for
+from tvm_interop.compiler import Compilation, CompileOptions
 from tvm_interop.models.source import read_onnx
 
 from . import harness, machine_state

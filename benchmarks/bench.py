@@ -8,8 +8,8 @@ Refuses to measure on a busy machine unless `--force` is given, and then every o
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,26 +21,27 @@ from tvm_interop.cli.console import measuring_bar
 from tvm_interop.compiler import Compilation, CompileOptions
 
 from . import harness, machine_state
-from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph
+from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph, thread_choices
 from .report import Report
 
 QUICK = ("squeezenet", "inception_v3")
+SCHEDULERS = ("sequential", "greedy", "lios", "ios", "auto")
+"""Ours: the papers' baselines, and what users get by default."""
+MORE_SCHEDULERS = ("nimble", "opara")
+"""With `--full` too."""
 BASELINE = "ours, sequential"
 
 
 def main() -> int:
     arguments = parse_arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(
-            f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
-            "mean anything. Wait, or give --force to measure all the same (the output will say so)",
-            file=sys.stderr,
-        )
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     networks = arguments.networks or (models.list() if arguments.full else QUICK)
+    schedulers = (*SCHEDULERS, *MORE_SCHEDULERS) if arguments.full else SCHEDULERS
+    forced = not machine.is_quiet
     for network in networks:
-        report = compare(network, arguments.budget, machine, forced=not machine.is_quiet)
+        report = compare(network, arguments.budget, machine, forced, schedulers)
         print(report.table(), end="\n\n", flush=True)
         for path in report.write(arguments.out):
             print(f"wrote {path}", file=sys.stderr)
@@ -49,16 +50,29 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
-    parser.add_argument("--full", action="store_true", help="every network")
-    parser.add_argument("--budget", type=float, default=60, help="seconds of rounds a network")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    parser.add_argument(
+        "--full", action="store_true", help="every network, and more of our schedulers"
+    )
+    add_measuring_options(parser, budget_s=60, out=Path("benchmarks/results"))
     return parser.parse_args()
 
 
+def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out: Path) -> None:
+    """What every comparison of networks takes: which, for how long, where to, and whether now."""
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
+    parser.add_argument(
+        "--budget", type=float, default=budget_s, help="seconds of rounds a network"
+    )
+    parser.add_argument("--out", type=Path, default=out, help="folder of tables, JSON and charts")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+
+
 def compare(
-    network: str, budget_s: float, machine: machine_state.MachineState, forced: bool
+    network: str,
+    budget_s: float,
+    machine: machine_state.MachineState,
+    forced: bool,
+    schedulers: Sequence[str] = SCHEDULERS,
 ) -> Report:
     """Measure every peer on one network."""
     model = models.build(network)
@@ -67,7 +81,7 @@ def compare(
     results = {}
     with measuring_bar() as progress:
         compilation = Compilation(model, CompileOptions(progress=progress))
-        for peer in peers(compilation):
+        for peer in peers(compilation, schedulers):
             why = peer.missing()
             if why is not None:
                 report.skipped[peer.name] = why
@@ -94,17 +108,16 @@ def compare(
     return report
 
 
-def peers(compilation: Compilation) -> list[Peer]:
-    """Everyone, present or not."""
-    cores = len(os.sched_getaffinity(0))
-    threads = tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
+def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> list[Peer]:
+    """Everyone, present or not, and `schedulers` of ours."""
+    threads = thread_choices()
     return [
         OnnxRuntime(parallel=False, threads=threads),
         OnnxRuntime(parallel=True, threads=threads),
         Torch(compiled=False, threads=threads),
         Torch(compiled=True, threads=threads),
         RelaxVM(),
-        *(Ours(compilation, name) for name in ("sequential", "greedy", "lios", "ios")),
+        *(Ours(compilation, name) for name in schedulers),
         TensorRT(),
         TorchCudaGraph(),
     ]

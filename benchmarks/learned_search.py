@@ -77,13 +77,8 @@ class Found:
 
 def main() -> int:
     arguments = parse_arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(
-            f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
-            "mean anything. Wait, or give --force to measure all the same (the output will say so)",
-            file=sys.stderr,
-        )
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         found = [compare(name, arguments, Path(folder)) for name in arguments.networks]

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -75,6 +76,22 @@ def observe(seconds: float = 2.0) -> MachineState:
         packages=_versions(),
         environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
     )
+
+
+def observe_quiet(force: bool) -> MachineState | None:
+    """Look at the machine; None where it is too busy to measure on, which is then said.
+
+    With `force` a busy one is returned too.
+    """
+    machine = observe()
+    if machine.is_quiet or force:
+        return machine
+    print(
+        f"the machine is {machine.busy:.0%} busy with other things: nothing measured now would "
+        "mean anything. Wait, or give --force to measure all the same (the output will say so)",
+        file=sys.stderr,
+    )
+    return None
 
 
 def _cores_at_once(seconds: float = 0.3) -> float:

@@ -8,6 +8,7 @@ is taken at its best.
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -37,6 +38,12 @@ class Peer(ABC):
     setting: str = ""
 
 
+def thread_choices() -> tuple[int, ...]:
+    """The numbers of threads worth trying here."""
+    cores = len(os.sched_getaffinity(0))
+    return tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
+
+
 class OnnxRuntime(Peer):
     """onnxruntime, operators in sequence or in parallel, with the best number of threads."""
 
@@ -50,21 +57,30 @@ class OnnxRuntime(Peer):
 
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         runners = {n: self._runner(model, feed, n) for n in self._threads}
-        best = min(runners, key=lambda n: _quick_median_s(runners[n]))
-        self.setting = f"{best} thread(s)"
-        return runners[best]
+        self.best_threads = min(runners, key=lambda n: _quick_median_s(runners[n]))
+        self.setting = f"{self.best_threads} thread(s)"
+        return runners[self.best_threads]
 
-    def _runner(self, model: onnx.ModelProto, feed: Feed, threads: int) -> Runner:
+    def session(
+        self, model: onnx.ModelProto, threads: int, profile_prefix: str | None = None
+    ) -> Any:
+        """A session; its profile goes to a file whose path begins with `profile_prefix`."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        if profile_prefix is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile_prefix
         options.intra_op_num_threads = threads
         if self._parallel:
             options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
             options.inter_op_num_threads = max(self._threads)
-        session = onnxruntime.InferenceSession(
+        return onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
+
+    def _runner(self, model: onnx.ModelProto, feed: Feed, threads: int) -> Runner:
+        session = self.session(model, threads)
         return lambda: session.run(None, dict(feed))
 
 
@@ -143,11 +159,17 @@ class Ours(Peer):
 
         schedule = self._compilation.schedule(self._scheduler)
         module = GraphModule(self._compilation.artifact(schedule))
-        stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
-        self.setting = f"{stages}{len(module.plan.streams)} stream(s)"
+        self.setting = setting_of(schedule)
         self.search_s = schedule.stats["search_us"] / 1e6
 
         return read_in_place(module, feed)
+
+
+def setting_of(schedule: Any) -> str:
+    """What a schedule of ours is like, and whose it is where `auto` chose."""
+    winner = f"{schedule.stats['winner']} won, " if "winner" in schedule.stats else ""
+    stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
+    return f"{winner}{stages}{sum(map(bool, schedule.streams))} stream(s)"
 
 
 def read_in_place(module: Any, feed: Feed) -> Runner:

@@ -19,7 +19,8 @@ class Report:
     ----------
     forced: measured although the machine was not quiet; every output says so.
     settings: what each contestant was set to, by name.
-    differences: largest difference of each contestant's outputs to onnxruntime's, by name.
+    differences: largest difference of each contestant's outputs to the outputs of the one that
+        the comparison trusts, by name.
     skipped: who could not take part, and why.
     """
 

@@ -1,7 +1,8 @@
 """A PyTorch module that computes what an ONNX graph does: each node one call of PyTorch's own.
 
-Only the operators of the networks in `tvm_interop.models` are known; others are named when the
-twin is made.
+Only the operators of the networks in `tvm_interop.models`, the light ones too, are known; others
+are named when the twin is made. What depends on constants alone is computed then, as other runtimes
+do; nothing else is folded or fused.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class TorchTwin(torch.nn.Module):
     def __init__(self, model: onnx.ModelProto) -> None:
         super().__init__()
         graph = model.graph
+        operators = _operators(model)
         constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
         self._inputs = [v.name for v in graph.input if v.name not in constants]
         self._outputs = [v.name for v in graph.output]
@@ -38,11 +40,15 @@ class TorchTwin(torch.nn.Module):
             if node.op_type == "Constant":
                 constants[node.output[0]] = numpy_helper.to_array(attributes["value"])
                 continue
-            if node.op_type not in _OPERATORS:
+            if node.op_type not in operators:
                 raise ValueError(f"node `{node.name}`: the twin has no operator `{node.op_type}`")
             sources = [self._source(name, node.op_type, constants) for name in node.input]
-            call = _OPERATORS[node.op_type]
-            self._steps.append((call, sources, list(node.output), attributes))
+            step = (operators[node.op_type], sources, list(node.output), attributes)
+            if any(kind == "value" for kind, _ in sources):
+                self._steps.append(step)
+            else:
+                folded = self._run(step, {})
+                constants.update((name, found.numpy()) for name, found in folded.items())
 
     def _source(self, name: str, op_type: str, constants: dict[str, np.ndarray]) -> _Source:
         """Where an argument comes from: a value, a buffer of ours, or what steers the call."""
@@ -62,23 +68,34 @@ class TorchTwin(torch.nn.Module):
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Run the graph."""
         values: dict[str, Any] = dict(zip(self._inputs, inputs, strict=True))
-        for call, sources, results, attributes in self._steps:
-            args = []
-            for kind, what in sources:
-                if kind == "value":
-                    args.append(values[what])
-                else:
-                    args.append(getattr(self, what) if kind == "buffer" else what)
-            found = call(*args, **attributes)
-            found = found if isinstance(found, (list, tuple)) else [found]
-            values.update(zip(results, found, strict=False))
+        for step in self._steps:
+            values.update(self._run(step, values))
         return [values[name] for name in self._outputs]
+
+    def _run(self, step: _Step, values: dict[str, Any]) -> dict[str, Any]:
+        """What one node computes, by name."""
+        call, sources, results, attributes = step
+        args = []
+        for kind, what in sources:
+            if kind == "value":
+                args.append(values[what])
+            else:
+                args.append(getattr(self, what) if kind == "buffer" else what)
+        found = call(*args, **attributes)
+        found = found if isinstance(found, (list, tuple)) else [found]
+        return dict(zip(results, found, strict=False))
 
 
 _Source = tuple[str, Any]
 _Step = tuple[Callable[..., Any], list[_Source], list[str], dict[str, Any]]
 _STEERED = ("Reshape", "Unsqueeze", "ReduceMean")
 """Operators whose integer constants are shapes and axes, no data."""
+
+
+def _operators(model: onnx.ModelProto) -> dict[str, Callable[..., Any]]:
+    """What computes each operator, as the version of ONNX's operators has it that `model` names."""
+    versions = [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")]
+    return _OPERATORS if max(versions, default=1) >= 13 else {**_OPERATORS, **_BEFORE_13}
 
 
 def _buffer(name: str) -> str:
@@ -141,12 +158,29 @@ def _average_pool(
     count_include_pad: int = 0,
 ) -> torch.Tensor:
     pads, alike = _pads(pads, len(kernel_shape))
-    if not alike:
-        raise ValueError("the twin has no average pooling with uneven padding")
-    half = pads[: len(kernel_shape)]
-    return F.avg_pool2d(
-        x, kernel_shape, strides or 1, half, bool(ceil_mode), bool(count_include_pad)
+    pool = functools.partial(
+        F.avg_pool2d, kernel_size=kernel_shape, stride=strides or 1, ceil_mode=bool(ceil_mode)
     )
+    if alike:
+        half = pads[: len(kernel_shape)]
+        return pool(x, padding=half, count_include_pad=bool(count_include_pad))
+    if count_include_pad:
+        return pool(_pad(x, pads, 0.0))
+    inside = _pad(x.new_ones(x.shape[2:])[None, None], pads, 0.0)
+    return pool(_pad(x, pads, 0.0)) / pool(inside)  # The share of each window that is no padding.
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+) -> torch.Tensor:
+    return F.batch_norm(x, mean, variance, scale, bias, eps=epsilon)  # Of inference.
 
 
 def _gemm(
@@ -184,6 +218,7 @@ def _reduce_mean(x: torch.Tensor, axes: list[int], keepdims: int) -> torch.Tenso
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": torch.add,
     "AveragePool": _average_pool,
+    "BatchNormalization": _batch_norm,
     "Cast": lambda x, to: x.to(_TYPES[to]),
     "Concat": lambda *xs, axis: torch.cat(xs, axis),
     "Conv": _conv,
@@ -216,6 +251,11 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "Transpose": lambda x, perm: x.permute(perm),
     "Unsqueeze": lambda x, axes: _unsqueezed(x, axes),
 }
+
+_BEFORE_13: dict[str, Callable[..., Any]] = {
+    "Softmax": lambda x, axis=1: F.softmax(x.flatten(axis), -1).reshape(x.shape),
+}
+"""Where older versions of ONNX's operators differ: this softmax is over `axis` and all behind."""
 
 _TYPES = {
     onnx.TensorProto.FLOAT: torch.float32,

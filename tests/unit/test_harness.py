@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import harness, machine_state
+import tvm_interop
+from benchmarks import bench, harness, machine_state
 from benchmarks.machine_state import MachineState
 from benchmarks.report import Report
 
@@ -143,3 +145,11 @@ def test_what_cores_do_at_once_is_found_without_moving_the_caller() -> None:
     allowed = os.sched_getaffinity(0)
     assert machine_state.observe(0.1).cores_at_once > 0
     assert os.sched_getaffinity(0) == allowed
+
+
+def test_what_users_get_by_default_takes_part() -> None:
+    default = inspect.signature(tvm_interop.compile).parameters["scheduler"].default
+    assert default in bench.SCHEDULERS
+    ours = [*bench.SCHEDULERS, *bench.MORE_SCHEDULERS]
+    assert set(ours) <= set(tvm_interop.schedulers())
+    assert len(set(ours)) == len(ours)

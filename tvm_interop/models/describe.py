@@ -57,15 +57,21 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 def count_flops(model: onnx.ModelProto) -> int:
     """Floating-point operations of the convolutions and matrix products of a run of `model`."""
+    shapes = value_shapes(model)
+    return sum(node_flops(node, shapes) for node in model.graph.node)
+
+
+def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shape of every value of `model`, weights too, by name."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         shapes[value.name] = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-    return sum(2 * _products(node, shapes) for node in graph.node)
+    return shapes
 
 
-def _products(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
-    """Multiplications a convolution or matrix product takes; 0 for other operators."""
+def node_flops(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
+    """Floating-point operations of a convolution or matrix product; 0 for other operators."""
     if node.op_type == "Conv":
         summed = math.prod(shapes[node.input[1]][1:])
     elif node.op_type == "MatMul":
@@ -75,7 +81,7 @@ def _products(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
         summed = shapes[node.input[0]][0 if transposed else 1]
     else:
         return 0
-    return math.prod(shapes[node.output[0]]) * summed
+    return 2 * math.prod(shapes[node.output[0]]) * summed
 
 
 def _type(value: onnx.ValueInfoProto) -> str:

@@ -1,0 +1,300 @@
+"""Where the time goes, ours beside onnxruntime's. `python -m benchmarks.operator_profile NETWORK`.
+
+Both run under their own profilers, in turns: onnxruntime with the number of threads that suits it
+best, ours with the schedule of `--scheduler`. Rows are medians over the runs, by kind of operator
+and by operator (see `OperatorGroups`: an operator with the elementwise ones behind it).
+
+What can be compared: how long each side was at an operator. Where several of ours run side by side,
+each counts for its share of that time, half of it for two; so the rows and "between operators" add
+up to the run, as onnxruntime's do, which runs one operator at a time on all its threads.
+
+What cannot:
+- The profilers cost time themselves, and onnxruntime's counts whole microseconds: rows of a few
+  microseconds say nothing. The run without profilers stands in the last line of the first table.
+- Two of ours side by side slow each other down; that is in their rows.
+- We change layouts within kernels, where onnxruntime has operators of their own for it, and we
+  write concatenations in place: compare sums over such neighbours, not the rows alone.
+- Medians do not add up exactly. An operator that only one side named after the ONNX node (the other
+  fused it with more, or left it out) counts only by kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tvm_interop import GraphModule
+from tvm_interop.compile_options import parts_for
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.models.source import read_onnx
+
+from . import harness, machine_state
+from .bench import random_feed
+from .operator_groups import OperatorGroups, kind_of
+from .peers import Feed, OnnxRuntime, read_in_place, setting_of, thread_choices
+
+LOSSES = 10
+BETWEEN = "between operators"
+
+
+@dataclass(frozen=True)
+class Span:
+    """When an operator ran, in microseconds; `kind` counts where `name` is no ONNX node's."""
+
+    name: str
+    kind: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One profiled run: its operators, and how long all of it took."""
+
+    spans: list[Span]
+    took_us: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """What both sides spent on one thing, in microseconds."""
+
+    name: str
+    kind: str
+    ours_us: float
+    onnxruntime_us: float
+
+    @property
+    def loss_us(self) -> float:
+        """By how much ours takes longer."""
+        return self.ours_us - self.onnxruntime_us
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A network's profile.
+
+    Attributes
+    ----------
+    kinds: by kind of operator, the longest first, and what lay between operators.
+    operators: by operator that both sides named, our largest loss first.
+    profiled, plain: the whole run, under the profilers and without them.
+    """
+
+    kinds: list[Row]
+    operators: list[Row]
+    profiled: Row
+    plain: Row | None = None
+
+
+def main() -> int:
+    arguments = _arguments()
+    machine = machine_state.observe()
+    if not machine.is_quiet and not arguments.force:
+        print(f"the machine is {machine.busy:.0%} busy: wait, or give --force", file=sys.stderr)
+        return 2
+    found, settings = profile(read_onnx(arguments.network), arguments.scheduler, arguments.runs)
+    if arguments.json:
+        told = {"network": arguments.network, "machine": machine.as_dict(), "settings": settings}
+        print(json.dumps({**told, **asdict(found)}, indent=1))
+    else:
+        print(f"{arguments.network}; {'; '.join(f'{k}: {v}' for k, v in settings.items())}\n")
+        print(tables(found))
+    return 0
+
+
+def profile(
+    model: onnx.ModelProto, scheduler: str, runs: int, *, rest_s: float = harness.REST_S
+) -> tuple[Comparison, dict[str, str]]:
+    """Run both sides `runs` times; what was found, and the setting of each."""
+    feed = random_feed(model)
+    compilation = Compilation(model, CompileOptions(parts=parts_for(scheduler)))
+    schedule = compilation.schedule(scheduler)
+    module = GraphModule(compilation.artifact(schedule))
+    theirs = OnnxRuntime(parallel=False, threads=thread_choices())
+    plain = {"ours": read_in_place(module, feed), "onnxruntime": theirs.prepare(model, feed)}
+    times = harness.measure(plain, "onnxruntime", runs, rest_s=rest_s)
+    with _OnnxRuntimeProfiler(theirs, model, feed) as profiler:
+        ours = []
+        for _ in range(runs):
+            time.sleep(rest_s)
+            module.run()
+            ours.append(_our_run(module))
+            time.sleep(rest_s)
+            profiler.run()
+    found = compare(OperatorGroups(model), ours, profiler.runs)
+    whole = Row("run without profilers", "", *(float(np.median(times[side])) for side in plain))
+    settings = {"ours": f"{scheduler}: {setting_of(schedule)}", "onnxruntime": theirs.setting}
+    return Comparison(found.kinds, found.operators, found.profiled, whole), settings
+
+
+def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
+    """Medians over the runs of both sides."""
+
+    def by_operator(span: Span) -> str | None:
+        return groups.of(span.name)
+
+    def by_kind(span: Span) -> str:
+        group = groups.of(span.name)
+        return span.kind if group is None else groups.kinds[group]
+
+    named = [{by_operator(span) for run in runs for span in run.spans} for runs in (ours, theirs)]
+    operators = [
+        Row(name, groups.kinds[name], *both)
+        for name, both in _medians(by_operator, ours, theirs).items()
+        if all(name in names for names in named)
+    ]
+    kinds = [Row(name, name, *both) for name, both in _medians(by_kind, ours, theirs).items()]
+    kinds.sort(key=lambda row: -max(row.ours_us, row.onnxruntime_us))
+    between, whole = (
+        [float(np.median([measure(run) for run in runs])) for runs in (ours, theirs)]
+        for measure in (_between_us, lambda run: run.took_us)
+    )
+    return Comparison(
+        kinds=[*kinds, Row(BETWEEN, BETWEEN, *between)],
+        operators=sorted(operators, key=lambda row: -row.loss_us),
+        profiled=Row("profiled run", "", *whole),
+    )
+
+
+def shares_us(spans: Sequence[Span]) -> list[float]:
+    """Each operator's share of the time: where several run at once, they share it evenly."""
+    shares = [0.0] * len(spans)
+    for begin, end in pairwise(sorted({t for s in spans for t in (s.start_us, s.end_us)})):
+        running = [i for i, s in enumerate(spans) if s.start_us <= begin and end <= s.end_us]
+        for i in running:
+            shares[i] += (end - begin) / len(running)
+    return shares
+
+
+def tables(found: Comparison) -> str:
+    """By kind, and the largest losses, in Markdown."""
+    total = found.profiled
+    lines = [
+        "| | ours us | share | onnxruntime us | share | ratio |",
+        "|---|--:|--:|--:|--:|--:|",
+        *(
+            f"| {row.name} | {row.ours_us:.0f} | {row.ours_us / total.ours_us:.0%} "
+            f"| {row.onnxruntime_us:.0f} | {row.onnxruntime_us / total.onnxruntime_us:.0%} "
+            f"| {_ratio(row)} |"
+            for row in found.kinds
+        ),
+        *(
+            f"| {row.name} | {row.ours_us:.0f} | | {row.onnxruntime_us:.0f} | | {_ratio(row)} |"
+            for row in (found.profiled, found.plain)
+            if row is not None
+        ),
+        "",
+        "| our largest losses | kind | ours us | onnxruntime us | loss us | ratio |",
+        "|---|---|--:|--:|--:|--:|",
+        *(
+            f"| {row.name} | {row.kind} | {row.ours_us:.0f} | {row.onnxruntime_us:.0f} "
+            f"| {row.loss_us:.0f} | {_ratio(row)} |"
+            for row in found.operators[:LOSSES]
+            if row.loss_us > 0
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _ratio(row: Row) -> str:
+    return f"{row.ours_us / row.onnxruntime_us:.2f}" if row.onnxruntime_us > 0 else ""
+
+
+def _medians(
+    key: Callable[[Span], str | None], ours: Sequence[Run], theirs: Sequence[Run]
+) -> dict[str, tuple[float, float]]:
+    """Ours and theirs by `key`, what has none left out."""
+    sides = [[_sums(key, run) for run in runs] for runs in (ours, theirs)]
+    names = dict.fromkeys(name for side in sides for run in side for name in run)
+    return {
+        name: tuple(float(np.median([run.get(name, 0.0) for run in side])) for side in sides)
+        for name in names
+    }
+
+
+def _sums(key: Callable[[Span], str | None], run: Run) -> Mapping[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for span, share in zip(run.spans, shares_us(run.spans), strict=True):
+        name = key(span)
+        if name is not None:
+            sums[name] += share
+    return sums
+
+
+def _between_us(run: Run) -> float:
+    return run.took_us - sum(shares_us(run.spans))
+
+
+def _our_run(module: GraphModule) -> Run:
+    operators = {op.name: op for op in module.plan.operators}
+    spans = []
+    for row in module.profile():
+        description = operators[row.name].description
+        kind = kind_of(description.op) if description is not None else "other"
+        spans.append(Span(row.name, kind, row.start_us, row.end_us))
+    return Run(spans, max(span.end_us for span in spans))
+
+
+class _OnnxRuntimeProfiler:
+    """onnxruntime's own profiler around a session; `runs` are there once it is closed."""
+
+    def __init__(self, peer: OnnxRuntime, model: onnx.ModelProto, feed: Feed) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._session = peer.session(model, peer.best_threads, f"{self._folder.name}/profile")
+        self._feed = dict(feed)
+        self.runs: list[Run] = []
+
+    def __enter__(self) -> _OnnxRuntimeProfiler:
+        return self
+
+    def run(self) -> None:
+        """Run twice, the first time to wake its threads."""
+        self._session.run(None, self._feed)
+        self._session.run(None, self._feed)
+
+    def __exit__(self, *_: object) -> None:
+        events = json.loads(Path(self._session.end_profiling()).read_text())
+        self._folder.cleanup()
+        self.runs = _their_runs(events)[1::2]
+
+
+def _their_runs(events: Iterable[dict[str, Any]]) -> list[Run]:
+    """The runs in what onnxruntime's profiler wrote: its nodes end before the run they are in."""
+    runs: list[Run] = []
+    spans: list[Span] = []
+    for event in sorted(events, key=lambda event: event["ts"] + event.get("dur", 0)):
+        begin, took = float(event["ts"]), float(event.get("dur", 0))
+        if event["cat"] == "Node" and event["name"].endswith("_kernel_time"):
+            name = event["name"].removesuffix("_kernel_time")
+            spans.append(Span(name, kind_of(event["args"]["op_name"]), begin, begin + took))
+        elif event["name"] == "model_run":
+            runs.append(Run(spans, took))
+            spans = []
+    return runs
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("network", metavar="NETWORK", help="a name, such as light:resnet50, a file")
+    parser.add_argument("--scheduler", default="auto", help="ours (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=30, help="of each side (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every operator")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

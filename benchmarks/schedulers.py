@@ -1,0 +1,180 @@
+"""Every scheduler on this machine, and whether `auto` is as fast as the best of them.
+
+    python -m benchmarks.schedulers [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
+
+All schedules of a network run the same kernels, of one compilation, interleaved, and must give the
+same bits. Schedulers that merge operators make other kernels; where the others' operators are
+divided into parts they also need a compilation of whole ones. They come last, network by network,
+against sequential execution and `ios` of that compilation. Tables are printed, and files written,
+as they are done.
+
+Refuses to measure on a busy machine unless `--force` is given, and then every output says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+import tvm_interop
+from tvm_interop import models
+from tvm_interop.cli.console import measuring_bar
+from tvm_interop.compile_options import parts_for
+from tvm_interop.compiler import Compilation, CompileOptions
+
+from . import harness, machine_state
+from .bench import add_measuring_options, random_feed
+from .peers import Ours
+from .report import Report
+
+DEFAULT = ("inception_v3", "squeezenet", "nasnet_a", "randwire")
+BASELINE = "ours, sequential"
+AUTO = "ours, auto"
+LEFT_OUT = {"ours, ios-parallel": "it is another name of `ios`"}
+MERGING = tuple(name for name in tvm_interop.schedulers() if parts_for(name) is not None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`auto` against the best of the others.
+
+    Attributes
+    ----------
+    best: the fastest of the others in every second round.
+    ratio, ratio_interval: `auto` over it in the other rounds. The fastest of many is in part the
+        luckiest: rounds that chose it would flatter it.
+    noise: how far the baseline may be from itself in those rounds, as a ratio above 1.
+    is_slower: beyond chance and beyond the noise.
+    """
+
+    best: str
+    ratio: float
+    ratio_interval: tuple[float, float]
+    noise: float
+    is_slower: bool
+
+    def __str__(self) -> str:
+        low, high = self.ratio_interval
+        found = "slower than" if self.is_slower else "no slower than"
+        return (
+            f"`auto` is {found} the best of the others ({self.best}), beyond noise: "
+            f"{self.ratio:.3f} ({low:.3f} to {high:.3f}) in the rounds that did not choose it. "
+            f"Differences up to {self.noise - 1:.1%} are noise here."
+        )
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
+        return 2
+    for compare in (compare_same_kernels, compare_merging):
+        for network in arguments.networks or DEFAULT:
+            model = models.build(network, image_size=arguments.image_size)
+            with measuring_bar() as progress:
+                options = CompileOptions(progress=progress)
+                report, verdict = compare(network, model, options, arguments.budget, machine)
+            print(report.table(), end="\n\n")
+            if verdict is not None:
+                print(verdict, end="\n\n")
+            sys.stdout.flush()
+            for path in report.write(arguments.out):
+                print(f"wrote {path}", file=sys.stderr)
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_measuring_options(parser, budget_s=120, out=Path("benchmarks/results/schedulers"))
+    parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
+    return parser.parse_args()
+
+
+def compare_same_kernels(
+    network: str,
+    model: onnx.ModelProto,
+    options: CompileOptions,
+    budget_s: float,
+    machine: machine_state.MachineState,
+) -> tuple[Report, Verdict | None]:
+    """All schedulers that leave operators as they are, on one compilation.
+
+    Raises
+    ------
+    AssertionError: two schedules give different bits.
+    """
+    names = [name for name in tvm_interop.schedulers() if name not in MERGING]
+    contestants = [f"ours, {name}" for name in names]
+    report = Report(network, BASELINE, machine, not machine.is_quiet, {})
+    report.skipped = {name: why for name, why in LEFT_OUT.items() if name in contestants}
+    report.skipped |= {f"ours, {name}": "it merges operators; see below" for name in MERGING}
+    compilation = Compilation(model, options)
+    kept = [name for name in names if f"ours, {name}" not in LEFT_OUT]
+    times = _measure(report, model, compilation, kept, budget_s)
+    differ = [name for name, difference in report.differences.items() if difference != 0]
+    assert not differ, f"{network}: other bits than sequential execution: {', '.join(differ)}"
+    return report, judge(times)
+
+
+def compare_merging(
+    network: str,
+    model: onnx.ModelProto,
+    options: CompileOptions,
+    budget_s: float,
+    machine: machine_state.MachineState,
+) -> tuple[Report, None]:
+    """The schedulers that merge operators, on a compilation of whole ones."""
+    report = Report(f"{network}_merging", BASELINE, machine, not machine.is_quiet, {})
+    compilation = Compilation(model, replace(options, parts=1))
+    _measure(report, model, compilation, ("sequential", "ios", *MERGING), budget_s)
+    return report, None
+
+
+def judge(times: Mapping[str, npt.NDArray[np.float64]]) -> Verdict:
+    """What the rounds of `harness.measure` say of `auto`."""
+    choosing = {name: found[::2] for name, found in times.items()}
+    judging = {name: found[1::2] for name, found in times.items()}
+    others = [name for name in times if name not in (AUTO, BASELINE + harness.AGAIN)]
+    best = min(others, key=lambda name: float(np.median(choosing[name])))
+    noise = harness.summarise(judging, BASELINE)[BASELINE + harness.AGAIN]
+    auto = harness.summarise(judging, best)[AUTO]
+    off = float(np.exp(max(abs(np.log(r)) for r in (noise.ratio, *noise.ratio_interval))))
+    is_slower = auto.ratio > 1 and auto.differs(noise)
+    return Verdict(best, auto.ratio, auto.ratio_interval, off, is_slower)
+
+
+def _measure(
+    report: Report,
+    model: onnx.ModelProto,
+    compilation: Compilation,
+    schedulers: Sequence[str],
+    budget_s: float,
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Prepare schedules and run them against each other; fills in `report`."""
+    feed = random_feed(model)
+    runners, outputs = {}, {}
+    for scheduler in sorted(schedulers, key=lambda name: name != "sequential"):
+        ours = Ours(compilation, scheduler)
+        runners[ours.name] = ours.prepare(model, feed)
+        outputs[ours.name] = [y.copy() for y in runners[ours.name]()]
+        report.settings[ours.name] = ours.setting
+        searched = f"{ours.name}: {ours.setting}; searched for {ours.search_s:.3f} s"
+        print(f"{report.network}: {searched}", file=sys.stderr, flush=True)
+    for name, found in outputs.items():
+        pairs = zip(found, outputs[BASELINE], strict=True)
+        report.differences[name] = max(float(np.abs(y - want).max()) for y, want in pairs)
+    rounds = harness.rounds_for(list(runners.values()), budget_s)
+    times = harness.measure(runners, BASELINE, rounds)
+    report.summaries = harness.summarise(times, BASELINE)
+    return times
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,8 @@ schedule any graph of operators; `transform.InterOpSchedule` is the pass, also f
 
 from __future__ import annotations
 
+import importlib as _importlib
+import importlib.util as _util
 import os as _os
 from typing import TYPE_CHECKING
 from typing import Any as _Any
@@ -15,10 +17,8 @@ from typing import Any as _Any
 # streams would take turns. Read when the first kernel runs, so this is early enough.
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
-import tvm as _tvm
-
+from . import _pass_hook
 from ._version import __version__
-from .artifact import Artifact, load
 from .errors import (
     ArtifactError,
     DeviceError,
@@ -30,14 +30,16 @@ from .errors import (
     TVMInteropError,
     UnsupportedModelError,
 )
-from .executor import GraphModule, measure_interleaved
-from .graph import OpGraph
-from .latency import LatencyModel, LatencyTable
-from .scheduling import Schedule, Stage, register_scheduler, schedule, schedulers
 
 if TYPE_CHECKING:
     from . import transform
+    from .artifact import Artifact, load
     from .compiler import compile
+    from .executor import GraphModule, measure_interleaved
+    from .graph import OpGraph
+    from .latency import LatencyModel, LatencyTable
+    from .scheduling import Schedule, Stage
+    from .scheduling.registry import register_scheduler, schedule, schedulers
 
 __all__ = [
     "Artifact",
@@ -66,18 +68,52 @@ __all__ = [
     "transform",
 ]
 
-# Where only TVM's runtime is installed, artifacts are run and nothing is compiled.
-if not _tvm.base._RUNTIME_ONLY:
-    from . import transform
-    from .compiler import compile
+_HOME = {
+    "Artifact": "artifact",
+    "GraphModule": "executor",
+    "LatencyModel": "latency",
+    "LatencyTable": "latency",
+    "OpGraph": "graph",
+    "Schedule": "scheduling",
+    "Stage": "scheduling",
+    "compile": "compiler",
+    "load": "artifact",
+    "measure_interleaved": "executor",
+    "register_scheduler": "scheduling",
+    "schedule": "scheduling",
+    "schedulers": "scheduling",
+}
+"""Modules of the names that are imported when they are first asked for: TVM takes seconds to
+import, and help and shell completion do without."""
 
-    _tvm.relax.transform.InterOpSchedule = transform.InterOpSchedule
+_NEEDS_COMPILER = ("compile", "transform")
+
+_pass_hook.install()
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("compile", "transform"):
+    if name in _NEEDS_COMPILER:
+        _require_compiler(name)
+    if name in _HOME:
+        value = getattr(_importlib.import_module(f".{_HOME[name]}", __name__), name)
+    elif not name.startswith("_") and _util.find_spec(f".{name}", __name__):
+        value = _importlib.import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module `tvm_interop` has no attribute `{name}`")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _require_compiler(name: str) -> None:
+    """Where only TVM's runtime is installed, artifacts are run and nothing is compiled."""
+    import tvm
+
+    if tvm.base._RUNTIME_ONLY:
         raise DeviceError(
             f"`tvm_interop.{name}` needs TVM's compiler, and only its runtime is loaded; "
             "unset TVM_USE_RUNTIME_LIB"
         )
-    raise AttributeError(f"module `tvm_interop` has no attribute `{name}`")

@@ -7,10 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import tvm  # noqa: F401  (registers a `ScheduleError` too: ours comes after it)
 import tvm_ffi
 from tvm_ffi.libinfo import load_lib_module
 
-from . import errors as _errors  # noqa: F401  (registers the classes the library raises)
+from . import errors
 
 OVERRIDE = "TVM_INTEROP_LIBRARY"
 
@@ -27,6 +28,19 @@ def _load() -> object:
         return tvm_ffi.load_module(override)
     return load_lib_module("tvm-interop", "tvm_interop")
 
+
+# What the library raises; the others are raised in Python alone.
+for _error in (
+    errors.UnsupportedModelError,
+    errors.GraphError,
+    errors.ScheduleError,
+    errors.PlanError,
+    errors.ArtifactError,
+    errors.DeviceError,
+    errors.InputError,
+    errors.ExecutionError,
+):
+    tvm_ffi.register_error(_error.__name__, _error)
 
 LIBRARY = _load()
 

@@ -215,7 +215,7 @@ def _read_tar(path: Path) -> dict[str, bytes]:
     if not path.is_file():
         raise ArtifactError(f"`{path}` is no file; make one with `tvm-interop compile`")
     try:
-        with tarfile.open(path) as tar:
+        with tarfile.open(path, "r:") as tar:
             # Never extracted to disk: only the bytes of plain members are read.
             return {m.name: tar.extractfile(m).read() for m in tar if m.isfile()}  # type: ignore[union-attr]
     except (tarfile.TarError, EOFError, OSError) as error:

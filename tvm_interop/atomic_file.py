@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .errors import InputError
+
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -17,10 +19,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raises
     ------
+    InputError
+        The folder is not there.
     OSError
-        The folder is not there or cannot be written to.
+        It cannot be written to.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder `{path.parent}` to write `{path}` to")
     temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         yield str(temporary)

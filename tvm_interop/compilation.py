@@ -25,13 +25,14 @@ from .kernel_traits import operator_traits
 from .kernels import build_kernels, kernel_hashes, uses_parallel_loops
 from .latency import LatencyModel
 from .latency.active import ActiveSearch, active_search
-from .latency.farm import FarmAddress, FarmLatency
+from .latency.farm import FarmLatency
 from .latency.kernel_choice import choose_kernels
 from .latency.measured import MeasuredLatency
 from .latency.store import LatencyStore
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
 from .plan import Plan, make_plan
 from .program import Program
+from .remote import ServerAddress
 from .scheduling import OperatorTraits, Schedule, options_of
 from .scheduling import schedule as run_scheduler
 from .scheduling.one_after_another import one_after_another
@@ -214,7 +215,7 @@ class Compilation:
             latency = latency or self.measured_latency
         return run_scheduler(self.graph, scheduler, latency=latency, **options)
 
-    def farm_latency(self, address: FarmAddress) -> FarmLatency:
+    def farm_latency(self, address: ServerAddress) -> FarmLatency:
         """The latency model that measures stages on servers of TVM's RPC.
 
         Raises

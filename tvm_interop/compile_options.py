@@ -9,6 +9,7 @@ from typing import Any
 
 from .errors import InputError
 from .latency.measured import Progress
+from .target_text import read_target
 
 MERGING = ("ios-both", "ios-merge")
 """The schedulers that merge operators."""
@@ -20,7 +21,7 @@ class CompileOptions:
 
     Attributes
     ----------
-    target: a TVM target; kernels for a CPU.
+    target: a TVM target, or text as `read_target` has it: `llvm -mcpu=core-avx2`.
     streams: CPU streams to run side by side; None takes as many as the model can use and the
         process has cores for.
     threads: threads each stream's kernels may use; None shares the cores out evenly.
@@ -43,6 +44,10 @@ class CompileOptions:
     parts: int | None = None
     archs: Sequence[str] | None = None
     tuning_records: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.target, str):
+            self.target = read_target(self.target)
 
 
 def parts_for(scheduler: str) -> int | None:

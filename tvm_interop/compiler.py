@@ -51,7 +51,8 @@ def compile(
     ----------
     model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
         IRModule. One that `InterOpSchedule` has annotated keeps its schedule.
-    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU.
+    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU; text too, with options, as in
+        `llvm -mcpu=core-avx2`.
     scheduler: one of `schedulers()`; `auto` tries them all and measures which is best.
     out: where to write the artifact; None writes none.
     schedule: use this schedule, by hand perhaps, in place of a scheduler's. Operators are divided

@@ -61,9 +61,14 @@ def parse_cpuinfo(lines: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def missing_features(features: Iterable[str]) -> list[str]:
-    """Those of `features` that this CPU lacks, sorted; none where it does not say what it has."""
-    host = host_features()
+def missing_features(features: Iterable[str], host: tuple[str, ...] | None = None) -> list[str]:
+    """Those of `features` that a CPU lacks, sorted; none where it does not say what it has.
+
+    Parameters
+    ----------
+    host: what the CPU has; by default this machine's.
+    """
+    host = host_features() if host is None else host
     return sorted(set(features) - set(host)) if host else []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from .cpu_features import host_features
 from .errors import DeviceError
+from .models.catalog import did_you_mean
 
 
 def cpu_target(target: Any) -> Any:
@@ -14,7 +15,7 @@ def cpu_target(target: Any) -> Any:
     Raises
     ------
     DeviceError
-        It is no target, or not a CPU's.
+        It is no target, or not a CPU's; LLVM does not know the CPU.
     """
     import tvm
 
@@ -25,6 +26,13 @@ def cpu_target(target: Any) -> Any:
     if resolved.kind.name != "llvm":
         raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm` or `cuda`")
     attrs = dict(resolved.attrs)
+    mcpu, triple = str(attrs.get("mcpu", "")), str(attrs.get("mtriple", ""))
+    if mcpu and not tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
+        known = [str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(resolved)]
+        raise DeviceError(
+            f"LLVM knows no CPU `{mcpu}`{did_you_mean(mcpu, known)} for `{triple}`; give another "
+            "`-mcpu`"
+        )
     elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
     if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
         return resolved

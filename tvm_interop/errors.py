@@ -1,49 +1,40 @@
 """Every exception that `tvm_interop` raises on purpose.
 
 A message names the offender, says why it is one, and says what to do. The native code raises
-the same classes: each is registered with tvm-ffi under its own name.
+the same classes: `_library` registers each with tvm-ffi under its own name.
 """
 
 from __future__ import annotations
-
-from tvm_ffi import register_error
 
 
 class TVMInteropError(Exception):
     """Base of all errors below; catch it to catch them all."""
 
 
-@register_error("UnsupportedModelError")
 class UnsupportedModelError(TVMInteropError):
     """The model cannot be imported: no ONNX file, a dynamic shape, an operator TVM lacks."""
 
 
-@register_error("GraphError")
 class GraphError(TVMInteropError):
     """An operator graph is malformed: a cycle, an unknown vertex, a name used twice."""
 
 
-@register_error("ScheduleError")
 class ScheduleError(TVMInteropError):
     """A schedule is malformed, breaks a dependency, or no such scheduler exists."""
 
 
-@register_error("PlanError")
 class PlanError(TVMInteropError):
     """An execution plan is unsafe: a missing wait, or storage shared without an order."""
 
 
-@register_error("ArtifactError")
 class ArtifactError(TVMInteropError):
     """An artifact is truncated, foreign, or from a version this one cannot read."""
 
 
-@register_error("DeviceError")
 class DeviceError(TVMInteropError):
     """The device or toolchain a request needs is not there."""
 
 
-@register_error("InputError")
 class InputError(TVMInteropError):
     """An input or output of a model was named, shaped or typed wrongly."""
 
@@ -52,6 +43,5 @@ class LatencyError(TVMInteropError, ValueError):
     """A latency is negative, not a number, or missing: names the operator."""
 
 
-@register_error("ExecutionError")
 class ExecutionError(TVMInteropError):
     """An operator failed while a model ran, or a model was run where it cannot be."""

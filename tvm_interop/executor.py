@@ -14,7 +14,9 @@ from .artifact import Artifact
 from .cuda_instance import CudaInstance, require_gpu, runs_on_cuda
 from .errors import DeviceError, InputError
 from .instance import Instance, aligned_empty, as_tensor
-from .plan import Plan, PlannedValue
+from .plan import PlannedValue
+from .remote import ServerAddress
+from .remote_instance import RemoteInstance
 from .storage import ALIGNMENT
 
 _DLPACK_CPU = 1
@@ -44,21 +46,26 @@ class GraphModule:
     >>> module.get_output(0).numpy()  # doctest: +SKIP
     """
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
         """Load kernels, allocate memory, start the streams.
 
         On a GPU each operator is run once, and all are then captured into one CUDA graph.
 
+        Parameters
+        ----------
+        server: run on a free server of TVM's RPC, which has our runtime loaded; None runs here. A
+            server runs TVM's kernels alone, and its clock is what `benchmark` tells.
+
         Raises
         ------
         ArtifactError
-            The kernels do not load on this system.
+            The kernels do not load on this system, or there.
         DeviceError
-            The model was compiled for a GPU, and there is none.
+            The model was compiled for a GPU, and there is none; there is no free server.
         """
         self.artifact = artifact
-        self.plan = artifact.usable_plan()
-        self._instance = _open(artifact, self.plan)
+        self._instance = _open(artifact) if server is None else RemoteInstance(artifact, server)
+        self.plan = self._instance.plan
         self._input_index = {self.plan.values[v].name: i for i, v in enumerate(self.plan.inputs)}
 
     # Inputs.
@@ -97,11 +104,11 @@ class GraphModule:
         InputError
             As for `set_input`; not contiguous, or not aligned.
         DeviceError
-            The module runs on a GPU.
+            The module runs on a GPU, or on a server.
         """
-        if isinstance(self._instance, CudaInstance):
+        if not isinstance(self._instance, Instance):
             raise DeviceError(
-                "a module on a GPU reads its inputs where its graph was told to; use set_input, "
+                "a module on a GPU or a server reads its inputs from memory there; use set_input, "
                 "which copies"
             )
         array = self._checked(key, value)
@@ -287,9 +294,11 @@ def measure_interleaved(
     Raises
     ------
     InputError
-        Some run on the CPU and others on a GPU: their clocks differ.
+        Some run on the CPU and others on a GPU or a server: their clocks differ.
     """
-    executors: list[Any] = [module._instance.executor for module in modules.values()]
+    if any(isinstance(module._instance, RemoteInstance) for module in modules.values()):
+        raise InputError("modules on servers cannot be timed against others; use `benchmark`")
+    executors: list[Any] = [module._instance.executor for module in modules.values()]  # type: ignore[union-attr]
     on_cuda = {runs_on_cuda(module.plan) for module in modules.values()}
     if len(on_cuda) > 1:
         raise InputError("modules on the CPU and on a GPU cannot be timed against each other")
@@ -298,8 +307,9 @@ def measure_interleaved(
     return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}
 
 
-def _open(artifact: Artifact, plan: Plan) -> Instance | CudaInstance:
-    """The artifact's `plan` with memory under it, where it was compiled for."""
+def _open(artifact: Artifact) -> Instance | CudaInstance:
+    """The artifact's plan with memory under it, where it was compiled for."""
+    plan = artifact.usable_plan()
     if runs_on_cuda(plan):
         require_gpu(plan)
         return CudaInstance(plan, artifact.load_kernels(), artifact.weights)

@@ -34,8 +34,6 @@ _REFUSED = {
     "--mixed-precision": "convert the model to float16 before it is compiled",
     "--options": "there are no micro targets",
     "--project-option": "there are no micro targets",
-    "--rpc-key": "run the model where it was compiled",
-    "--rpc-tracker": "run the model where it was compiled",
     "--target-": "the target has no such option",
     "--workspace-pools": "memory is planned for each schedule",
 }
@@ -126,6 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--end-to-end", action="store_true")
     run.add_argument("--repeat", default="1")
     run.add_argument("--number", default="1")
+    run.add_argument("--rpc-tracker")
+    run.add_argument("--rpc-key")
     run.add_argument("-v", "--verbose", action="count")
     return parser
 

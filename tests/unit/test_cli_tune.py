@@ -97,7 +97,7 @@ def test_ctrl_c_before_there_is_a_schedule(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tune, "Compilation", stop)
+    monkeypatch.setattr("tvm_interop.compiler.Compilation", stop)
     assert run_app(arguments(net, tmp_path)) == 130
     assert "no schedule yet" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []

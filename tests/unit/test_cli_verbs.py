@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
 from tests.nets import chain, inception_like
+from tvm_interop import models, schedulers
+from tvm_interop.cli import names
 from tvm_interop.cli.app import run_app
 from tvm_interop.cli.pass_context import read_config
+from tvm_interop.kernel_libraries import provider_names
+from tvm_interop.scheduling import registry
 
 
 @pytest.fixture
@@ -134,6 +141,31 @@ def test_one_line_for_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -
     assert "complie" in refused(capsys, "complie", "net.onnx")
 
 
+def test_one_clear_line_for_what_is_wrong(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tar, nowhere = str(tmp_path / "small.tar"), str(tmp_path / "nowhere" / "out")
+    assert run_app(["compile", small, "-o", tar, "--scheduler", "sequential"]) == 0
+    capsys.readouterr()
+    for arguments, said in (
+        (["compile", small, "--max-groups", "0"], "--max-groups"),
+        (["compile", small, "--streams", "two"], "--streams"),
+        (["compile", "sqeezenet"], "did you mean `squeezenet`?"),
+        (["run", small], "no artifact of tvm_interop"),
+        (["run", tar, "--inputs", small], "is no .npz file; write it with numpy.savez"),
+        (["run", tar, "--inputs", nowhere], "No such file"),
+        (["run", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
+        (["show", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
+        (["schedule", small, "--scheduler", "greedy", "-o", nowhere], "no folder"),
+        (["bench", small, "--schedulers", ","], "--schedulers names none"),
+        (["db", "import", nowhere], f"No such file or directory: `{nowhere}`"),
+    ):
+        line = refused(capsys, *arguments)
+        assert said in line
+        assert "method gz" not in line
+        assert len(line) < 300
+
+
 def test_no_arguments_show_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app([]) == 0
     printed = capsys.readouterr().out
@@ -157,7 +189,49 @@ def test_completion(
         return capsys.readouterr().out.split()
 
     assert completed("tvm-interop com") == ["compile"]
+    assert completed("tvm-interop compile light:sq") == ["light:squeezenet"]
     assert completed("tvm-interop compile squ") == ["squeezenet"]
     assert completed("tvm-interop compile net") == ["networks/"]
     assert completed("tvm-interop compile networks/") == ["networks/mine.onnx"]
     assert completed("tvm-interop compile squeezenet --scheduler se") == ["sequential"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("com", "compile"), ("compile --sched", "--scheduler"), ("run --rpc-t", "--rpc-tracker"),
+     ("compile squ", "squeezenet"), ("compile net --scheduler li", "lios+"), (None, "compile")],
+)  # fmt: skip
+def test_help_and_completion_do_not_wait_for_tvm(words: str | None, said: str) -> None:
+    """Importing TVM takes seconds: too long for a press of a key."""
+    if words is None:
+        run, asked = f"run_app({['compile', '--help']})", {}
+    else:
+        line = f"tvm-interop {words}"
+        run = "run_app([])"
+        asked = {
+            "_TVM_INTEROP_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split(" ")) - 1),
+        }
+    script = (
+        f"import sys; from tvm_interop.cli.app import run_app; {run}; "
+        "print('imported', sorted({'tvm', 'tvm_ffi', 'onnx'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **asked}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert said in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "imported []"
+
+
+def test_names_are_those_there_are() -> None:
+    assert {*names.SCHEDULERS} <= {*schedulers()}, "others may have been registered by tests"
+    assert {name for name in schedulers() if _is_ours(name)} == {*names.SCHEDULERS}
+    assert provider_names() == names.PROVIDERS
+    assert list(names.NETWORKS) == models.list()
+    assert names.light_networks() == [f"light:{name}" for name in models.light.names()]
+
+
+def _is_ours(scheduler: str) -> bool:
+    return registry._REGISTRY[scheduler].__module__.startswith("tvm_interop.")

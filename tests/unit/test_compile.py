@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +101,18 @@ def test_nothing_is_left_when_compiling_fails(tmp_path: Path) -> None:
 def test_where_to_write_is_checked_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no folder"):
         tvm_interop.compile("never read", out=tmp_path / "nowhere" / "model.tar")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the target is x86's")
+def test_targets_are_read_as_on_the_command_line() -> None:
+    text = "llvm -mcpu=core-avx2 -mattr=+fma"
+    artifact = tvm_interop.compile(chain(), target=text, scheduler="sequential")
+    target = json.loads(artifact.manifest.target)
+    assert (target["mcpu"], target["mattr"]) == ("core-avx2", ["+fma"])
+    with pytest.raises(DeviceError, match=r"no CPU `core-avx3` .*did you mean `core-avx2`"):
+        tvm_interop.compile(chain(), target="llvm -mcpu=core-avx3")
+    with pytest.raises(DeviceError, match="`-speed` has no meaning"):
+        tvm_interop.compile(chain(), target="llvm -speed=high")
 
 
 def test_targets() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tvm
@@ -102,3 +105,15 @@ def test_bad_options_are_named(imported: tvm.IRModule) -> None:
         InterOpSchedule("oops")(imported)
     with pytest.raises(ScheduleError, match="`colour`"):
         InterOpSchedule("ios", colour="red")(imported)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["import tvm_interop, tvm", "import tvm.relax, tvm_interop", "import tvm_interop.graph"],
+)
+def test_the_pass_is_there_whichever_is_imported_first(imports: str) -> None:
+    script = f"{imports}; import tvm; print(tvm.relax.transform.InterOpSchedule.__module__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "tvm_interop.transform.inter_op_schedule\n", ran.stderr

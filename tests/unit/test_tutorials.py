@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "tutorials"
+LEARNED = "plot_5_tune_with_the_learned_model.py"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("plot_*.py"))
 
 
@@ -19,13 +20,27 @@ def test_there_are_tutorials() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_tutorial(script: str, tmp_path: Path) -> None:
+    if script == LEARNED:
+        pytest.importorskip("xgboost", reason="xgboost is not installed (extra `learned`)")
+    assert run(tmp_path, str(FOLDER / script))
+
+
+def test_without_xgboost_the_extra_is_named(tmp_path: Path) -> None:
+    without = "import runpy, sys; sys.modules['xgboost'] = None; runpy.run_path(sys.argv[1])"
+    said = run(tmp_path, "-c", without, str(FOLDER / LEARNED))
+    assert "tvm-interop[learned]" in said
+    assert "round" not in said
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """What Python prints, run with these arguments in `folder`."""
     ran = subprocess.run(
-        [sys.executable, str(FOLDER / script)],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder)},
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout
+    return ran.stdout

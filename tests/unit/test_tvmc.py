@@ -80,6 +80,9 @@ def test_what_is_passed_on() -> None:
         "run", "m.tar", "--fill-mode", "random", "--print-top", "5", "--end-to-end",
         "--repeat", "1", "--number", "1",
     ]  # fmt: skip
+    assert translate(["run", "--rpc-tracker", "host:9190", "--rpc-key=pi", "m.tar"])[-4:] == [
+        "--rpc-tracker", "host:9190", "--rpc-key", "pi",
+    ]  # fmt: skip
     assert translate([
         "compile", "m.onnx", "--pass-config", "a=1", "--pass-config", "b=2", "-v",
     ]) == [
@@ -90,7 +93,7 @@ def test_what_is_passed_on() -> None:
 
 def test_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "microTVM" in refused(capsys, "micro create-project")
-    assert "`--rpc-tracker`" in refused(capsys, "run m.tar --rpc-tracker=host:9190 --rpc-key pi")
+    assert "give both" in refused(capsys, "run m.tar --rpc-tracker=host:9190")
     assert "float16" in refused(capsys, "compile two.onnx --mixed-precision")
     assert "no folder `log`" in refused(capsys, "compile two.onnx --tuning-records log")
     assert "there is `graph`" in refused(capsys, "compile two.onnx --executor aot")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,6 +23,7 @@ from tvm_interop.viz.graph_layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from tvm_interop.viz.kinds import KINDS, kind_of
 from tvm_interop.viz.page import to_page
 from tvm_interop.viz.record import Record, from_profile, record
+from tvm_interop.viz.timeline import timeline
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +216,23 @@ def test_wrong_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert capsys.readouterr().err.count("\n") == 1
     assert run_app(["show", "a.tar", "--format", "gif"]) == 2
     assert "gif" in capsys.readouterr().err
+
+
+def test_a_stages_number_is_shown_whole_or_not_at_all(
+    artifacts: dict[str, tvm_interop.Artifact],
+) -> None:
+    """17 of 173 would be another stage."""
+    seen = from_profile(artifacts["greedy"], "net", in_turn(artifacts["greedy"]))
+    operators = [replace(op, stage=op.stage + 171) for op in seen.operators if op.stage is not None]
+    renumbered = replace(seen, operators=operators)
+    wide = timeline(renumbered, seen.makespan_us, 1000.0)
+    assert any(box.findall("text") for box in stage_boxes(wide))
+    for width_px in range(50, 400, 2):
+        for box in stage_boxes(timeline(renumbered, seen.makespan_us, float(width_px))):
+            for text in box.findall("text"):
+                room_px = float(box.get("width", "0").removesuffix("%")) / 100 * width_px
+                assert room_px >= 3 + 7 * len(text.text or "")
+
+
+def stage_boxes(drawing: ElementTree.Element) -> list[ElementTree.Element]:
+    return [box for box in drawing.iter("svg") if box.get("class") == "stage"]

@@ -85,6 +85,8 @@ def run_app(arguments: Sequence[str]) -> int:
 
 def _message(error: Exception) -> str:
     """What is wrong, in one line; where the command line itself is, also where to read of it."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.strerror}: `{error.filename}`"
     if not isinstance(error, typer.TyperException):
         return " ".join(str(error).split("\n"))
     context = getattr(error, "ctx", None)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from ..compiler import Compilation, CompileOptions
 from ..errors import InputError
-from ..executor import GraphModule, measure_interleaved
-from ..scheduling import schedulers
-from ..target_text import read_target
 from . import options
 from .console import measuring_bar, table
+from .names import SCHEDULERS
+
+if TYPE_CHECKING:
+    from ..compiler import Compilation
 
 SEQUENTIAL = "sequential"
 _AGAIN = "sequential again"
@@ -40,9 +40,7 @@ def compare(
     model: options.Model,
     names: Annotated[
         str,
-        typer.Option(
-            "--schedulers", metavar="NAME,...", help=f"Some of {', '.join(schedulers())}."
-        ),
+        typer.Option("--schedulers", metavar="NAME,...", help=f"Some of {', '.join(SCHEDULERS)}."),
     ] = "greedy,lios,ios",
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="How often each takes its turn.")
@@ -61,12 +59,14 @@ def compare(
     Every round runs each once, in an order drawn anew. Sequential execution takes part twice: how
     far the two differ is the noise, and a difference below it says nothing.
     """
+    from ..compiler import Compilation, CompileOptions
+
     chosen = _chosen(names)
     with measuring_bar() as progress:
         compilation = Compilation(
             model,
             CompileOptions(
-                read_target(target),
+                target,
                 streams,
                 threads,
                 latency_db,
@@ -92,7 +92,11 @@ def _chosen(text: str) -> list[str]:
     InputError
         There is no scheduler of a name.
     """
+    from ..scheduling import schedulers
+
     names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"--schedulers names none; there are {', '.join(schedulers())}")
     for name in names:
         if name not in schedulers():
             raise InputError(
@@ -102,6 +106,8 @@ def _chosen(text: str) -> list[str]:
 
 
 def _measure(compilation: Compilation, names: list[str], rounds: int) -> tuple[list[Row], float]:
+    from ..executor import GraphModule, measure_interleaved
+
     schedules = {name: compilation.schedule(name) for name in names}
     artifacts = {name: compilation.artifact(schedule) for name, schedule in schedules.items()}
     modules = {name: GraphModule(artifact) for name, artifact in artifacts.items()}

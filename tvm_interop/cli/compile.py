@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..artifact import Artifact
-from ..compiler import compile as compile_to_artifact
 from ..errors import ScheduleError
-from ..kernel_libraries import TVM
-from ..scheduling import Schedule
-from ..target_text import read_target
 from . import options
 from .console import measuring_bar, note_missing_libraries
 from .formats import check_model_format, check_output_format
-from .pass_context import pass_context
+
+if TYPE_CHECKING:
+    from ..artifact import Artifact
+    from ..scheduling import Schedule
 
 _PASSES = "TVM's passes"
 
@@ -128,6 +126,9 @@ def compile_model(
     The schedule is run against sequential execution before it ships; where it is not faster, the
     artifact runs sequentially, and you are told.
     """
+    from ..compiler import compile as compile_to_artifact
+    from .pass_context import pass_context
+
     check_output_format(output_format)
     check_model_format(model_format)
     passes = pass_context(
@@ -141,7 +142,7 @@ def compile_model(
     with passes, measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
-            target=read_target(target),
+            target=target,
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
@@ -176,6 +177,8 @@ def read_schedule(path: Path) -> Schedule:
     ScheduleError
         Not there, or no schedule; says which file.
     """
+    from ..scheduling import Schedule
+
     try:
         return Schedule.from_json(path.read_text())
     except OSError as error:
@@ -202,6 +205,8 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _kernels(artifact: Artifact) -> list[tuple[str, int]]:
+    from ..kernel_libraries import TVM
+
     return Counter(op.library or TVM for op in artifact.plan.operators).most_common()
 
 

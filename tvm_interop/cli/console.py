@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -16,8 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..kernel_libraries import TVM, provider_names, why_missing
-from ..latency.measured import Progress as MeasuringProgress
+if TYPE_CHECKING:
+    from ..latency.measured import Progress as MeasuringProgress
 
 INTERRUPTED = 130
 """Exit code of a program that was stopped by Ctrl-C, as shells have it."""
@@ -30,6 +31,8 @@ def complain(message: str) -> None:
 
 def note_missing_libraries(wanted: Sequence[str] | None) -> None:
     """Tell on standard error which of the wanted kernel libraries are not there, and why."""
+    from ..kernel_libraries import TVM, provider_names, why_missing
+
     for name in wanted if wanted is not None else provider_names():
         why = None if name == TVM else why_missing(name)
         if why is not None:

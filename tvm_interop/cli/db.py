@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import tvm
 import typer
 
 from ..atomic_file import replacing
 from ..errors import InputError
-from ..latency.exchange import export_lines, import_lines
-from ..latency.record import Record, utc
-from ..latency.store import LatencyStore
 from ..machine import cpu_model
 from . import options
+
+if TYPE_CHECKING:
+    from ..latency.record import Record
+    from ..latency.store import LatencyStore
 
 app = typer.Typer(
     help="Look after the database of measured latencies: stats, export, import, prune.",
@@ -48,6 +48,8 @@ def export_db(
     verbose: options.Verbose = False,
 ) -> None:
     """Write all workloads and records as JSON lines, for `import` elsewhere."""
+    from ..latency.exchange import export_lines
+
     store = _open(latency_db)
     if output is None:
         for line in export_lines(store):
@@ -76,6 +78,9 @@ def import_db(
     verbose: options.Verbose = False,
 ) -> None:
     """Take over records that `export` wrote; of two of one stage the later measured stays."""
+    from ..latency.exchange import import_lines
+    from ..latency.store import LatencyStore
+
     store = LatencyStore(latency_db)
     if str(source) == "-":
         taken, given = import_lines(store, sys.stdin, "standard input")
@@ -117,6 +122,10 @@ def prune_db(
     verbose: options.Verbose = False,
 ) -> None:
     """Remove records: those that any of the options given names, and nothing without one."""
+    import tvm
+
+    from ..latency.record import utc
+
     if older_than is None and not (other_devices or other_tvm or undescribed):
         raise InputError(
             "say which records to remove: --older-than DAYS, --other-devices, --other-tvm or "
@@ -149,6 +158,8 @@ def prune_db(
 
 def _open(path: Path | None) -> LatencyStore:
     """The database, which has to be there."""
+    from ..latency.store import LatencyStore
+
     if path is not None and not path.exists():
         raise InputError(f"there is no latency database `{path}`")
     return LatencyStore(path)

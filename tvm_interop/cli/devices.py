@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import tvm
 import typer
 
-from .. import _runtime
 from ..cpu_features import host_features
-from ..kernel_libraries import TVM, library_version, provider_names, why_missing
 from ..machine import cpu_model
 from . import options
 
@@ -27,6 +24,11 @@ def list_devices(
 
 
 def _facts() -> dict[str, Any]:
+    import tvm
+
+    from .. import _runtime
+    from ..kernel_libraries import TVM, library_version, provider_names
+
     return {
         "cpu": {
             "model": cpu_model().partition(" [")[0],
@@ -49,6 +51,8 @@ def _gpu(device: Any) -> dict[str, Any]:
 
 
 def _summary(facts: dict[str, Any]) -> str:
+    from ..kernel_libraries import why_missing
+
     cpu = facts["cpu"]
     lines = [f"cpu      {cpu['model']}, {cpu['cores']} cores for this process"]
     if cpu["features"]:

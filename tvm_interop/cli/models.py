@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
-from .. import models
-from ..models.describe import Description, describe
 from . import options
 from .console import table
+
+if TYPE_CHECKING:
+    from ..models.describe import Description
 
 _HEADINGS = ("name", "operators", "edges", "width", "parameters", "GFLOPs", "inputs")
 
@@ -25,6 +27,9 @@ def list_models(
     addition are two FLOPs; all figures are for one image or sequence. Weights are random. The
     architectures of the onnx package go by `light:squeezenet` and the like.
     """
+    from .. import models
+    from ..models.describe import describe
+
     described = [describe(name) for name in models.list()]
     if as_json:
         facts = {

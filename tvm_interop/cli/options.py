@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .. import models
 from ..errors import InputError
-from ..kernel_libraries import provider_names
-from ..scheduling import schedulers
+from .names import NETWORKS, PROVIDERS, SCHEDULERS, light_networks
+
+if TYPE_CHECKING:
+    from ..remote import ServerAddress
 
 
 def _models_like(incomplete: str) -> list[str]:
     """Networks, ONNX files, and folders that may hold some."""
-    names = [*models.list(), *(f"light:{name}" for name in models.light.names())]
+    names = [*NETWORKS, *light_networks()]
     begun = Path(incomplete)
     folder = begun if incomplete.endswith("/") else begun.parent
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -29,7 +30,7 @@ def _may_be_model(path: Path) -> bool:
 
 
 def _schedulers_like(incomplete: str) -> list[str]:
-    return [name for name in schedulers() if name.startswith(incomplete)]
+    return [name for name in SCHEDULERS if name.startswith(incomplete)]
 
 
 Model = Annotated[
@@ -76,7 +77,7 @@ Scheduler = Annotated[
     str,
     typer.Option(
         "--scheduler",
-        help=f"One of {', '.join(schedulers())}.",
+        help=f"One of {', '.join(SCHEDULERS)}.",
         rich_help_panel="Scheduling",
         autocompletion=_schedulers_like,
     ),
@@ -103,6 +104,7 @@ MaxGroupOps = Annotated[
     int | None,
     typer.Option(
         "--max-group-ops",
+        min=1,
         help="ios, auto: most operators in a group (r in the paper).",
         rich_help_panel="Scheduling",
     ),
@@ -111,6 +113,7 @@ MaxGroups = Annotated[
     int | None,
     typer.Option(
         "--max-groups",
+        min=1,
         help="ios, greedy, auto: most groups in a stage (s in the paper).",
         rich_help_panel="Scheduling",
     ),
@@ -166,7 +169,7 @@ Providers = Annotated[
     typer.Option(
         "--providers",
         metavar="NAME,...",
-        help=f"Whose kernels to choose from: {', '.join(provider_names())}; by default all that "
+        help=f"Whose kernels to choose from: {', '.join(PROVIDERS)}; by default all that "
         "are there.",
         rich_help_panel="Model",
     ),
@@ -179,6 +182,25 @@ TuningRecords = Annotated[
         help="What `tvm-interop tune --kernels` found for this model and target: kernels take "
         "those loops where they are faster.",
         rich_help_panel="Model",
+    ),
+]
+RpcTracker = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc-tracker",
+        metavar="HOST:PORT",
+        help="Do it on servers of TVM's RPC, as its tracker there hands them out (extra `farm`): "
+        "tune on all that are free, run on one.",
+        rich_help_panel="Servers",
+    ),
+]
+RpcKey = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc-key",
+        metavar="KEY",
+        help="The key those servers were started with: one for equal machines.",
+        rich_help_panel="Servers",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -205,6 +227,23 @@ def parse_latency(text: str) -> Literal["learned"] | None:
     if text != "measured":
         raise InputError(f"--latency is `{text}`; it must be `measured` or `learned`")
     return None
+
+
+def server_address(tracker: str | None, key: str | None) -> ServerAddress | None:
+    """Where servers are asked for; None where nothing is said of any.
+
+    Raises
+    ------
+    InputError
+        One of the two is missing, or the tracker is not HOST:PORT.
+    """
+    from ..remote import ServerAddress
+
+    if tracker is None and key is None:
+        return None
+    if tracker is None or key is None:
+        raise InputError("--rpc-tracker and --rpc-key go together: give both")
+    return ServerAddress.parse(tracker, key)
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import enum
 import json
+import zipfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from ..artifact import load
 from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
-from ..executor import GraphModule, OpProfile
-from ..viz import chrome_trace
 from . import options
 from .console import table
+
+if TYPE_CHECKING:
+    from ..executor import GraphModule, OpProfile
 
 
 class FillMode(str, enum.Enum):
@@ -66,13 +67,25 @@ def run_model(
     print_profile: Annotated[
         bool, typer.Option("--print-profile", help="Print when each operator ran.")
     ] = False,
+    rpc_tracker: options.RpcTracker = None,
+    rpc_key: options.RpcKey = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run an artifact once, and time or profile it if asked to."""
+    """Run an artifact once, and time or profile it if asked to.
+
+    With --rpc-tracker and --rpc-key it runs on a server, which is sent kernels, weights and inputs,
+    and times are by the server's clock. A server is started by `python -m tvm.exec.rpc_server
+    --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
+    """
+    from ..artifact import load
+    from ..executor import GraphModule
+    from ..viz import chrome_trace
+
+    server = options.server_address(rpc_tracker, rpc_key)
     artifact = load(model)
     _check_device(device, {stream.device for stream in artifact.plan.streams})
-    module = GraphModule(artifact)
+    module = GraphModule(artifact, server)
     module.run(**(_complete(module, inputs) if inputs else _filled(module, fill_mode)))
     facts: dict[str, Any] = {"outputs": {}}
     results = {
@@ -111,14 +124,16 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
         Not there, or no .npz file.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
+        if not path.is_file() or zipfile.is_zipfile(path):
+            with np.load(path, allow_pickle=False) as arrays:
+                return dict(arrays)
     except OSError as error:
         raise InputError(f"cannot read inputs from `{path}`: {error.strerror or error}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, zipfile.BadZipFile) as error:
         raise InputError(
             f"`{path}` is no .npz file of plain arrays ({error}); write it with numpy.savez"
         ) from error
+    raise InputError(f"`{path}` is no .npz file; write it with numpy.savez")
 
 
 def _check_device(wanted: str | None, compiled_for: set[str]) -> None:
@@ -173,6 +188,8 @@ def _top(array: np.ndarray, number: int) -> list[dict[str, Any]]:
 
 
 def _summary(facts: dict[str, Any]) -> str:
+    from ..executor import OpProfile
+
     lines = [
         f"output {name}: {described['dtype']} of shape {tuple(described['shape'])}"
         for name, described in facts["outputs"].items()

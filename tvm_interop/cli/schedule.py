@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..atomic_file import replacing
-from ..compile_options import CompileOptions, parts_for
-from ..compiler import new_compilation
-from ..scheduling import Schedule
-from ..target_text import read_target
 from . import options
 from .console import measuring_bar
+
+if TYPE_CHECKING:
+    from ..scheduling import Schedule
 
 
 def schedule_model(
@@ -46,9 +45,12 @@ def schedule_model(
     `tvm-interop compile MODEL --schedule schedule.json` takes it back. Without `--output` it is
     printed; with `--json` too, its figures come with it.
     """
+    from ..compile_options import CompileOptions, parts_for
+    from ..compiler import new_compilation
+
     with measuring_bar() as progress:
         compile_options = CompileOptions(
-            read_target(target),
+            target,
             streams,
             threads,
             latency_db,

@@ -6,19 +6,17 @@ import enum
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..artifact import load
 from ..atomic_file import replacing
 from ..errors import InputError
 from ..machine import cpu_model
-from ..viz.dot import to_dot
-from ..viz.drawing import to_png, to_svg
-from ..viz.page import to_page
-from ..viz.record import Record, record
 from . import options
+
+if TYPE_CHECKING:
+    from ..viz.record import Record
 
 
 class Format(str, enum.Enum):
@@ -57,6 +55,9 @@ def show(
 
     Each artifact is run, on random inputs; what is shown is the run of the median time.
     """
+    from ..artifact import load
+    from ..viz.record import record
+
     chosen = output_format or _format_of(output)
     path = output or Path(f"schedule.{chosen.value}")
     if chosen is Format.dot and len(models) > 1:
@@ -92,6 +93,10 @@ def _titles(models: list[Path]) -> list[str]:
 
 
 def _drawn(records: list[Record], chosen: Format) -> bytes:
+    from ..viz.dot import to_dot
+    from ..viz.drawing import to_png, to_svg
+    from ..viz.page import to_page
+
     if chosen is Format.png:
         return to_png(records)
     if chosen is Format.svg:

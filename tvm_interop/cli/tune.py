@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import Progress
 
 from ..atomic_file import replacing
-from ..compiler import Compilation, CompileOptions
 from ..errors import InputError
-from ..latency.active import ActiveSearch, Round
-from ..latency.farm import FarmAddress
-from ..scheduling import Schedule
-from ..target_text import read_target
 from . import options
 from .console import INTERRUPTED, tuning_bar
-from .tune_kernels import DEFAULT_FOLDER, tune_kernels
+
+if TYPE_CHECKING:
+    from ..latency.active import ActiveSearch, Round
+    from ..scheduling import Schedule
 
 _KERNELS = "Kernels"
 
@@ -74,24 +72,8 @@ def tune_model(
     seed: Annotated[
         int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
     ] = 0,
-    rpc_tracker: Annotated[
-        str | None,
-        typer.Option(
-            "--rpc-tracker",
-            metavar="HOST:PORT",
-            help="Measure on all free servers of TVM's RPC tracker there (extra `farm`).",
-            rich_help_panel="Farm",
-        ),
-    ] = None,
-    rpc_key: Annotated[
-        str | None,
-        typer.Option(
-            "--rpc-key",
-            metavar="KEY",
-            help="The key those servers were started with: one for equal machines.",
-            rich_help_panel="Farm",
-        ),
-    ] = None,
+    rpc_tracker: options.RpcTracker = None,
+    rpc_key: options.RpcKey = None,
     latency_db: options.LatencyDb = None,
     providers: options.Providers = None,
     as_json: options.Json = False,
@@ -114,6 +96,9 @@ def tune_model(
     soon as it is made, and the next call goes on from there. `tvm-interop compile MODEL
     --tuning-records FOLDER` takes what was found.
     """
+    from ..compiler import Compilation, CompileOptions
+    from .tune_kernels import DEFAULT_FOLDER, tune_kernels
+
     if kernels:
         only_for_schedules = {
             "--output": output, "--streams": streams, "--threads": threads,
@@ -125,7 +110,7 @@ def tune_model(
         tune_kernels(
             model,
             CompileOptions(
-                read_target(target),
+                target,
                 latency_db=latency_db,
                 providers=options.parse_names(providers),
             ),
@@ -139,7 +124,7 @@ def tune_model(
         return
     _refuse_given({"--max-trials": max_trials}, "a search for a schedule makes no trials")
     output = output or Path("schedule.json")
-    address = _farm_address(rpc_tracker, rpc_key)
+    address = options.server_address(rpc_tracker, rpc_key)
     if not output.resolve().parent.is_dir():
         raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
     with tuning_bar(quiet=as_json) as bar:
@@ -147,7 +132,7 @@ def tune_model(
         tuning = Tuning(output, display)
         try:
             compile_options = CompileOptions(
-                read_target(target),
+                target,
                 streams,
                 threads,
                 latency_db,
@@ -190,14 +175,6 @@ def _refuse_given(given: dict[str, Any], why: str) -> None:
     for name, value in given.items():
         if value is not None:
             raise InputError(f"{name} has no meaning here: {why}")
-
-
-def _farm_address(tracker: str | None, key: str | None) -> FarmAddress | None:
-    if tracker is None and key is None:
-        return None
-    if tracker is None or key is None:
-        raise InputError("--rpc-tracker and --rpc-key go together: give both")
-    return FarmAddress.parse(tracker, key)
 
 
 class Tuning:

@@ -1,18 +1,10 @@
-"""Stage latencies measured on other machines, through TVM's RPC tracker and servers.
-
-A server is TVM's own, with our runtime loaded into it:
-
-    python -m tvm.exec.rpc_tracker --port 9190
-    python -m tvm.exec.rpc_server --tracker HOST:9190 --key KEY --load-library libtvm_interop.so
-"""
+"""Stage latencies measured on other machines, on servers as `remote` has them."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import queue
-import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,43 +15,16 @@ import numpy as np
 
 from ..errors import DeviceError, InputError
 from ..program import Program
+from ..remote import ServedOperator, ServedProgram, ServedTensor, ServerAddress, free_sessions
 from .measured import MeasuredLatency, Progress, repeats_for
 from .store import LatencyStore
 
 _LOG = logging.getLogger("tvm_interop")
 _JOB = 8
 """Stages measured against each other on one server."""
-_CONNECT_S = 5.0
-_REQUEST_S = 20.0
-_SESSION_S = 3600.0
-"""After so many seconds a server ends a session by itself."""
 
 Programs = dict[str, list[list[int]]]
 """By key, the operators of each stream of a stage."""
-
-
-@dataclass(frozen=True)
-class FarmAddress:
-    """Where servers are asked for: the tracker, and the key they announce themselves by."""
-
-    host: str
-    port: int
-    key: str
-
-    @classmethod
-    def parse(cls, tracker: str, key: str) -> FarmAddress:
-        """Read `host:port`.
-
-        Raises
-        ------
-        InputError: it is not of that form, or the key is empty.
-        """
-        host, _, port = tracker.rpartition(":")
-        if not host or not port.isdigit():
-            raise InputError(f"the tracker is `{tracker}`; give HOST:PORT, as in 127.0.0.1:9190")
-        if not key:
-            raise InputError("give the key that the servers were started with")
-        return cls(host, int(port), key)
 
 
 class FarmLatency(MeasuredLatency):
@@ -76,7 +41,7 @@ class FarmLatency(MeasuredLatency):
 
     def __init__(
         self,
-        address: FarmAddress,
+        address: ServerAddress,
         program: Program,
         kernels: Any,
         kernels_so: bytes,
@@ -110,11 +75,22 @@ class FarmLatency(MeasuredLatency):
                     f"operator `{op.name}` has a kernel of `{op.library}`, which servers have not; "
                     "give --providers tvm"
                 )
-        described = _describe(program, streams, threads, parallel_kernels)
-        self._servers = [_Server(session, kernels_so, described) for session in _sessions(address)]
+        self._servers = [
+            _Server(
+                ServedProgram(
+                    session,
+                    kernels_so,
+                    streams=streams,
+                    threads=threads,
+                    parallel_kernels=parallel_kernels,
+                    **_described(program),
+                )
+            )
+            for session in free_sessions(address)
+        ]
         # Not this machine: its latencies have keys of their own.
         self.setting = msgspec.structs.replace(
-            self.setting, device=f"rpc:{address.key}", cores=self._servers[0].cores
+            self.setting, device=f"rpc:{address.key}", cores=self._servers[0].program.cores
         )
 
     @property
@@ -199,19 +175,9 @@ class _Result:
 class _Server:
     """One session on one server, which holds the program."""
 
-    def __init__(self, session: Any, kernels_so: bytes, described: str) -> None:
-        session.upload(bytearray(kernels_so), "kernels.so")
-        path = session.get_function("tvm.rpc.server.workpath")("kernels.so")
-        try:
-            self._program = session.get_function("tvm_interop.farm.open")(described, path)
-            self._measure = session.get_function("tvm_interop.farm.measure")
-            self.cores = int(session.get_function("tvm_interop.runtime.allowed_cores")())
-        except AttributeError as error:
-            raise DeviceError(
-                "a server lacks our runtime; start it with --load-library and the path of "
-                f"libtvm_interop.so: {error}"
-            ) from error
-        self._session = session  # A program that outlives its session could not be freed.
+    def __init__(self, program: ServedProgram) -> None:
+        program.fill_at_random()
+        self.program = program
 
     def work(self, jobs: queue.SimpleQueue[Programs], results: queue.SimpleQueue[_Result]) -> None:
         """Measure job after job until an empty one comes, or something fails."""
@@ -225,81 +191,25 @@ class _Server:
 
     def _time(self, programs: list[list[list[int]]]) -> tuple[list[float], int]:
         """Microseconds of each, and how many runs they are the median of."""
-        stages = json.dumps([[[] for _ in programs[0]], *programs])
-        first = self._run(stages, len(programs) + 1, 1, 1)
+        stages: list[list[list[int]]] = [[[] for _ in programs[0]], *programs]
+        first = self.program.measure(stages, 1, 1)
         more = repeats_for(first) - 1
-        timed = np.concatenate([first, self._run(stages, len(programs) + 1, 0, more)], axis=1)
+        timed = np.concatenate([first, self.program.measure(stages, 0, more)], axis=1)
         if not (np.isfinite(timed).all() and (timed >= 0).all()):
             raise DeviceError("a server says that stages took no time there is")
         empty_us, *stages_us = (np.median(timed, axis=1) * 1e6).tolist()
         return [max(us - empty_us, 0.0) for us in stages_us], 1 + more
 
-    def _run(self, stages: str, count: int, warmup: int, repeats: int) -> Any:
-        seconds = json.loads(self._measure(self._program, stages, warmup, repeats, 0))
-        return np.array(seconds, dtype=np.float64).reshape(count, repeats)
 
-
-def _sessions(address: FarmAddress) -> list[Any]:
-    """A session on each server of the key that is free."""
-    try:
-        from tvm import rpc
-
-        # TVM itself goes on asking for a minute.
-        socket.create_connection((address.host, address.port), _CONNECT_S).close()
-        tracker = rpc.connect_tracker(address.host, address.port)
-    except ImportError as error:
-        raise DeviceError(
-            f"measuring elsewhere needs TVM's RPC ({error}); install `tvm-interop[farm]`"
-        ) from error
-    except (RuntimeError, OSError) as error:
-        raise DeviceError(
-            f"no tracker answers at {address.host}:{address.port} ({error}); start one with "
-            "`python -m tvm.exec.rpc_tracker`"
-        ) from error
-    sessions: list[Any] = []
-    # Asked anew each time: who else asks may have taken one, and a request then waits for it.
-    while tracker.summary()["queue_info"].get(address.key, {}).get("free", 0):
-        try:
-            sessions.append(_request(address))
-        except RuntimeError as error:
-            _LOG.warning("a server that the tracker calls free cannot be had: %s", error)
-            break
-    if not sessions:
-        raise DeviceError(
-            f"the tracker has no free server of key `{address.key}`; start some with `python -m "
-            "tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library LIBRARY`"
-        )
-    return sessions
-
-
-def _request(address: FarmAddress) -> Any:
-    """A session on a free server.
-
-    Raises
-    ------
-    RuntimeError: none was given in time, or it does not answer.
-    """
-    from tvm import rpc
-
-    # A connection of its own: a request that is given up ends with it.
-    tracker = rpc.connect_tracker(address.host, address.port)
-    # TVM itself waits without end, as for a server that died as it was given.
-    tracker._sock.settimeout(_REQUEST_S)
-    try:
-        return tracker.request(address.key, session_timeout=_SESSION_S, max_retry=1)
-    finally:
-        tracker.close()
-
-
-def _describe(program: Program, streams: int, threads: int, parallel_kernels: bool) -> str:
-    """What `tvm_interop.farm.open` reads."""
-    described = {
-        "streams": streams,
-        "threads": threads,
-        "parallel_kernels": parallel_kernels,
-        "values": [(value.dtype, value.shape) for value in program.values],
+def _described(program: Program) -> dict[str, Any]:
+    """What `ServedProgram` is told of a program; every tensor has memory of its own."""
+    return {
+        "buffers": [value.nbytes for value in program.values],
+        "values": [
+            ServedTensor(value.dtype, value.shape, i) for i, value in enumerate(program.values)
+        ],
         "operators": [
-            (op.kernel, (*op.inputs, *op.outputs), op.share or ()) for op in program.operators
+            ServedOperator(op.kernel, (*op.inputs, *op.outputs), op.share or ())
+            for op in program.operators
         ],
     }
-    return msgspec.json.encode(described).decode()

@@ -17,8 +17,9 @@ MARGIN = 112
 """Pixels to the left of the time axis, for the rows' labels."""
 
 _RULER, _STRIP, _LANE, _GAP, _MEMORY = 20, 16, 30, 14, 54
-_LABEL_PX, _STAGE_PX = 34, 22
+_LABEL_PX = 34
 """A box narrower than this, at the width a file is drawn with, has no label."""
+_DIGIT_PX = 7
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,9 @@ def _draw_stages(
     began = sorted((start, stage) for stage, start in first_start.items())
     ends = [start for start, _ in began[1:]] + [record.makespan_us]
     for (start, stage), end in zip(began, ends, strict=True):
-        label = str(stage) if _fits(start, end, scale_us, width, _STAGE_PX) else ""
+        # A number is never cut: 17 of 173 would be another stage.
+        needed = 6 + _DIGIT_PX * len(str(stage))
+        label = str(stage) if _fits(start, end, scale_us, width, needed) else ""
         box(
             root, label, f"stage {stage}", STAGES[stage % 2], INK,
             _percent(start, scale_us), rows.strip or 0, _percent(end - start, scale_us), _STRIP,

@@ -1,0 +1,101 @@
+"""A tracker of TVM's RPC and servers with our runtime, on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tvm_interop.remote import ServerAddress
+
+KEY = "test-machine"
+WAIT_S = 120.0
+
+
+def library() -> str:
+    """The native library that this process has loaded."""
+    with open("/proc/self/maps") as file:
+        return next(line.split()[-1] for line in file if "libtvm_interop.so" in line)
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def start(*arguments: str, port: int) -> subprocess.Popen[bytes]:
+    """One of TVM's programs, in a group of its own so that its children can be killed with it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *arguments, "--host", "127.0.0.1",
+         "--port", str(port), "--port-end", str(port + 1)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+class Farm:
+    """A tracker, and servers that may be killed."""
+
+    def __init__(self, servers: int) -> None:
+        port = free_port()
+        self.address = ServerAddress("127.0.0.1", port, KEY)
+        self.tracker = start("tvm.exec.rpc_tracker", port=port)
+        self._wait_until_it_listens()
+        self.servers = [self.start_server() for _ in range(servers)]
+
+    def start_server(self, key: str = KEY, runtime: bool = True) -> subprocess.Popen[bytes]:
+        """One more server, which loads our runtime or does not."""
+        loads = ("--load-library", library()) if runtime else ()
+        return start(
+            "tvm.exec.rpc_server", "--tracker", self.tracker_at, "--key", key, *loads,
+            port=free_port(),
+        )  # fmt: skip
+
+    @property
+    def tracker_at(self) -> str:
+        return f"{self.address.host}:{self.address.port}"
+
+    def _wait_until_it_listens(self) -> None:
+        """Both sides of TVM wait five seconds where the tracker is late."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                socket.create_connection((self.address.host, self.address.port)).close()
+                return
+            except OSError:
+                assert time.monotonic() < end, "the tracker did not start"
+                time.sleep(0.1)
+
+    def wait_for(self, count: int, key: str = KEY) -> None:
+        """Until so many servers of the key are free."""
+        from tvm import rpc
+
+        tracker = rpc.connect_tracker(self.address.host, self.address.port)
+        end = time.monotonic() + WAIT_S
+        while (queues := tracker.summary()["queue_info"]).get(key, {}).get("free", 0) != count:
+            assert time.monotonic() < end, f"{count} servers were waited for, there are {queues}"
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        for process in (*self.servers, self.tracker):
+            kill(process)
+
+
+def need_rpc() -> None:
+    """Skip the test where TVM's RPC lacks a package."""
+    for package in ("tornado", "psutil", "cloudpickle"):
+        pytest.importorskip(package, reason=f"{package} is not installed (extra `farm`)")

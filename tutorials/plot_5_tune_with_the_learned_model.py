@@ -1,0 +1,156 @@
+"""
+Tuning with the learned model
+=============================
+
+IOS spends its time measuring: a network has thousands of possible stages. ``latency="learned"``
+predicts most of them, from operators measured alone and from every stage that was ever measured on
+this device, and measures only those that decide.
+"""
+
+import importlib.util
+import sys
+
+if importlib.util.find_spec("xgboost") is None:
+    print("xgboost is not installed: `pip install 'tvm-interop[learned]'`, and run this again")
+    sys.exit()
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import tvm_interop
+from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.latency.features import OperatorTable
+from tvm_interop.latency.learned import LearnedLatency, prediction_error
+from tvm_interop.latency.store import LatencyStore
+from tvm_interop.models.onnx_net import OnnxNet
+
+folder = Path(tempfile.mkdtemp())
+database = folder / "latency.db"
+
+# %%
+# A network with a choice
+# -----------------------
+# The last block of Inception-V3, thinner: an input and four branches, two of which branch again.
+# Large operators are divided into parts, and so even this block has tens of thousands of stages.
+
+net = OnnxNet("block", seed=0)
+x = net.input("image", (1, 96, 16, 16))
+one = net.conv(x, "one", 80)
+three = net.conv(x, "three", 96)
+double = net.conv(net.conv(x, "double_1", 112), "double_2", 96, 3)
+pool = net.conv(net.avg_pool(x, "pool_1", 3, stride=1, pad=1), "pool_2", 48)
+pairs = [
+    net.conv(branch, f"{branch.split('/')[0]}_{side}", 96, kernel)
+    for branch in (three, double)
+    for side, kernel in (("a", (1, 3)), ("b", (3, 1)))
+]
+net.output(net.classifier(net.concat([one, *pairs, pool], "block"), "head"), "logits")
+model = net.model()
+onnx.save(model, folder / "block.onnx")
+
+# %%
+# The search, round by round
+# --------------------------
+# Operators are measured alone first. Then each round measures the stages that could change the
+# schedule, learns from them, and says how far off its predictions of just those had been, made
+# before they were measured. The first round has learned nothing yet, so it predicts nothing. Small
+# budgets are for a tutorial: by default the search ends when the schedule gets no better.
+
+options = CompileOptions(streams=2, threads=1, latency_db=database, providers=["tvm"])
+compilation = Compilation(model, options)
+
+
+def tell(done):
+    """Print a line a round."""
+    error = f"off by {done.error.mape:.0%}" if done.error.stages else "no predictions yet"
+    print(
+        f"round {done.number}: {done.measured:3} stages measured, {done.unmeasured} not, best "
+        f"{done.best_us:.0f} us, {error}"
+    )
+
+
+learned = compilation.schedule("ios", "learned", max_measurements=90, on_round=tell)
+print(f"{learned.stats['stages_measured']} of {learned.stats['stages']} stages were measured")
+
+# %%
+# Stages it has never seen
+# ------------------------
+# Those rounds chose their stages. For a fair sample, draw independent operators that nobody has
+# measured side by side, predict what they take together, and only then measure them. The yardstick
+# is what one would say without learning: together they take as long as the longer one alone. Small
+# stages on a busy machine are mostly noise; the rank correlation minds that less.
+
+measured, store, graph = compilation.measured_latency, LatencyStore(database), compilation.graph
+operators = OperatorTable.from_workloads(
+    [measured.workload(i) for i in range(graph.num_ops)],
+    [measured.op(i) for i in range(graph.num_ops)],
+)
+model_of_stages = LearnedLatency(operators, measured.setting)
+model_of_stages.observe_records(store.records(), store.workloads())
+
+side_by_side = [
+    [[i], [j]] for i in range(graph.num_ops) for j in range(i) if not graph.reaches(j, i)
+]
+unseen = [stage for stage in side_by_side if np.isnan(measured.known([stage])[0])]
+unseen = [unseen[i] for i in np.random.default_rng(0).permutation(len(unseen))[:24]]
+predicted_us = model_of_stages.stages(unseen)
+longer_us = np.array([max(measured.op(i), measured.op(j)) for [i], [j] in unseen])
+measured_us = measured.stages(unseen)
+for name, guess_us in (("learned", predicted_us), ("longer one alone", longer_us)):
+    error = prediction_error(guess_us, measured_us)
+    print(
+        f"{name:16} off by {error.mape:.0%} on {error.stages} stages never trained on, "
+        f"rank correlation {error.spearman:.2f}"
+    )
+
+# %%
+# Going on
+# --------
+# Everything measured is in the database, so a search that ended, or was stopped with Ctrl-C, can go
+# on. On the command line that is ``tvm-interop tune``: it measures stages that were not measured
+# before, and predicts from its first round.
+
+
+def type_in(*words):
+    """What a person would type, and what is then on the screen."""
+    print("$ tvm-interop " + " ".join(words))
+    ran = subprocess.run(
+        [sys.executable, "-m", "tvm_interop", *words, "--latency-db", str(database)],
+        check=True, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    print(ran.stdout)
+
+
+where = ("--streams", "2", "--threads", "1", "--providers", "tvm")
+type_in("tune", "block.onnx", "--max-measurements", "32", *where)
+type_in("db", "stats")
+
+# %%
+# Using it
+# --------
+# ``tvm-interop compile block.onnx --schedule schedule.json`` takes the schedule it wrote; so does
+# ``compile`` here, which can also search by itself. Either way the schedule runs against sequential
+# execution before it ships. For a block that takes less than a millisecond, do not be surprised if
+# that is what ships.
+
+schedule = tvm_interop.Schedule.from_json((folder / "schedule.json").read_text())
+artifact = tvm_interop.compile(
+    model, schedule=schedule, streams=2, threads=1, latency_db=database, providers=["tvm"]
+)
+checked = artifact.manifest.speed_check
+if checked is not None:  # There is nothing to compare where one stream is best.
+    print(f"scheduled / sequential: {checked.ratio:.2f}; noise: {checked.noise_ratio:.2f}")
+    print(f"it ships {checked.shipped}")
+
+# %%
+# ``latency="learned"`` searches and compiles in one. With no measurements allowed it makes do with
+# what the database holds: that is the best schedule so far.
+again = tvm_interop.compile(
+    model, latency="learned", max_measurements=0, keep_slower=True,
+    streams=2, threads=1, latency_db=database, providers=["tvm"],
+)  # fmt: skip
+assert again.schedule.makespan == schedule.makespan

@@ -1,0 +1,65 @@
+"""Hangs our pass at `tvm.relax.transform.InterOpSchedule`, now or once TVM is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_MODULE = "tvm.relax.transform"
+_PASS = "InterOpSchedule"
+
+
+def install() -> None:
+    """Hang it there; TVM is not imported for that."""
+    if _MODULE in sys.modules:
+        _hang(sys.modules[_MODULE])
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _hang(module: ModuleType) -> None:
+    """The pass is imported when it is first asked for: `module` is still being imported now."""
+
+    def find(name: str) -> Any:
+        if name != _PASS:
+            raise AttributeError(f"module `{_MODULE}` has no attribute `{name}`")
+        from .transform import InterOpSchedule
+
+        setattr(module, _PASS, InterOpSchedule)
+        return InterOpSchedule
+
+    module.__getattr__ = find  # type: ignore[method-assign]
+
+
+class _Finder(MetaPathFinder):
+    """Finds TVM's module as others do, and sees to it that the pass is there."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(Loader):
+    def __init__(self, own: Loader) -> None:
+        self._own = own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._own
+        self._own.exec_module(module)
+        _hang(module)

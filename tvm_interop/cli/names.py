@@ -1,0 +1,27 @@
+"""Names for help and completion, which must not wait for TVM; tests hold them to what there is."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+SCHEDULERS = (
+    "auto", "greedy", "ios", "ios-both", "ios-merge", "ios-parallel", "lios", "lios+", "lios-rand",
+    "lios-rand1", "lios-rand2", "nimble", "opara", "sequential",
+)  # fmt: skip
+
+PROVIDERS = ("tvm", "onednn")
+
+NETWORKS = (
+    "inception_v3", "randwire", "nasnet_a", "squeezenet", "resnet50", "googlenet", "bert_base",
+    "t5_encoder",
+)  # fmt: skip
+
+
+def light_networks() -> list[str]:
+    """The architectures of the onnx package, as `light:squeezenet`; found without importing it."""
+    spec = importlib.util.find_spec("onnx")
+    if spec is None or spec.origin is None:
+        return []
+    folder = Path(spec.origin).parent / "backend" / "test" / "data" / "light"
+    return sorted(f"light:{path.stem.removeprefix('light_')}" for path in folder.glob("*.onnx"))

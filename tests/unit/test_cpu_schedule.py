@@ -105,6 +105,8 @@ CONVOLUTIONS: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "depthwise, two each": ((1, 3, 9, 9), (6, 1, 3, 3), {"strides": 2, "groups": 3}),
     "batch": ((3, 4, 7, 5), (9, 4, 3, 3), {"padding": 1}),
     "batch of groups": ((2, 4, 7, 5), (18, 2, 1, 1), {"groups": 2}),
+    "groups of one tile": ((1, 20, 7, 7), (36, 5, 1, 1), {"groups": 4}),
+    "groups and left over": ((1, 20, 14, 14), (36, 5, 1, 1), {"groups": 4}),
     "batch, flat": ((3, 4, 7, 5), (9, 4, 1, 1), {}),
 }
 
@@ -197,6 +199,9 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
         lambda x: relax.op.nn.relu(relax.op.astype(x, "float32")), [(3, 33)], "float16",
     ),
     "large": (lambda x: relax.op.nn.relu(relax.op.exp(x)), [(67000,)], "float32"),
+    "image": (lambda x: relax.op.nn.relu(x), [(1, 67, 31, 29)], "float32"),
+    "two images": (relax.op.maximum, [(1, 9, 7, 5), (1, 9, 7, 5)], "float32"),
+    "image and bias": (relax.op.add, [(1, 67, 31, 29), (1, 67, 1, 1)], "float32"),
 }  # fmt: skip
 
 
@@ -204,6 +209,24 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
 def test_other_operators(case: str, tmp_path: Path) -> None:
     op, shapes, dtype = OTHERS[case]
     assert_same(lowered(op, *shapes, dtype=dtype), tmp_path)
+
+
+def test_what_is_pointwise_has_one_long_loop() -> None:
+    """Where the innermost loop is short LLVM makes vectors of the next one: gathers."""
+
+    def innermost(op: Any, *shapes: Shape) -> int:
+        (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
+        extents: list[int] = []
+        tvm_ffi.structural_walk(
+            func.body, (tirx.For, lambda loop: extents.append(int(loop.extent))), order="pre"
+        )
+        return extents[-1]
+
+    image = (1, 544, 7, 7)
+    assert innermost(relax.op.nn.relu, image) == 544 * 7 * 7
+    assert innermost(relax.op.add, image, image) == 544 * 7 * 7
+    assert innermost(relax.op.nn.relu, (1, 64, 56, 56)) > 56
+    assert innermost(relax.op.add, image, (1, 544, 1, 1)) == 7, "not every tensor at its position"
 
 
 STAY: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {

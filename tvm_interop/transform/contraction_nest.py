@@ -30,6 +30,9 @@ _LARGEST_UNROLLED = 160
 _PARALLEL_PRODUCTS = 1 << 19
 """Multiplications from which on a nest is shared between threads: some ten microseconds."""
 
+_SHARED_PLANES = 4
+"""Images and groups from which on they are enough to be shared between threads."""
+
 
 def contraction_nest(
     op: Contraction, epilogue: Epilogue, registers: Registers
@@ -52,7 +55,8 @@ class _Nest:
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self._lanes)
-        self._tile_channels = min(8 if registers.count >= 32 else 4, op.out_channels)
+        # Wide rather than high: each channel more is one more row of the output to write to.
+        self._tile_channels = min(4, op.out_channels)
         most = (16 if registers.count >= 32 else 8) // self._tile_channels
         self._tile_vectors = min(most, vectors, 4)
         self._used_planes = [
@@ -69,8 +73,11 @@ class _Nest:
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
         kind = _parallel_from(products, _PARALLEL_PRODUCTS)
-        # The larger operand is read once, and the smaller over and over, from a cache.
-        pixels_first = self._is_flat and self._pixels > op.out_channels
+        # The larger operand is read once, and the smaller over and over, from a cache. Where one
+        # tile has all pixels both are, and the planes alone are what can be shared out.
+        one_tile = self._pixels <= self._tile_vectors * self._lanes
+        enough = one_tile and op.batch * op.groups >= _SHARED_PLANES
+        pixels_first = self._is_flat and (self._pixels > op.out_channels or enough)
         parts = self._by_pixels(kind) if pixels_first else self._by_channels(kind)
         if self._in_place:
             return _sequence(parts), []
@@ -119,9 +126,9 @@ class _Nest:
     def _by_channels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
         """All pixels of some channels, then of the next."""
 
-        def tile(part: tuple[int, int, int], i: Any) -> tirx.Stmt:
-            first, tiles, channels = part
-            n, group, index = self._unravel(i, tiles)
+        def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
+            first, _, channels = part
+            n, group = self._image_and_group(plane)
             return self._channels_of_plane(n, group, index * channels + first, channels)
 
         return [self._outer(self._channel_parts(), tile, kind)]
@@ -129,9 +136,9 @@ class _Nest:
     def _by_pixels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
         """All channels of some pixels, then of the next."""
 
-        def tile(part: tuple[int, int, int], i: Any) -> tirx.Stmt:
-            start, tiles, pixels = part
-            n, group, index = self._unravel(i, tiles)
+        def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
+            start, _, pixels = part
+            n, group = self._image_and_group(plane)
             return _sequence([
                 _loop(
                     count,
@@ -146,27 +153,30 @@ class _Nest:
         return [self._outer(self._pixel_parts(), tile, kind)]
 
     def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
-        """One loop over all tiles, so that it can be divided: whole ones first, then the rests."""
-        planes = self._op.batch * self._op.groups
+        """One loop over all tiles, so that it can be divided; in each plane what is left is last.
+
+        So shares of a kernel with several planes get as many small tiles each.
+        """
         first, *rest = parts
-        whole = planes * first[1]
+        tiles = sum(part[1] for part in parts)
 
         def any_tile(i: Any) -> tirx.Stmt:
+            plane, index = (i // tiles, i % tiles) if tiles > 1 else (i, _const(0))
             if not rest:
-                return tile(first, i)
-            return tirx.IfThenElse(i < whole, tile(first, i), tile(rest[0], i - whole))
+                return tile(first, plane, index)
+            return tirx.IfThenElse(
+                index < first[1], tile(first, plane, index), tile(rest[0], plane, _const(0))
+            )
 
-        return _loop(planes * sum(part[1] for part in parts), any_tile, kind)
+        return _loop(self._op.batch * self._op.groups * tiles, any_tile, kind)
 
-    def _unravel(self, i: Any, tiles: int) -> tuple[Any, Any, Any]:
-        """Image, group and tile from the index of the loop over them all."""
+    def _image_and_group(self, plane: Any) -> tuple[Any, Any]:
         op, zero = self._op, _const(0)
-        group, index = (i // tiles, i % tiles) if tiles > 1 else (i, zero)
         if op.batch == 1:
-            return zero, group if op.groups > 1 else zero, index
+            return zero, plane if op.groups > 1 else zero
         if op.groups == 1:
-            return group, zero, index
-        return group // op.groups, group % op.groups, index
+            return plane, zero
+        return plane // op.groups, plane % op.groups
 
     def _channels_of_plane(self, n: Any, group: Any, channel: Any, channels: int) -> tirx.Stmt:
         width = -(-self._pixels // self._lanes) * self._lanes

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
@@ -149,9 +150,32 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
         schedule.vectorize(init_loop)
 
 
+def _is_pointwise(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether `block` reads and writes whole tensors at its own position only."""
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    found = schedule.get(block)
+    axes = [var.var for var in found.iter_vars]
+    if len(loops) != len(axes) or len(axes) < 2 or not isinstance(found.body, tirx.BufferStore):
+        return False
+    shape = [int(loop.extent) for loop in loops]
+    accesses: list[tuple[Any, Any]] = [(found.body.buffer, found.body.indices)]
+    tvm_ffi.structural_walk(
+        found.body.value,
+        (tvm.ir.TensorLoad, lambda load: accesses.append((load.source, load.indices))),
+    )
+    return all(
+        [int(size) for size in buffer.ty.shape] == shape
+        and all(index.same_as(axis) for index, axis in zip(indices, axes, strict=True))
+        for buffer, indices in accesses
+    )
+
+
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
     loops = schedule.get_loops(block)
+    if _is_pointwise(schedule, block):
+        # LLVM writes short innermost loops out, then makes vectors of a loop around them: gathers.
+        loops = [schedule.fuse(*loops)]
     extents = [int(schedule.get(loop).extent) for loop in loops]
     if prod(extents) < _PARALLEL_WORK or not _writes_output(schedule, block):
         return

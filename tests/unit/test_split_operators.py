@@ -151,6 +151,31 @@ def test_depthwise_convolutions() -> None:
         assert_cut(divided, argument, argument)
 
 
+def test_depthwise_convolutions_by_what_they_read() -> None:
+    """Few operations a number: memory decides, and operations would say that it is small."""
+    whole = conv((112, 112), groups=112)
+    assert sum(op.description.flops for op in whole.operators if op.description) < 2_000_000
+    assert channels_of(split_operators(whole, 2)) == [48, 64]
+
+
+@pytest.mark.parametrize(("parts", "expected"), [(2, [64, 64]), (3, [32, 32, 64]), (9, [32] * 4)])
+def test_convolutions_by_groups(parts: int, expected: list[int]) -> None:
+    whole = conv((64, 128), groups=4, has_bias=True, has_sum=True)
+    divided = split_operators(whole, parts)
+    assert channels_of(divided) == expected
+    groups = [op.description.groups for op in divided.operators if op.description]
+    assert groups == [channels // 32 for channels in expected]
+    for argument in range(5):
+        assert_cut(divided, argument, argument)
+
+
+def test_blocked_convolutions_by_groups() -> None:
+    layouts: list[Layout] = [BLOCKED, "plain", BLOCKED]
+    assert channels_of(split_operators(conv((64, 64), groups=4, layouts=layouts), 2)) == [32, 32]
+    within_a_block = conv((96, 96), groups=4, layouts=layouts)
+    assert split_operators(within_a_block, 2).operators == within_a_block.operators
+
+
 @pytest.mark.parametrize("layouts", [("plain", "plain"), (BLOCKED, BLOCKED), ("plain", BLOCKED)])
 @pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
 def test_pools(op: str, layouts: Sequence[Layout]) -> None:
@@ -213,9 +238,9 @@ def test_matrix_products_by_matrices(right: Shape) -> None:
 WHOLE = {
     "small convolution": conv((16, 32), size=14),
     "few channels": conv((64, 16)),
-    "groups": conv((64, 64), groups=2),
+    "groups in a batch": conv((64, 64), groups=2, batch=2),
     "batch": conv((64, 64), batch=2),
-    "small depthwise": conv((64, 64), groups=64),
+    "small depthwise": conv((64, 64), size=8, groups=64),
     "small pool": pool("max_pool2d", 64, 8),
     "one row": one("matmul", (1, 4096), (4096, 4096), (1, 4096)),
     "small product": one("matmul", (64, 64), (64, 64), (64, 64)),
@@ -257,13 +282,14 @@ def large() -> onnx.ModelProto:
     net.op("Add", ["b", "c"], "sum")
     net.op("Concat", ["depth", "sum"], "cat", axis=1)
     net.op("Relu", [net.conv("cat", "d", (88, 32), 1)], "d_relu")
+    net.conv("d_relu", "groups", (32, 64), 3, group=4)
     net.op("Sigmoid", ["cat"], "gate")
     net.op("Mul", ["gate", "cat"], "swish")
     net.op("Reshape", ["d_relu", net.constant(np.array([32, 48 * 48], np.int64))], "rows")
     net.op("MatMul", ["rows", net.weight(48 * 48, 64, scale=0.02)], "product")
     matrices = net.input("matrices", [4, 128, 128])
     net.op("MatMul", [matrices, net.weight(4, 128, 128)], "products")
-    return net.model("swish", "product", "products")
+    return net.model("swish", "product", "products", "groups")
 
 
 def outputs(compilation: Compilation, scheduler: str, feeds: dict[str, Any]) -> list[np.ndarray]:
@@ -290,6 +316,7 @@ def test_numbers_are_right_and_bits_the_same(provider: str, parts: int) -> None:
     operators = compilation.program.operators
     divided = {op.whole.split("/")[0] for op in operators if op.whole}
     assert divided >= {"a", "b", "c", "largest", "mean", "depth", "product", "products"}
+    assert "groups" in divided
     assert parts_in(op.name for op in operators) == parts
     feeds = nets.feeds(model)
     results = {name: outputs(compilation, name, feeds) for name in ("sequential", "greedy", "lios")}

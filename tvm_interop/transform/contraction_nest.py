@@ -30,8 +30,8 @@ _LARGEST_UNROLLED = 160
 _PARALLEL_PRODUCTS = 1 << 19
 """Multiplications from which on a nest is shared between threads: some ten microseconds."""
 
-_SHARED_PLANES = 4
-"""Images and groups from which on they are enough to be shared between threads."""
+_TILES_TO_SHARE = 4
+"""Tiles from which on there are enough to be shared between threads."""
 
 
 def contraction_nest(
@@ -73,11 +73,15 @@ class _Nest:
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
         kind = _parallel_from(products, _PARALLEL_PRODUCTS)
-        # The larger operand is read once, and the smaller over and over, from a cache. Where one
-        # tile has all pixels both are, and the planes alone are what can be shared out.
-        one_tile = self._pixels <= self._tile_vectors * self._lanes
-        enough = one_tile and op.batch * op.groups >= _SHARED_PLANES
-        pixels_first = self._is_flat and (self._pixels > op.out_channels or enough)
+        # The larger operand is read once, and the smaller over and over, from a cache; both are
+        # where one tile has all pixels. But there must be something to share out.
+        pixel_tiles, channel_tiles = (
+            sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
+        )
+        planes = op.batch * op.groups
+        enough = planes * pixel_tiles >= min(planes * channel_tiles, _TILES_TO_SHARE)
+        larger = self._pixels > op.out_channels or pixel_tiles == 1
+        pixels_first = self._is_flat and larger and enough
         parts = self._by_pixels(kind) if pixels_first else self._by_channels(kind)
         if self._in_place:
             return _sequence(parts), []

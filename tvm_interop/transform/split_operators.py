@@ -22,16 +22,17 @@ from ..storage import ALIGNMENT, BLOCK, stored_nbytes
 _FLOPS_A_PART = 2_000_000
 """Floating-point operations a part has at least: some ten microseconds on a core of today."""
 _READS_A_PART = 1 << 15
-"""Numbers that a part of a pooling reads at least: some microseconds."""
+"""Numbers that a part of a pooling or a depthwise convolution reads at least: some microseconds."""
 
 
 def split_operators(program: Program, parts: int) -> Program:
     """`program` with each operator that is large enough in up to `parts` parts.
 
-    A library's convolution or pooling is divided by channels, in whole blocks of 16, and a matrix
-    product by rows or by matrices: each part has a description of its own, on aliases of the
-    tensors. TVM's kernel, where its outermost loop allows, is called once for each share of it.
-    Which operators are divided depends on their kernels and shapes alone.
+    A library's convolution or pooling is divided by channels, in whole blocks of 16, a convolution
+    of groups by groups, and a matrix product by rows or by matrices: each part has a description
+    of its own, on aliases of the tensors. TVM's kernel, where its outermost loop allows, is called
+    once for each share of it. Which operators are divided depends on their kernels and shapes
+    alone.
 
     A part is named `conv1[1/2]`, and its `whole` is `conv1`.
     """
@@ -158,7 +159,7 @@ def _cut_shape(shape: tuple[int, ...], cut: _Cut, begin: int, end: int) -> tuple
 
 def _most_parts(op: LibraryOp) -> int:
     """The parts of which each is worth being one."""
-    if op.flops:
+    if op.flops and not _is_depthwise(op):
         return op.flops // _FLOPS_A_PART
     return prod(op.shapes[-1]) * prod(op.window) // _READS_A_PART
 
@@ -168,14 +169,27 @@ def _groups(op: LibraryOp, shapes: tuple[tuple[int, ...], ...]) -> int:
     return shapes[0][1] // shapes[1][1] if op.op == "conv2d" else op.groups
 
 
+def _is_depthwise(op: LibraryOp) -> bool:
+    return op.op == "conv2d" and op.groups == op.shapes[0][1] == op.shapes[-1][1]
+
+
 def _conv2d(op: LibraryOp) -> list[_Cut] | None:
     by_block = _Cut(1, BLOCK)
     more = [_Cut(0, BLOCK)] * op.has_bias + [by_block] * op.has_sum
     if op.groups == 1:
         return [_Cut(None), _Cut(0, BLOCK), *more, by_block]
-    if op.groups == op.shapes[0][1] == op.shapes[-1][1]:  # Depthwise.
+    if _is_depthwise(op):
         return [by_block, _Cut(0, BLOCK), *more, by_block]
-    return None
+    return _by_groups(op)
+
+
+def _by_groups(op: LibraryOp) -> list[_Cut] | None:
+    read, made = (op.shapes[i][1] // op.groups for i in (0, -1))
+    if "blocked16" in op.layouts and (read % BLOCK or made % BLOCK):
+        return None  # A group would begin within a block.
+    by_group = _Cut(1, made)
+    more = [_Cut(0, made)] * op.has_bias + [by_group] * op.has_sum
+    return [_Cut(1, read), _Cut(0, made), *more, by_group]
 
 
 def _pool(op: LibraryOp) -> list[_Cut] | None:

@@ -80,7 +80,7 @@ def test_a_cpu_of_the_users_choice_is_kept() -> None:
 
 
 def test_a_machine_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvm_interop.compiler.host_features", lambda: ())
+    monkeypatch.setattr("tvm_interop.cpu_target.host_features", lambda: ())
     target, features = compiled_for("llvm")
     assert "mattr" not in target
     assert features == ()

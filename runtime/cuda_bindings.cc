@@ -265,7 +265,7 @@ ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t
     }
     const std::vector<double> seconds =
         MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
-                           static_cast<uint64_t>(seed));
+                           static_cast<uint64_t>(seed), false);
     return ffi::Array<double>(seconds.begin(), seconds.end());
   });
 }

@@ -151,7 +151,7 @@ class ServedProgramObj : public ffi::Object {
   ffi::String Measure(const List& stages, int64_t warmup, int64_t repeats, int64_t seed) const {
     ffi::Array<ffi::Any> executors;
     for (const auto& stage : stages) executors.push_back(MakeStage(stage.cast<List>()));
-    const auto seconds = Runtime("measure_interleaved", executors, warmup, repeats, seed);
+    const auto seconds = Runtime("measure_interleaved", executors, warmup, repeats, seed, true);
     return ffi::json::Stringify(seconds);
   }
 

@@ -193,13 +193,22 @@ def time(executor: Executor, number: int) -> float:
 
 
 def measure_interleaved(
-    executors: Sequence[Executor], warmup: int, repeats: int, seed: int = 0
+    executors: Sequence[Executor],
+    warmup: int,
+    repeats: int,
+    seed: int = 0,
+    awake: bool = False,
 ) -> list[list[float]]:
     """Time executors against each other: every round runs each once, in an order drawn anew.
+
+    Parameters
+    ----------
+    awake: wake parked streams before each run, untimed. A stage of a network finds them awake; a
+        whole network that is run now and then does not.
 
     Returns
     -------
     For each executor its `repeats` times, in seconds, in the order of the rounds.
     """
-    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed))
+    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, awake))
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]

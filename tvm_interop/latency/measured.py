@@ -237,7 +237,7 @@ class MeasuredLatency(LatencyModel):
     def _interleaved(
         self, executors: list[Any], warmup: int, repeats: int, seed: int
     ) -> list[list[float]]:
-        return _runtime.measure_interleaved(executors, warmup, repeats, seed)
+        return _runtime.measure_interleaved(executors, warmup, repeats, seed, awake=True)
 
     def _executor(self, streams: list[list[int]]) -> Any:
         """The stage's own plan. Its groups are independent, so nothing waits for anything."""

@@ -249,10 +249,10 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
 // Indices of the stages to price next, the most important first.
 ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
                      int64_t at_least) {
-  std::vector<char> is_solved(search->search.parts().size());
+  PricingProgress progress(search->search.parts().size());
   const std::vector<size_t> wanted =
       WantedStages(search->search, Unpack<double>(value_us), Unpack<char>(is_priced),
-                   static_cast<size_t>(at_least), &is_solved);
+                   static_cast<size_t>(at_least), &progress);
   return Pack(std::vector<int64_t>(wanted.begin(), wanted.end()));
 }
 

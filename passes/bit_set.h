@@ -38,7 +38,9 @@ class BasicBitSet {
   friend BasicBitSet operator&(BasicBitSet a, const BasicBitSet& b) { return a &= b; }
   friend BasicBitSet operator-(BasicBitSet a, const BasicBitSet& b) { return a -= b; }
   friend bool operator==(const BasicBitSet& a, const BasicBitSet& b) {
-    return a.words_ == b.words_;
+    uint64_t difference = 0;
+    for (size_t w = 0; w < a.words_.size(); ++w) difference |= a.words_[w] ^ b.words_[w];
+    return difference == 0;
   }
   friend bool operator!=(const BasicBitSet& a, const BasicBitSet& b) { return !(a == b); }
 

@@ -130,7 +130,8 @@ Schedule IosSearch::Solve(const std::vector<double>& price_us) const {
   CheckPrices(all, price_us);
   Schedule schedule;
   for (const auto& part : parts_) {
-    for (size_t index : part->Solve(price_us)) {
+    CheapestWays ways;
+    for (size_t index : part->Solve(price_us, &ways)) {
       Stage stage;
       stage.groups = stages_.GroupsOf(index);
       stage.streams.resize(stage.groups.size());

@@ -1,13 +1,15 @@
 #include "passes/ios_pricing.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "passes/error.h"
-#include "passes/part_search.h"
 
 namespace tvm_interop {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
   std::vector<double> work_us;
@@ -21,11 +23,47 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
   return work_us;
 }
 
+// The `count` stages, fewer if there are no more, through which the cheapest way of all parts not
+// solved costs least more, that least first. Without those that `is_wanted` marks.
+std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
+                                       const std::vector<char>& is_priced,
+                                       const std::vector<char>& is_wanted, size_t count,
+                                       PricingProgress* progress) {
+  std::vector<WantedStage> near;
+  for (double gap_us = progress->gap_us, next_us = 0; next_us < kInfinity;
+       gap_us = std::max(2 * gap_us, next_us)) {
+    near.clear();
+    next_us = kInfinity;
+    for (size_t p = 0; p < search.parts().size(); ++p) {
+      if (progress->is_solved[p]) continue;
+      const PartSearch& part = *search.parts()[p];
+      next_us =
+          std::min(next_us, part.FindNear(value_us, is_priced, progress->ways[p], gap_us, &near));
+    }
+    near.erase(std::remove_if(near.begin(), near.end(),
+                              [&](const WantedStage& found) { return is_wanted[found.stage]; }),
+               near.end());
+    if (near.size() >= count) break;
+  }
+  const auto nearest_first = [](const WantedStage& a, const WantedStage& b) {
+    if (a.above_best_us != b.above_best_us) return a.above_best_us < b.above_best_us;
+    return a.stage < b.stage;
+  };
+  if (near.size() > count) {
+    const auto end = near.begin() + static_cast<std::ptrdiff_t>(count);
+    std::nth_element(near.begin(), end, near.end(), nearest_first);
+    near.erase(end, near.end());
+  }
+  std::sort(near.begin(), near.end(), nearest_first);
+  if (!near.empty()) progress->gap_us = near.back().above_best_us;
+  return near;
+}
+
 }  // namespace
 
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
-                                 std::vector<char>* is_solved) {
+                                 PricingProgress* progress) {
   const size_t num_stages = search.stages().num_stages();
   if (value_us.size() != num_stages || is_priced.size() != num_stages) {
     throw ScheduleError("there are " + std::to_string(num_stages) + " stages, but " +
@@ -33,30 +71,28 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
                         std::to_string(is_priced.size()) + " marks; give one of each");
   }
   std::vector<size_t> wanted;
-  std::vector<WantedStage> others;
-  for (size_t p = 0; p < is_solved->size(); ++p) {
-    if ((*is_solved)[p]) continue;
-    const size_t before = wanted.size();
-    search.parts()[p]->Want(value_us, is_priced, &wanted, &others);
-    (*is_solved)[p] = wanted.size() == before;
+  std::vector<char> is_wanted(num_stages);
+  for (size_t p = 0; p < search.parts().size(); ++p) {
+    if (progress->is_solved[p]) continue;
+    progress->is_solved[p] = 1;
+    for (size_t stage : search.parts()[p]->Solve(value_us, &progress->ways[p])) {
+      if (is_priced[stage]) continue;
+      progress->is_solved[p] = 0;
+      is_wanted[stage] = 1;
+      wanted.push_back(stage);
+    }
   }
-  if (!wanted.empty() && wanted.size() < at_least) {
-    const size_t more = std::min(others.size(), at_least - wanted.size());
-    const auto end = others.begin() + static_cast<std::ptrdiff_t>(more);
-    std::partial_sort(others.begin(), end, others.end(),
-                      [](const WantedStage& a, const WantedStage& b) {
-                        if (a.above_best_us != b.above_best_us) {
-                          return a.above_best_us < b.above_best_us;
-                        }
-                        return a.stage < b.stage;
-                      });
-    for (auto other = others.begin(); other != end; ++other) wanted.push_back(other->stage);
+  if (wanted.empty() || wanted.size() >= at_least) return wanted;
+  const size_t more = at_least - wanted.size();
+  for (const WantedStage& near :
+       NearestStages(search, value_us, is_priced, is_wanted, more, progress)) {
+    wanted.push_back(near.stage);
   }
   return wanted;
 }
 
 IosPricing::IosPricing(const IosSearch& search)
-    : search_(search), is_solved_(search.parts().size()) {}
+    : search_(search), progress_(search.parts().size()) {}
 
 std::vector<size_t> IosPricing::SingleOperators() const {
   const StageBatch& stages = search_.stages();
@@ -110,7 +146,7 @@ void IosPricing::Give(const std::vector<size_t>& stages, const std::vector<doubl
 }
 
 std::vector<size_t> IosPricing::Next(size_t at_least) {
-  asked_ = WantedStages(search_, value_us_, is_priced_, at_least, &is_solved_);
+  asked_ = WantedStages(search_, value_us_, is_priced_, at_least, &progress_);
   std::sort(asked_.begin(), asked_.end());
   return asked_;
 }
@@ -128,11 +164,7 @@ int64_t IosPricing::SetPrices(const std::vector<double>& price_us) {
     value_us_[stage] = price_us[i];
     is_priced_[stage] = 1;
   }
-  if (below > 0) {
-    Relax(scale);
-    // What was found with bounds that do not hold is looked at again.
-    is_solved_.assign(is_solved_.size(), 0);
-  }
+  if (below > 0) Relax(scale);
   return below;
 }
 
@@ -141,6 +173,7 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
+  progress_ = PricingProgress(search_.parts().size());  // values have fallen
 }
 
 }  // namespace tvm_interop

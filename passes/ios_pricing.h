@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "passes/ios.h"
+#include "passes/part_search.h"
 #include "passes/stage_batch.h"
 
 namespace tvm_interop {
@@ -19,13 +20,23 @@ struct StageBounds {
   double slack_us = 0;        // and by how many microseconds besides
 };
 
+// What one call of WantedStages leaves for the next. It holds as long as no value falls: start anew
+// when one does.
+struct PricingProgress {
+  explicit PricingProgress(size_t num_parts) : ways(num_parts), is_solved(num_parts) {}
+
+  std::vector<CheapestWays> ways;  // of each part
+  std::vector<char> is_solved;     // of each part: its cheapest way is priced
+  double gap_us = 0;               // how far from the cheapest way the last call had to look
+};
+
 // The stages worth pricing next, where stage i takes `value_us[i]`, or is guessed to unless
 // `is_priced[i]`; single operators must be priced. First those on the cheapest way through each
 // part, then, up to `at_least`, those through which the cheapest way costs least more. None where
-// the cheapest way is priced. Parts found so are marked in `is_solved`; marked ones are skipped.
+// the cheapest way is priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
-                                 std::vector<char>* is_solved);
+                                 PricingProgress* progress);
 
 // Prices only those stages that an optimal schedule may need. As long as no price is below its
 // bound, the outcome is the same, to the last bit and tie, as when all are priced.
@@ -74,7 +85,7 @@ class IosPricing {
   std::vector<double> bound_us_;  // not scaled
   std::vector<double> value_us_;
   std::vector<char> is_priced_;
-  std::vector<char> is_solved_;  // of each part: its best way is priced
+  PricingProgress progress_;
   std::vector<size_t> asked_;
 };
 

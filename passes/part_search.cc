@@ -14,6 +14,8 @@ namespace {
 
 // A search this small is never cut for the memory of its sets.
 constexpr size_t kSmall = 1 << 16;
+constexpr double kRounding = 1e-9;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename Set>
 class PartSearchOf : public PartSearch {
@@ -80,41 +82,83 @@ class PartSearchOf : public PartSearch {
     stats->schedules *= ways[0];
   }
 
-  std::vector<size_t> Solve(const std::vector<double>& price_us) const override {
-    return Solution(*this, [&](size_t stage) { return price_us[stage]; }).Stages();
+  std::vector<size_t> Solve(const std::vector<double>& value_us,
+                            CheapestWays* ways) const override {
+    ways->cost_us.resize(state_sizes_.size());
+    ways->first.resize(state_sizes_.size(), CheapestWays::kUnknown);
+    for (uint32_t state : smallest_first_) {
+      // The totals of all transitions are what they were or more. Where that of the first
+      // transition of the way is what it was, it still is the least, and none before it is as low.
+      const size_t first = ways->first[state];
+      if (first != CheapestWays::kUnknown &&
+          Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
+        continue;
+      }
+      double least = state_sizes_[state] == 0 ? 0 : kInfinity;
+      for (size_t t = first_transition_[state]; t < first_transition_[state + 1]; ++t) {
+        const double total = Total(transitions_[t], value_us, *ways);
+        if (total < least || t == first_transition_[state]) {
+          least = total;
+          ways->first[state] = t;
+        }
+      }
+      ways->cost_us[state] = least;
+    }
+    std::vector<size_t> stages;
+    for (uint32_t state = 0; state_sizes_[state] > 0;) {
+      const Transition& transition = transitions_[ways->first[state]];
+      stages.push_back(first_stage_ + transition.stage);
+      state = transition.next;
+    }
+    std::reverse(stages.begin(), stages.end());
+    return stages;
   }
 
-  void Want(const std::vector<double>& value_us, const std::vector<char>& is_priced,
-            std::vector<size_t>* on_best, std::vector<WantedStage>* others) const override {
-    const Solution best(*this, [&](size_t stage) { return value_us[stage]; });
-    const size_t before = on_best->size();
-    std::vector<char> is_known(num_stages_);
-    for (size_t stage : best.Stages()) {
-      if (is_priced[stage] || is_known[stage - first_stage_]) continue;
-      is_known[stage - first_stage_] = 1;
-      on_best->push_back(stage);
-    }
-    if (on_best->size() == before) return;
-    // Single operators are priced, so there is such a way.
-    const Solution priced(*this, [&](size_t stage) {
-      return is_priced[stage] ? value_us[stage] : std::numeric_limits<double>::infinity();
-    });
-    std::vector<double> through(num_stages_, std::numeric_limits<double>::infinity());
-    std::vector<double> reached(state_sizes_.size(), std::numeric_limits<double>::infinity());
+  double FindNear(const std::vector<double>& value_us, const std::vector<char>& is_priced,
+                  const CheapestWays& ways, double gap_us,
+                  std::vector<WantedStage>* near) const override {
+    const double best = ways.cost_us[0];
+    // Sums taken in another order may differ in their last bits.
+    const double limit = (best + gap_us) * (1 + kRounding);
+    double next_limit = kInfinity;
+    std::vector<double> through(num_stages_, kInfinity);
+    std::vector<double> reached(state_sizes_.size(), kInfinity);
+    std::vector<double> reached_priced(state_sizes_.size(), kInfinity);  // by priced stages alone
     reached[0] = 0;
+    reached_priced[0] = 0;
     for (auto state = smallest_first_.rbegin(); state != smallest_first_.rend(); ++state) {
+      // A way below the limit leads only through states, and transitions, that are below it.
+      const double at_least = reached[*state] + ways.cost_us[*state];
+      if (at_least > limit) {
+        next_limit = std::min(next_limit, at_least);
+        continue;
+      }
       for (size_t t = first_transition_[*state]; t < first_transition_[*state + 1]; ++t) {
-        const Transition& transition = transitions_[t];
-        const double so_far = reached[*state] + value_us[first_stage_ + transition.stage];
-        reached[transition.next] = std::min(reached[transition.next], so_far);
-        through[transition.stage] =
-            std::min(through[transition.stage], so_far + best.cost[transition.next]);
+        const auto [stage, next] = transitions_[t];
+        const double so_far = reached[*state] + value_us[first_stage_ + stage];
+        const double total = so_far + ways.cost_us[next];
+        if (total > limit) {
+          next_limit = std::min(next_limit, total);
+          continue;
+        }
+        reached[next] = std::min(reached[next], so_far);
+        through[stage] = std::min(through[stage], total);
+        if (is_priced[first_stage_ + stage]) {
+          const double priced = reached_priced[*state] + value_us[first_stage_ + stage];
+          reached_priced[next] = std::min(reached_priced[next], priced);
+        }
       }
     }
+    const double best_priced = reached_priced[smallest_first_[0]];
     for (size_t i = 0; i < num_stages_; ++i) {
-      if (is_priced[first_stage_ + i] || is_known[i] || through[i] > priced.cost[0]) continue;
-      others->push_back({first_stage_ + i, through[i] - best.cost[0]});
+      if (is_priced[first_stage_ + i] || through[i] > best_priced) continue;
+      if (through[i] - best <= gap_us) {
+        near->push_back({first_stage_ + i, through[i] - best});
+      } else {
+        next_limit = std::min(next_limit, through[i]);
+      }
     }
+    return next_limit > best_priced ? kInfinity : next_limit - best;
   }
 
  private:
@@ -123,41 +167,11 @@ class PartSearchOf : public PartSearch {
     uint32_t next;
   };
 
-  // What the way from each state to the end costs at least, and how it starts.
-  struct Solution {
-    template <typename Price>
-    Solution(const PartSearchOf& part, Price price)
-        : part(part),
-          cost(part.state_sizes_.size(), std::numeric_limits<double>::infinity()),
-          choice(part.state_sizes_.size()) {
-      for (uint32_t state : part.smallest_first_) {
-        if (part.state_sizes_[state] == 0) cost[state] = 0;
-        const size_t end = part.first_transition_[state + 1];
-        for (size_t t = part.first_transition_[state]; t < end; ++t) {
-          const Transition& transition = part.transitions_[t];
-          const double total = cost[transition.next] + price(part.first_stage_ + transition.stage);
-          if (total < cost[state] || choice[state] == nullptr) {
-            cost[state] = total;
-            choice[state] = &transition;
-          }
-        }
-      }
-    }
-
-    // First to run first.
-    std::vector<size_t> Stages() const {
-      std::vector<size_t> stages;
-      for (uint32_t state = 0; part.state_sizes_[state] > 0; state = choice[state]->next) {
-        stages.push_back(part.first_stage_ + choice[state]->stage);
-      }
-      std::reverse(stages.begin(), stages.end());
-      return stages;
-    }
-
-    const PartSearchOf& part;
-    std::vector<double> cost;
-    std::vector<const Transition*> choice;
-  };
+  // What the cheapest way costs that starts with a transition.
+  double Total(const Transition& transition, const std::vector<double>& value_us,
+               const CheapestWays& ways) const {
+    return ways.cost_us[transition.next] + value_us[first_stage_ + transition.stage];
+  }
 
   // Whether a quick look finds no more than `limit` transitions. Any set closed under predecessors
   // is a state, and of the operators in it that nothing in it depends on any 1 to `max_groups` are

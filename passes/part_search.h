@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,14 @@ namespace tvm_interop {
 struct WantedStage {
   size_t stage;          // index into the batch
   double above_best_us;  // how much more than the best the cheapest way through it costs
+};
+
+// The cheapest ways from each state of a part to its end.
+struct CheapestWays {
+  static constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
+
+  std::vector<double> cost_us;
+  std::vector<size_t> first;  // the transition that the way starts with
 };
 
 // IOS on one part of the graph: a block, or a piece of one.
@@ -33,13 +42,17 @@ class PartSearch {
   virtual size_t num_transitions() const = 0;
   // Adds what Enumerate found to `stats`.
   virtual void CountInto(IosStats* stats) const = 0;
-  // The stages of the cheapest way through, first to run first, as indices into the batch.
-  virtual std::vector<size_t> Solve(const std::vector<double>& price_us) const = 0;
-  // Appends to `on_best` the stages of the cheapest way that are not priced. Where there are any,
-  // appends to `others` all further stages not priced that a way as cheap as the cheapest of
-  // priced stages alone may lead through. `value_us` holds prices, and lower bounds of the others.
-  virtual void Want(const std::vector<double>& value_us, const std::vector<char>& is_priced,
-                    std::vector<size_t>* on_best, std::vector<WantedStage>* others) const = 0;
+  // The stages of the cheapest way through, first to run first, as indices into the batch. `ways`
+  // is new, or what the last call made of it if no value has fallen since: then only states with
+  // another cost are looked at again.
+  virtual std::vector<size_t> Solve(const std::vector<double>& value_us,
+                                    CheapestWays* ways) const = 0;
+  // Appends to `near` the stages not priced that are on a way that costs at most `gap_us` more than
+  // the cheapest, and no more than the cheapest of priced stages alone. Returns the least gap that
+  // may find more of them, infinity where there are no more. `ways` is what Solve made of it.
+  virtual double FindNear(const std::vector<double>& value_us, const std::vector<char>& is_priced,
+                          const CheapestWays& ways, double gap_us,
+                          std::vector<WantedStage>* near) const = 0;
 };
 
 }  // namespace tvm_interop

@@ -37,8 +37,9 @@ void StageBatch::Append(const StageBatch& other) {
 StageBatch StageBatch::Select(const std::vector<size_t>& stages) const {
   StageBatch selected;
   for (size_t stage : stages) {
-    for (const auto& group : GroupsOf(stage)) {
-      selected.ops.insert(selected.ops.end(), group.begin(), group.end());
+    for (int64_t g = stage == 0 ? 0 : stage_ends[stage - 1]; g < stage_ends[stage]; ++g) {
+      const int64_t begin = g == 0 ? 0 : group_ends[g - 1];
+      selected.ops.insert(selected.ops.end(), ops.begin() + begin, ops.begin() + group_ends[g]);
       selected.group_ends.push_back(static_cast<int64_t>(selected.ops.size()));
     }
     selected.stage_ends.push_back(static_cast<int64_t>(selected.group_ends.size()));

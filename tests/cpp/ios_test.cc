@@ -12,6 +12,7 @@ namespace {
 using tvm_interop::IosOptions;
 using tvm_interop::IosSearch;
 using tvm_interop::OpGraph;
+using tvm_interop::PricingProgress;
 using tvm_interop::Schedule;
 using tvm_interop::WantedStages;
 
@@ -150,19 +151,19 @@ TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
     is_priced[i] = num_ops == 1;
     if (num_ops == 4) all_at_once = i;
   }
-  std::vector<char> is_solved(1);
-  CHECK(WantedStages(search, value_us, is_priced, 0, &is_solved) ==
+  PricingProgress progress(1);
+  CHECK(WantedStages(search, value_us, is_priced, 0, &progress) ==
         std::vector<size_t>{all_at_once});
-  CHECK_EQ(is_solved[0], 0);
-  const std::vector<size_t> more = WantedStages(search, value_us, is_priced, 3, &is_solved);
+  CHECK_EQ(progress.is_solved[0], 0);
+  const std::vector<size_t> more = WantedStages(search, value_us, is_priced, 3, &progress);
   CHECK_EQ(more.size(), 3u);
   CHECK_EQ(more[0], all_at_once);
   // Next come stages of three: only the cheapest operator is left over.
   CHECK_EQ(search.stages().GroupsOf(more[1]).size(), 3u);
   is_priced[all_at_once] = 1;
-  CHECK(WantedStages(search, value_us, is_priced, 3, &is_solved).empty());
-  CHECK_EQ(is_solved[0], 1);
-  CHECK_THROWS(WantedStages(search, {1.0}, is_priced, 0, &is_solved), tvm_interop::PassError);
+  CHECK(WantedStages(search, value_us, is_priced, 3, &progress).empty());
+  CHECK_EQ(progress.is_solved[0], 1);
+  CHECK_THROWS(WantedStages(search, {1.0}, is_priced, 0, &progress), tvm_interop::PassError);
 }
 
 TEST_CASE(MoreFreedomNeverCostsMore) {

@@ -10,6 +10,9 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// The next call looks further than this one had to: each asks for more stages, and looking twice
+// costs more than looking too far.
+constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
   std::vector<double> work_us;
@@ -55,7 +58,7 @@ std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vecto
     near.erase(end, near.end());
   }
   std::sort(near.begin(), near.end(), nearest_first);
-  if (!near.empty()) progress->gap_us = near.back().above_best_us;
+  if (!near.empty()) progress->gap_us = std::max(near.back().above_best_us, 0.0) * kGapGrowth;
   return near;
 }
 

@@ -27,7 +27,7 @@ struct PricingProgress {
 
   std::vector<CheapestWays> ways;  // of each part
   std::vector<char> is_solved;     // of each part: its cheapest way is priced
-  double gap_us = 0;               // how far from the cheapest way the last call had to look
+  double gap_us = 0;               // how far above the cheapest way to look first; any will do
 };
 
 // The stages worth pricing next, where stage i takes `value_us[i]`, or is guessed to unless

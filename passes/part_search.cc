@@ -14,7 +14,7 @@ namespace {
 
 // A search this small is never cut for the memory of its sets.
 constexpr size_t kSmall = 1 << 16;
-constexpr double kRounding = 1e-9;
+constexpr double kRounding = 1e-9;  // far above it, far below what matters
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename Set>
@@ -87,22 +87,26 @@ class PartSearchOf : public PartSearch {
     ways->cost_us.resize(state_sizes_.size());
     ways->first.resize(state_sizes_.size(), CheapestWays::kUnknown);
     for (uint32_t state : smallest_first_) {
-      // The totals of all transitions are what they were or more. Where that of the first
-      // transition of the way is what it was, it still is the least, and none before it is as low.
-      const size_t first = ways->first[state];
+      if (state_sizes_[state] == 0) continue;  // the end costs nothing
+      // No total is less than it was. If that of the first transition of the way is what it was, it
+      // still is the least, and none before it is as low.
+      size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
         continue;
       }
-      double least = state_sizes_[state] == 0 ? 0 : kInfinity;
-      for (size_t t = first_transition_[state]; t < first_transition_[state + 1]; ++t) {
+      first = first_transition_[state];
+      double least = Total(transitions_[first], value_us, *ways);
+      const size_t end = first_transition_[state + 1];
+      for (size_t t = first + 1; t < end && least > ways->cost_us[state]; ++t) {
         const double total = Total(transitions_[t], value_us, *ways);
-        if (total < least || t == first_transition_[state]) {
+        if (total < least) {
           least = total;
-          ways->first[state] = t;
+          first = t;
         }
       }
       ways->cost_us[state] = least;
+      ways->first[state] = first;
     }
     std::vector<size_t> stages;
     for (uint32_t state = 0; state_sizes_[state] > 0;) {
@@ -117,48 +121,21 @@ class PartSearchOf : public PartSearch {
   double FindNear(const std::vector<double>& value_us, const std::vector<char>& is_priced,
                   const CheapestWays& ways, double gap_us,
                   std::vector<WantedStage>* near) const override {
-    const double best = ways.cost_us[0];
-    // Sums taken in another order may differ in their last bits.
-    const double limit = (best + gap_us) * (1 + kRounding);
-    double next_limit = kInfinity;
-    std::vector<double> through(num_stages_, kInfinity);
-    std::vector<double> reached(state_sizes_.size(), kInfinity);
-    std::vector<double> reached_priced(state_sizes_.size(), kInfinity);  // by priced stages alone
-    reached[0] = 0;
-    reached_priced[0] = 0;
-    for (auto state = smallest_first_.rbegin(); state != smallest_first_.rend(); ++state) {
-      // A way below the limit leads only through states, and transitions, that are below it.
-      const double at_least = reached[*state] + ways.cost_us[*state];
-      if (at_least > limit) {
-        next_limit = std::min(next_limit, at_least);
-        continue;
-      }
-      for (size_t t = first_transition_[*state]; t < first_transition_[*state + 1]; ++t) {
-        const auto [stage, next] = transitions_[t];
-        const double so_far = reached[*state] + value_us[first_stage_ + stage];
-        const double total = so_far + ways.cost_us[next];
-        if (total > limit) {
-          next_limit = std::min(next_limit, total);
-          continue;
-        }
-        reached[next] = std::min(reached[next], so_far);
-        through[stage] = std::min(through[stage], total);
-        if (is_priced[first_stage_ + stage]) {
-          const double priced = reached_priced[*state] + value_us[first_stage_ + stage];
-          reached_priced[next] = std::min(reached_priced[next], priced);
-        }
-      }
-    }
-    const double best_priced = reached_priced[smallest_first_[0]];
+    const double best_us = ways.cost_us[0];
+    // Sums of the same stages in another order may differ in their last bits.
+    const double limit_us = (best_us + gap_us) * (1 + kRounding);
+    const WaysThrough found = FindWaysThrough(value_us, is_priced, ways, limit_us);
+    double next_us = found.beyond_us;
     for (size_t i = 0; i < num_stages_; ++i) {
-      if (is_priced[first_stage_ + i] || through[i] > best_priced) continue;
-      if (through[i] - best <= gap_us) {
-        near->push_back({first_stage_ + i, through[i] - best});
+      const double through_us = found.cost_us[i];
+      if (is_priced[first_stage_ + i] || through_us > found.priced_us) continue;
+      if (through_us - best_us <= gap_us) {
+        near->push_back({first_stage_ + i, through_us - best_us});
       } else {
-        next_limit = std::min(next_limit, through[i]);
+        next_us = std::min(next_us, through_us);
       }
     }
-    return next_limit > best_priced ? kInfinity : next_limit - best;
+    return next_us > found.priced_us ? kInfinity : next_us - best_us;
   }
 
  private:
@@ -166,6 +143,54 @@ class PartSearchOf : public PartSearch {
     uint32_t stage;
     uint32_t next;
   };
+
+  // Ways that cost at most some limit; infinity where there are none.
+  struct WaysThrough {
+    std::vector<double> cost_us;   // of the cheapest through each stage
+    double priced_us;              // the cheapest of priced stages alone
+    double beyond_us = kInfinity;  // no way above the limit is cheaper
+  };
+
+  // A way that costs no more than the limit leads only through states, and transitions, that such a
+  // way leads through: no others are followed, and near the best there are few.
+  WaysThrough FindWaysThrough(const std::vector<double>& value_us,
+                              const std::vector<char>& is_priced, const CheapestWays& ways,
+                              double limit_us) const {
+    WaysThrough found;
+    found.cost_us.resize(num_stages_, kInfinity);
+    // What the way to each state costs, and of priced stages alone.
+    std::vector<double> reached(state_sizes_.size(), kInfinity);
+    std::vector<double> reached_priced(state_sizes_.size(), kInfinity);
+    reached[0] = 0;
+    reached_priced[0] = 0;
+    for (auto state = smallest_first_.rbegin(); state != smallest_first_.rend(); ++state) {
+      const double so_far_us = reached[*state];
+      const double so_far_priced_us = reached_priced[*state];
+      const double least_us = so_far_us + ways.cost_us[*state];
+      if (least_us > limit_us) {
+        found.beyond_us = std::min(found.beyond_us, least_us);
+        continue;
+      }
+      double beyond_us = kInfinity;
+      for (size_t t = first_transition_[*state]; t < first_transition_[*state + 1]; ++t) {
+        const auto [stage, next] = transitions_[t];
+        const double stage_us = value_us[first_stage_ + stage];
+        const double total_us = so_far_us + stage_us + ways.cost_us[next];
+        if (total_us > limit_us) {
+          beyond_us = std::min(beyond_us, total_us);
+          continue;
+        }
+        found.cost_us[stage] = std::min(found.cost_us[stage], total_us);
+        reached[next] = std::min(reached[next], so_far_us + stage_us);
+        if (is_priced[first_stage_ + stage]) {
+          reached_priced[next] = std::min(reached_priced[next], so_far_priced_us + stage_us);
+        }
+      }
+      found.beyond_us = std::min(found.beyond_us, beyond_us);
+    }
+    found.priced_us = reached_priced[smallest_first_[0]];
+    return found;
+  }
 
   // What the cheapest way costs that starts with a transition.
   double Total(const Transition& transition, const std::vector<double>& value_us,

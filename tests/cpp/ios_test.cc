@@ -1,6 +1,9 @@
 #include "passes/ios.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "passes/error.h"
 #include "passes/ios_pricing.h"
@@ -10,11 +13,14 @@
 namespace {
 
 using tvm_interop::IosOptions;
+using tvm_interop::IosPricing;
 using tvm_interop::IosSearch;
 using tvm_interop::OpGraph;
 using tvm_interop::PricingProgress;
 using tvm_interop::Schedule;
 using tvm_interop::WantedStages;
+
+constexpr double kFar = 1e9;  // dearer than any way
 
 std::vector<double> RandomUs(int n, unsigned seed) {
   std::mt19937 random(seed);
@@ -164,6 +170,119 @@ TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
   CHECK(WantedStages(search, value_us, is_priced, 3, &progress).empty());
   CHECK_EQ(progress.is_solved[0], 1);
   CHECK_THROWS(WantedStages(search, {1.0}, is_priced, 0, &progress), tvm_interop::PassError);
+}
+
+// The cheapest way through each stage, by the definition: no stage shares an operator with it.
+std::vector<double> CostsThrough(const IosSearch& search, const std::vector<double>& value_us) {
+  const size_t num_stages = value_us.size();
+  std::vector<std::set<int64_t>> ops(num_stages);
+  for (size_t i = 0; i < num_stages; ++i) {
+    for (const auto& group : search.stages().GroupsOf(i)) ops[i].insert(group.begin(), group.end());
+  }
+  std::vector<double> through_us;
+  for (size_t i = 0; i < num_stages; ++i) {
+    std::vector<double> only_us = value_us;
+    for (size_t j = 0; j < num_stages; ++j) {
+      const auto is_shared = [&](int64_t op) { return ops[i].count(op) > 0; };
+      if (j != i && std::any_of(ops[j].begin(), ops[j].end(), is_shared)) only_us[j] = kFar;
+    }
+    through_us.push_back(search.Solve(only_us).makespan_us);
+  }
+  return through_us;
+}
+
+// What WantedStages says of a graph of one block, by the definition.
+std::set<size_t> WantedByDefinition(const IosSearch& search, const std::vector<double>& value_us,
+                                    const std::vector<char>& is_priced,
+                                    const std::vector<size_t>& on_best, size_t at_least) {
+  std::vector<double> priced_us = value_us;
+  for (size_t i = 0; i < value_us.size(); ++i) {
+    if (!is_priced[i]) priced_us[i] = kFar;
+  }
+  const double best_priced_us = search.Solve(priced_us).makespan_us;
+  const std::vector<double> through_us = CostsThrough(search, value_us);
+  std::set<size_t> wanted(on_best.begin(), on_best.end());
+  std::vector<std::pair<double, size_t>> others;
+  for (size_t i = 0; i < value_us.size(); ++i) {
+    if (is_priced[i] || wanted.count(i) > 0 || through_us[i] > best_priced_us) continue;
+    others.emplace_back(through_us[i], i);
+  }
+  std::sort(others.begin(), others.end());
+  for (const auto& other : others) {
+    if (wanted.size() < at_least) wanted.insert(other.second);
+  }
+  return wanted;
+}
+
+// Prices come in, none below its bound, and each call goes on from what the last one left.
+TEST_CASE(WantsWhatTheDefinitionSaysWhileValuesRise) {
+  int rounds = 0;
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    const OpGraph graph = RandomGraph(7, 0.1 * (seed % 3), seed);
+    const IosSearch search(graph, {});
+    if (search.parts().size() != 1) continue;
+    // Whole numbers: all sums are exact, and many are equal.
+    std::vector<double> value_us = PriceStages(search.stages(), RandomUs(7, seed));
+    std::vector<char> is_priced(value_us.size());
+    for (size_t i = 0; i < value_us.size(); ++i) {
+      const auto groups = search.stages().GroupsOf(i);
+      is_priced[i] = groups.size() == 1 && groups[0].size() == 1;
+    }
+    std::mt19937 random(seed);
+    PricingProgress progress(1);
+    for (;;) {
+      PricingProgress none(1);
+      const std::vector<size_t> on_best = WantedStages(search, value_us, is_priced, 0, &none);
+      const size_t at_least = 1 + random() % 12;
+      const std::vector<size_t> wanted =
+          WantedStages(search, value_us, is_priced, at_least, &progress);
+      CHECK_EQ(progress.is_solved[0], on_best.empty());
+      if (on_best.empty()) break;
+      CHECK(std::set<size_t>(wanted.begin(), wanted.end()) ==
+            WantedByDefinition(search, value_us, is_priced, on_best, at_least));
+      for (size_t stage : wanted) {
+        value_us[stage] += random() % 3 * (random() % 10);
+        is_priced[stage] = 1;
+      }
+      ++rounds;
+    }
+  }
+  CHECK(rounds > 100);
+}
+
+// Where a price is below its bound all bounds are lowered: what looked too dear may be best.
+TEST_CASE(LoweredBoundsBringStagesBack) {
+  int lowered = 0;
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    const OpGraph graph = RandomGraph(9, 0.2, seed);
+    const IosSearch search(graph, {});
+    std::vector<double> price_us = PriceStages(search.stages(), RandomUs(9, seed));
+    IosPricing pricing(search);
+    const std::vector<size_t> singles = pricing.SingleOperators();
+    std::vector<double> single_us;
+    for (size_t stage : singles) single_us.push_back(price_us[stage]);
+    pricing.SetBounds(single_us, {});
+    // Other stages take half of their bound, or more.
+    std::mt19937 random(seed);
+    for (size_t i = 0; i < price_us.size(); ++i) {
+      if (search.stages().Select({i}).ops.size() > 1) price_us[i] *= 0.5 * (1 + random() % 4);
+    }
+    for (std::vector<size_t> next; !(next = pricing.Next(2)).empty();) {
+      std::vector<double> next_us;
+      for (size_t stage : next) next_us.push_back(price_us[stage]);
+      pricing.SetPrices(next_us);
+    }
+    if (pricing.scale() > 0.5) continue;  // none so low was seen
+    ++lowered;
+    const Schedule full = search.Solve(price_us);
+    const Schedule made = search.Solve(pricing.value_us());
+    CHECK_EQ(made.makespan_us, full.makespan_us);
+    CHECK_EQ(made.stages.size(), full.stages.size());
+    for (size_t i = 0; i < made.stages.size(); ++i) {
+      CHECK(made.stages[i].groups == full.stages[i].groups);
+    }
+  }
+  CHECK(lowered > 20);
 }
 
 TEST_CASE(MoreFreedomNeverCostsMore) {

@@ -10,6 +10,9 @@ from typing import Any
 from .harness import AGAIN, Summary
 from .machine_state import MachineState
 
+_SCALE = 3.0
+"""How many times the baseline the chart reaches."""
+
 
 @dataclass
 class Report:
@@ -115,6 +118,8 @@ class Report:
         drawn = [s for s in self.summaries.values() if s.name != self.baseline + AGAIN]
         drawn.sort(key=lambda s: s.median_us, reverse=True)
         medians = [s.median_us / 1e3 for s in drawn]
+        # One that is far off would leave the others too short to compare: it ends at the edge.
+        edge = _SCALE * self.summaries[self.baseline].median_us / 1e3
         errors = [
             [m - s.median_interval_us[0] / 1e3 for m, s in zip(medians, drawn, strict=True)],
             [s.median_interval_us[1] / 1e3 - m for m, s in zip(medians, drawn, strict=True)],
@@ -123,9 +128,16 @@ class Report:
         # Blue and orange: told apart without colour vision too.
         colours = ["#0072b2" if s.name.startswith("ours") else "#e69f00" for s in drawn]
         bars = axes.barh([s.name for s in drawn], medians, xerr=errors, color=colours, capsize=2)
-        labels = [f"{m:.2f} ms ({s.ratio:.2f})" for m, s in zip(medians, drawn, strict=True)]
-        axes.bar_label(bars, labels, padding=4, fontsize=8)
-        axes.set_xlim(0, max(medians) * 1.3)
+        for i, (median, summary) in enumerate(zip(medians, drawn, strict=True)):
+            label = f"{median:.2f} ms ({summary.ratio:.2f})"
+            if median > edge:
+                bars[i].set_hatch("//")
+                label += ", beyond the scale"
+            axes.annotate(
+                label, (min(median + errors[1][i], edge), i), (6, 0), textcoords="offset points",
+                va="center", fontsize=8, annotation_clip=False,
+            )  # fmt: skip
+        axes.set_xlim(0, min(max(medians), edge))
         axes.set_xlabel(f"median ms (ratio to {self.baseline}); lines: 95% of the median")
         title = f"{self.network} on {self.machine.cpu.split(' [')[0]}"
         axes.set_title(title + (", NOT QUIET" if self.forced else ""), fontsize=10)

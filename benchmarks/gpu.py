@@ -6,8 +6,8 @@ and no Relax is needed, only a GPU, its driver and Python. For each network, in 
 1. numbers: sequential execution against the outputs that onnxruntime gave, two inputs in turn;
 2. bits: captured, linked and uncaptured execution, and every schedule, against sequential;
 3. latencies: each operator, and the stages that the schedulers ask for, measured on this GPU;
-4. time: all schedules, captured, and sequential execution uncaptured and captured (twice, for the
-   noise), interleaved.
+4. time: all schedules, captured, with stream priorities and without, and sequential execution
+   uncaptured and captured (twice, for the noise), interleaved.
 
 A line is printed as soon as it is known; what the time did not suffice for is said to be missing.
 """
@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 
 import tvm_interop
-from tvm_interop import Artifact, OpGraph, Schedule, TVMInteropError, _cuda
+from tvm_interop import Artifact, OpGraph, TVMInteropError, _cuda
 from tvm_interop import schedule as run_scheduler
 from tvm_interop.cuda_instance import CudaInstance, require_gpu
 from tvm_interop.latency.cuda_measured import CudaMeasuredLatency
 from tvm_interop.latency.store import LatencyStore
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
+from tvm_interop.stream_priority import prefer_longest_chain
 
 SCHEDULERS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -41,6 +42,8 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "ios": {"max_group_ops": 3, "max_groups": 8},
 }
 """By what they cost to find: the dear ones last."""
+PREFERRING = ", priorities"
+"""Added to a schedule's name where the GPU prefers the stream with the longest chain."""
 MOST_STREAMS = 8
 ROUNDS = 50
 RTOL, ATOL = 1e-3, 1e-4
@@ -142,7 +145,12 @@ class Bench:
             began = time.monotonic()
             try:
                 schedule = run_scheduler(self._graph, name, latency=latency, **given)
-                self._add(name, self._plan(schedule))
+                plan = make_plan(self._program, schedule, device="cuda:0")
+                self._add(name, plan)
+                if len(plan.streams) > 1:
+                    ids = [self._graph.names.index(op.name) for op in plan.operators]
+                    preferring = prefer_longest_chain(plan, [latency.op(i) for i in ids])
+                    self._add(name + PREFERRING, preferring)
             except TVMInteropError as error:
                 self.report.not_run.append(f"{name}: {error}")
                 print(f"  {name}: {error}")
@@ -150,9 +158,6 @@ class Bench:
             self.report.search_s[name] = time.monotonic() - began
             print(f"  {name}: {self.report.search_s[name]:.1f} s to schedule", flush=True)
         self.report.stages_measured = latency.measured
-
-    def _plan(self, schedule: Schedule) -> Plan:
-        return make_plan(self._program, schedule, device="cuda:0")
 
     def _check_bits(self) -> None:
         for which in (0, 1):

@@ -98,6 +98,20 @@ def test_weights_are_replaced(artifact: Artifact) -> None:
     assert GraphModule(artifact)._instance.read(v).any()
 
 
+def test_the_stream_with_the_longest_chain_is_preferred() -> None:
+    artifact = tvm_interop.compile(
+        inception_like(),
+        target="cuda",
+        scheduler="nimble",
+        keep_slower=True,
+        latency_db=":memory:",
+        stream_priorities=True,
+    )
+    urgent = [stream.urgent for stream in artifact.plan.streams]
+    assert sum(urgent) == 1 < len(urgent)
+    assert _cuda.urgent_streams(GraphModule(artifact)._instance.streams) == urgent
+
+
 def test_stages_are_measured_with_the_gpus_clock() -> None:
     options = CompileOptions("cuda", streams=2, latency_db=":memory:")
     compilation = new_compilation(inception_like(), options)

@@ -65,7 +65,7 @@ class CudaInstance:
         self.device = cuda_device(plan)
         self.streams = streams if streams is not None else make_cuda_streams(plan)
         _require_priorities(plan, self.streams)
-        self.tensors = _allocate(plan, self.device)
+        self.tensors = self._allocate(plan, self.device)
         for v, array in weights.items():
             self.write(v, array)
         functions = kernel_functions(kernels, sorted({op.kernel for op in plan.operators}))
@@ -114,6 +114,28 @@ class CudaInstance:
     def profile(self) -> list[tuple[int, int, float, float]]:
         """Run once; operator, stream, start and end in microseconds since the run began, each."""
         return _cuda.profile(self.executor)
+
+    def _allocate(self, plan: Plan, device: int) -> list[Any]:
+        """Two blocks: the arena, laid out by the plan, and one for what stays with the module."""
+        arena = _cuda.make_memory(device, plan.arena_bytes)
+        offsets: dict[int, int] = {}
+        end = 0
+        for v, value in enumerate(plan.values):
+            if value.storage in ("input", "output", "weight"):
+                offsets[v] = end
+                end += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
+        static = _cuda.make_memory(device, end)
+        tensors = []
+        for v, value in enumerate(plan.values):
+            root = plan.values[plan.root_of(v)]
+            if root.storage == "arena":
+                block, offset = arena, root.offset or 0
+            else:
+                block, offset = static, offsets[plan.root_of(v)]
+            if value.storage == "alias":
+                offset += value.offset or 0
+            tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
+        return tensors
 
 
 def runs_on_cuda(plan: Plan) -> bool:
@@ -180,26 +202,3 @@ def _require_priorities(plan: Plan, streams: _cuda.CudaStreams) -> None:
                 f"is {'' if planned.urgent else 'not '}urgent; share `make_cuda_streams(plan)` "
                 "between plans with the same urgent streams"
             )
-
-
-def _allocate(plan: Plan, device: int) -> list[Any]:
-    """Two blocks: the arena, laid out by the plan, and one for what stays as long as the module."""
-    arena = _cuda.make_memory(device, plan.arena_bytes)
-    offsets: dict[int, int] = {}
-    end = 0
-    for v, value in enumerate(plan.values):
-        if value.storage in ("input", "output", "weight"):
-            offsets[v] = end
-            end += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
-    static = _cuda.make_memory(device, end)
-    tensors = []
-    for v, value in enumerate(plan.values):
-        root = plan.values[plan.root_of(v)]
-        if root.storage == "arena":
-            block, offset = arena, root.offset or 0
-        else:
-            block, offset = static, offsets[plan.root_of(v)]
-        if value.storage == "alias":
-            offset += value.offset or 0
-        tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
-    return tensors

@@ -14,7 +14,7 @@ import tvm_ffi
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
-from tests.nets import inception_like
+from tests.nets import in_float16, inception_like
 from tvm_interop import Artifact, DeviceError, GraphModule, InputError, _cuda, measure_interleaved
 from tvm_interop.compiler import CompileOptions, new_compilation
 from tvm_interop.cuda_instance import CudaInstance
@@ -86,6 +86,24 @@ def test_a_module_on_a_gpu(artifact: Artifact, check_log: Callable[..., list[str
     assert len(measure_interleaved({"a": module, "b": module}, 3)["a"]) == 3
     del module
     assert check_log() == []
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_model_of_float16(dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]) -> None:
+    artifact = tvm_interop.compile(
+        in_float16(inception_like()), target="cuda", scheduler="nimble", keep_slower=True
+    )
+    kernels = Noted(artifact.load_kernels(), artifact.plan)
+    instance = CudaInstance(artifact.plan, kernels, artifact.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    x = np.linspace(-1, 1, 8 * 14 * 14).reshape(1, 8, 14, 14).astype(np.float16)
+    instance.write(artifact.plan.inputs[0], x)
+    instance.run()
+    np.testing.assert_array_equal(instance.read(artifact.plan.inputs[0]), x)
+    assert instance.read(artifact.plan.outputs[0]).dtype == np.float16
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
 
 
 def test_weights_are_replaced(artifact: Artifact) -> None:

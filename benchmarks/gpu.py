@@ -6,32 +6,42 @@ and no Relax is needed, only a GPU, its driver and Python. For each network, in 
 1. numbers: sequential execution against the outputs that onnxruntime gave, two inputs in turn;
 2. bits: captured, linked and uncaptured execution, and every schedule, against sequential;
 3. latencies: each operator, and the stages that the schedulers ask for, measured on this GPU;
-4. time: all schedules, captured, and sequential execution uncaptured and captured (twice, for the
-   noise), interleaved.
+4. time: all schedules, captured, with stream priorities and without, sequential execution
+   uncaptured and captured (twice, for the noise), and PyTorch, eager and in a CUDA graph,
+   interleaved.
 
-A line is printed as soon as it is known; what the time did not suffice for is said to be missing.
+When all networks are done, `torch.compile`, which takes long, against sequential execution.
+
+A line is printed as soon as it is known; what the time did not suffice for is said to be missing,
+and so is whoever cannot take part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 import tvm_interop
-from tvm_interop import Artifact, OpGraph, Schedule, TVMInteropError, _cuda
+from tvm_interop import Artifact, OpGraph, TVMInteropError, _cuda
 from tvm_interop import schedule as run_scheduler
 from tvm_interop.cuda_instance import CudaInstance, require_gpu
 from tvm_interop.latency.cuda_measured import CudaMeasuredLatency
 from tvm_interop.latency.store import LatencyStore
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
+from tvm_interop.stream_priority import prefer_longest_chain
+
+from . import torch_gpu
 
 SCHEDULERS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -41,7 +51,12 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "ios": {"max_group_ops": 3, "max_groups": 8},
 }
 """By what they cost to find: the dear ones last."""
+PREFERRING = ", priorities"
+"""Added to a schedule's name where the GPU prefers the stream with the longest chain."""
 MOST_STREAMS = 8
+TORCH = {"PyTorch eager": torch_gpu.eager, "PyTorch CUDA graph": torch_gpu.captured}
+TORCH_COMPILE = "torch.compile"
+WARM_UP = 5
 ROUNDS = 50
 RTOL, ATOL = 1e-3, 1e-4
 """Relative to the largest output: sums are added up in another order than onnxruntime's."""
@@ -49,7 +64,19 @@ RTOL, ATOL = 1e-3, 1e-4
 
 @dataclass
 class Report:
-    """What was found out about one network, and what was not."""
+    """What was found out about one network, and what was not.
+
+    Attributes
+    ----------
+    numbers: of sequential execution, against onnxruntime's.
+    bits: of everything of ours, against sequential execution.
+    no_graph: why there is none, where one was asked for.
+    search_s: seconds each scheduler took, measuring included.
+    median_us: of all that were timed against each other, microseconds.
+    compiled_us: the same of `torch.compile` and sequential execution.
+    peer_errors: of each peer's outputs, as a share of what is allowed.
+    not_run: who was not timed, and why.
+    """
 
     network: str
     operators: int = 0
@@ -59,6 +86,8 @@ class Report:
     stages_measured: int = 0
     search_s: dict[str, float] = field(default_factory=dict)
     median_us: dict[str, float] = field(default_factory=dict)
+    compiled_us: dict[str, float] = field(default_factory=dict)
+    peer_errors: dict[str, float] = field(default_factory=dict)
     not_run: list[str] = field(default_factory=list)
 
     @property
@@ -70,8 +99,9 @@ class Report:
 class Bench:
     """One network on GPU 0."""
 
-    def __init__(self, folder: Path, deadline: float) -> None:
-        self.report = Report(folder.name)
+    def __init__(self, folder: Path, deadline: float, report: Report | None = None) -> None:
+        """Load it. What is found goes to `report`, by default a new one."""
+        self.report = report or Report(folder.name)
         self._deadline = deadline
         self._artifact: Artifact = tvm_interop.load(folder / "model.tar")
         require_gpu(self._artifact.plan)
@@ -82,6 +112,8 @@ class Bench:
         self._graph = OpGraph.from_edges(names, self._program.edges())
         self.report.operators = len(names)
         self._instances: dict[str, CudaInstance] = {}
+        self._peers: dict[str, torch_gpu.TorchRunner] = {}
+        self._model_path = folder / "model.onnx"
 
     def run(self) -> Report:
         """Everything, as far as time goes."""
@@ -93,8 +125,32 @@ class Bench:
         self._add("sequential, linked", sequential, "linked")
         self._schedule_all()
         self._check_bits()
-        self._time_all()
+        for name, way in TORCH.items():
+            self._add_peer(name, way)
+        times: dict[str, Callable[[], float]] = {}
+        for name, instance in self._instances.items():
+            times[name] = lambda instance=instance: instance.time(1)
+        times |= {name: peer.time for name, peer in self._peers.items()}
+        self.report.median_us = interleaved_us(times)
+        self._print_times(self.report.median_us)
+        for missing in self.report.not_run:
+            print(f"  not run: {missing}")
         return self.report
+
+    def run_compiled(self) -> None:
+        """PyTorch's compiled model against sequential execution."""
+        self._add_peer(TORCH_COMPILE, torch_gpu.compiled)
+        if TORCH_COMPILE not in self._peers:
+            print(f"  not run: {self.report.not_run[-1]}")
+            return
+        self._add("sequential", self._artifact.plan)
+        sequential = self._instances["sequential"]
+        times = {
+            "sequential": lambda: sequential.time(1),
+            TORCH_COMPILE: self._peers[TORCH_COMPILE].time,
+        }
+        self.report.compiled_us = interleaved_us(times)
+        self._print_times(self.report.compiled_us)
 
     def _add(self, name: str, plan: Plan, dispatch: Any = "captured") -> None:
         instance = CudaInstance(plan, self._kernels, self._artifact.weights, dispatch=dispatch)
@@ -107,21 +163,49 @@ class Bench:
     def _outputs(self, name: str, which: int) -> list[np.ndarray]:
         """The outputs of one run on input set `which`."""
         instance = self._instances[name]
-        for i, v in enumerate(instance.plan.inputs):
-            instance.write(v, self._reference[f"input{which}_{i}"])
+        for v, array in zip(instance.plan.inputs, self._inputs(which), strict=True):
+            instance.write(v, array)
         instance.run()
         return [instance.read(v) for v in instance.plan.outputs]
 
     def _check_numbers(self) -> None:
+        worst = self._worst_error(lambda which: self._outputs("sequential", which))
+        self.report.numbers = "right" if worst <= 1 else "WRONG"
+        print(f"  numbers {self.report.numbers}: {worst:.3f} of what is allowed")
+
+    def _worst_error(self, outputs: Callable[[int], list[np.ndarray]]) -> float:
+        """How far the outputs of an input set are from onnxruntime's: above 1 is wrong."""
         worst = 0.0
         for which in (0, 1, 0):  # In turn: a graph must not return the last request's output.
-            for i, got in enumerate(self._outputs("sequential", which)):
+            for i, got in enumerate(outputs(which)):
                 expected = self._reference[f"output{which}_{i}"]
                 scale = float(np.abs(expected).max())
                 error = float(np.abs(got.astype(np.float64) - expected).max())
                 worst = max(worst, error / (RTOL * scale + ATOL))
-        self.report.numbers = "right" if worst <= 1 else "WRONG"
-        print(f"  numbers {self.report.numbers}: {worst:.3f} of what is allowed")
+        return worst
+
+    def _add_peer(self, name: str, way: Callable[..., torch_gpu.Call]) -> None:
+        """Let PyTorch take part, where it can and computes the same."""
+        why = torch_gpu.why_not()
+        if why:
+            self.report.not_run.append(f"{name}: {why}")
+            return
+        try:
+            model = onnx.load(self._model_path)
+            peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
+            error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
+        except Exception as failure:  # Whatever PyTorch, its compiler or the GPU raises.
+            text = (str(failure).splitlines() or [""])[0]
+            self.report.not_run.append(f"{name}: {type(failure).__name__}: {text}")
+            return
+        self.report.peer_errors[name] = error
+        if error <= 1:
+            self._peers[name] = peer
+        else:
+            self.report.not_run.append(f"{name}: WRONG, {error:.3f} of what is allowed")
+
+    def _inputs(self, which: int) -> list[np.ndarray]:
+        return [self._reference[f"input{which}_{i}"] for i in range(len(self._program.inputs))]
 
     def _schedule_all(self) -> None:
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
@@ -142,7 +226,12 @@ class Bench:
             began = time.monotonic()
             try:
                 schedule = run_scheduler(self._graph, name, latency=latency, **given)
-                self._add(name, self._plan(schedule))
+                plan = make_plan(self._program, schedule, device="cuda:0")
+                self._add(name, plan)
+                if len(plan.streams) > 1:
+                    ids = [self._graph.names.index(op.name) for op in plan.operators]
+                    preferring = prefer_longest_chain(plan, [latency.op(i) for i in ids])
+                    self._add(name + PREFERRING, preferring)
             except TVMInteropError as error:
                 self.report.not_run.append(f"{name}: {error}")
                 print(f"  {name}: {error}")
@@ -150,9 +239,6 @@ class Bench:
             self.report.search_s[name] = time.monotonic() - began
             print(f"  {name}: {self.report.search_s[name]:.1f} s to schedule", flush=True)
         self.report.stages_measured = latency.measured
-
-    def _plan(self, schedule: Schedule) -> Plan:
-        return make_plan(self._program, schedule, device="cuda:0")
 
     def _check_bits(self) -> None:
         for which in (0, 1):
@@ -165,14 +251,34 @@ class Bench:
         wrong = [name for name, verdict in self.report.bits.items() if verdict != "same"]
         print(f"  bits: {f'DIFFERENT in {wrong}' if wrong else 'the same in all'}")
 
-    def _time_all(self) -> None:
-        executors = [instance.executor for instance in self._instances.values()]
-        seconds = _cuda.measure_interleaved(executors, 5, ROUNDS, seed=1)
-        for name, times in zip(self._instances, seconds, strict=True):
-            self.report.median_us[name] = float(np.median(times)) * 1e6
-        base = self.report.median_us["sequential"]
-        for name, us in self.report.median_us.items():
+    def _print_times(self, median_us: Mapping[str, float]) -> None:
+        base = median_us["sequential"]
+        for name, us in median_us.items():
             print(f"  {name:26s}{us:12.1f} us{us / base:8.3f} of sequential, captured")
+
+
+def interleaved_us(times: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """The median of each, in microseconds: every round times each once, in an order drawn anew.
+
+    Parameters
+    ----------
+    times: run once, each, and tell the seconds that the GPU took.
+    """
+    draw = random.Random(1)
+    order = list(times)
+    found: dict[str, list[float]] = {name: [] for name in times}
+    for round_ in range(-WARM_UP, ROUNDS):
+        draw.shuffle(order)
+        for name in order:
+            seconds = times[name]()
+            if round_ >= 0:
+                found[name].append(seconds)
+    return {name: float(np.median(seconds)) * 1e6 for name, seconds in found.items()}
+
+
+def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    peer.write(inputs)
+    return peer.run()
 
 
 def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
@@ -200,16 +306,22 @@ def gpu_state() -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", type=Path, default=Path(__file__).parent / "networks")
+    parser.add_argument("--networks", type=Path, required=True, help="folder, as in the bundle")
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     parser.add_argument("--minutes", type=float, default=8.5)
     arguments = parser.parse_args()
     deadline = time.monotonic() + 60 * arguments.minutes
     gpu, before = _cuda.describe_device(0), gpu_state()
     print(f"{gpu}, tvm_interop {tvm_interop.__version__}; {before or 'no nvidia-smi'}")
-    print("Not in this benchmark: PyTorch, TensorRT, cuDNN's and cuBLASLt's kernels.")
+    print("Not in this benchmark: TensorRT, cuDNN's and cuBLASLt's kernels behind our operators.")
     order = (arguments.networks / "order.txt").read_text().split()
-    reports = []
+    reports: list[Report] = []
+
+    def write() -> None:
+        facts = [{**vars(report), "is_right": report.is_right} for report in reports]
+        found = {"gpu": gpu, "before": before, "after": gpu_state(), "networks": facts}
+        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
+
     for network in order:
         if time.monotonic() > deadline:
             reports.append(Report(network, not_run=["all: out of time"]))
@@ -217,10 +329,15 @@ def main() -> int:
             continue
         print(network, flush=True)
         reports.append(Bench(arguments.networks / network, deadline).run())
-        facts = [{**vars(report), "is_right": report.is_right} for report in reports]
-        after = gpu_state()
-        found = {"gpu": gpu, "before": before, "after": after, "networks": facts}
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
+        write()
+    for report in reports:
+        print(f"{report.network}, {TORCH_COMPILE}", flush=True)
+        if time.monotonic() > deadline:
+            report.not_run.append(f"{TORCH_COMPILE}: out of time")
+            print(f"  not run: {report.not_run[-1]}")
+        else:
+            Bench(arguments.networks / report.network, deadline, report).run_compiled()
+        write()
     wrong = [report.network for report in reports if not report.is_right]
     print(f"WRONG or not run: {', '.join(wrong)}" if wrong else "all networks right")
     return 1 if wrong else 0

@@ -1,7 +1,8 @@
 """Makes one file to carry to a machine with a GPU: `gpu.py` and all that it needs.
 
-Kernels, plans, weights, onnxruntime's outputs, TVM's runtime without its compiler, and our own
-package. The GPU's machine needs neither a network nor a compiler: unpack and `sh run.sh`.
+Kernels, plans, weights, onnxruntime's outputs, TVM's runtime without its compiler, our own package,
+and the ONNX models, for PyTorch where it is. The GPU's machine needs neither a network nor a
+compiler: unpack and `sh run.sh`.
 
     python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
 """
@@ -38,14 +39,24 @@ NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
 MOST_BYTES = 60 * 10**6
 _PERIOD = 4093
 """Weights repeat after so many numbers (a prime, so no channel repeats): they pack to nothing."""
-_PACKAGES = ("apache-tvm-ffi", "numpy", "ml-dtypes", "msgspec", "platformdirs", "typing-extensions")
+_PACKAGES = (
+    "apache-tvm-ffi",
+    "numpy",
+    "ml-dtypes",
+    "msgspec",
+    "onnx",
+    "platformdirs",
+    "protobuf",
+    "typing-extensions",
+)
+_SCRIPTS = ("gpu.py", "torch_gpu.py", "torch_twin.py")
 _RUN = """#!/bin/sh
 # Checks and times the networks on this machine's GPU. Options are those of gpu.py.
 here=$(cd "$(dirname "$0")" && pwd)
-export PYTHONPATH="$here/site" TVM_USE_RUNTIME_LIB=1
+export PYTHONPATH="$here/site:$here" PYTHONSAFEPATH=1 TVM_USE_RUNTIME_LIB=1
 export TVM_INTEROP_LIBRARY="$here/site/tvm_interop/libtvm_interop.so"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib"
-exec "${PYTHON:-python%s}" "$here/gpu.py" "$@"
+exec "${PYTHON:-python%s}" -m benchmarks.gpu --networks "$here/networks" "$@"
 """
 
 
@@ -63,7 +74,9 @@ def main() -> None:
             add_network(folder / "networks" / network, network, arguments.arch)
         (folder / "networks" / "order.txt").write_text("\n".join(arguments.networks) + "\n")
         add_runtime(folder, arguments.python)
-        shutil.copy(Path(__file__).with_name("gpu.py"), folder)
+        (folder / "benchmarks").mkdir()
+        for script in _SCRIPTS:
+            shutil.copy(Path(__file__).with_name(script), folder / "benchmarks")
         (folder / "run.sh").write_text(_RUN % arguments.python)
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(arguments.out, "w:xz") as tar:
@@ -80,6 +93,7 @@ def add_network(folder: Path, name: str, archs: list[str]) -> None:
     began = time.monotonic()
     model = read_onnx(name)
     repeat_weights(model)
+    onnx.save(model, folder / "model.onnx")
     np.savez(folder / "reference.npz", **reference(model))
     compilation = CudaCompilation(model, CompileOptions("cuda", archs=archs))
     artifact = compilation.artifact(compilation.sequential())
@@ -131,6 +145,7 @@ def add_runtime(folder: Path, python: str) -> None:
     for platform in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
         command += ["--platform", platform]
     subprocess.run([*command, *pinned], check=True)
+    shutil.rmtree(site / "onnx" / "backend" / "test")  # Models and data of its own tests.
     leave = shutil.ignore_patterns("__pycache__", "libtvm_compiler.so", "3rdparty", "include")
     shutil.copytree(Path(tvm.__file__).parent, site / "tvm", ignore=leave)
     shutil.copytree(Path(tvm_interop.__file__).parent, site / "tvm_interop", ignore=leave)

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from . import torch_gpu
+
 Feed = Mapping[str, np.ndarray]
 Runner = Callable[[], list[np.ndarray]]
 """One inference: returns the outputs, in the model's order."""
@@ -239,30 +241,11 @@ class TorchCudaGraph(Peer):
     name = "PyTorch CUDA graph"
 
     def missing(self) -> str | None:
-        return _not_installed("torch") or _no_gpu()
+        return torch_gpu.why_not() or None
 
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
-        import torch
-
-        from .torch_twin import TorchTwin
-
-        twin = TorchTwin(model).eval().cuda()
-        inputs = [torch.from_numpy(np.array(feed[v.name])).cuda() for v in _inputs(model)]
-        side = torch.cuda.Stream()
-        with torch.inference_mode(), torch.cuda.stream(side):
-            for _ in range(3):  # What a kernel does on its first call cannot be captured.
-                twin(*inputs)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(graph):
-            outputs = twin(*inputs)
-
-        def run() -> list[np.ndarray]:
-            graph.replay()
-            torch.cuda.synchronize()
-            return [y.cpu().numpy() for y in outputs]
-
-        return run
+        inputs = [feed[v.name] for v in _inputs(model)]
+        return torch_gpu.TorchRunner(model, torch_gpu.captured, inputs).run
 
 
 def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

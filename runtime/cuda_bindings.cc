@@ -283,6 +283,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return GuardedCuda([&] { return cuda::DescribeDevice(static_cast<int>(device)); });
            })
       .def("tvm_interop.cuda.make_streams", MakeStreams)
+      .def("tvm_interop.cuda.urgent_streams",
+           [](const CudaStreamsRef& streams) {
+             const std::vector<bool>& urgent = streams->streams->is_urgent();
+             return ffi::Array<bool>(urgent.begin(), urgent.end());
+           })
       .def("tvm_interop.cuda.make_memory",
            [](int64_t device, int64_t nbytes) {
              return GuardedCuda([&] {

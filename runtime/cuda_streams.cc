@@ -1,5 +1,6 @@
 #include "runtime/cuda_streams.h"
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -27,8 +28,12 @@ CudaStreams::CudaStreams(const std::vector<CudaStreamOptions>& options) {
                      wanted.is_urgent ? greatest : least);
     owned_.emplace_back(stream);
     streams_.push_back({wanted.device, stream});
-    has_urgent_ = has_urgent_ || wanted.is_urgent;
+    is_urgent_.push_back(wanted.is_urgent);
   }
+}
+
+bool CudaStreams::has_urgent() const {
+  return std::find(is_urgent_.begin(), is_urgent_.end(), true) != is_urgent_.end();
 }
 
 cuda::OwnedEvent CudaStreams::AcquireEvent(int device) {

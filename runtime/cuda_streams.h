@@ -32,7 +32,8 @@ class CudaStreams {
 
   int num_streams() const { return static_cast<int>(streams_.size()); }
   CudaStream stream(int i) const { return streams_.at(i); }
-  bool has_urgent() const { return has_urgent_; }
+  const std::vector<bool>& is_urgent() const { return is_urgent_; }
+  bool has_urgent() const;
 
   // An event of `device` without timing, from the pool where it has one.
   cuda::OwnedEvent AcquireEvent(int device);
@@ -54,8 +55,8 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
+  std::vector<bool> is_urgent_;
   std::map<int, std::vector<cuda::OwnedEvent>> free_events_;
-  bool has_urgent_ = false;
   std::atomic<bool> in_use_{false};
 };
 

@@ -195,6 +195,23 @@ def chain(length: int = 6, batch: int | str = 1) -> onnx.ModelProto:
 ALL = {"branches": branches, "attention": attention, "norms": norms, "split": split}
 
 
+def in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with every tensor of float32 one of float16, weights rounded."""
+    half = onnx.ModelProto()
+    half.CopyFrom(model)
+    constants = list(half.graph.initializer)
+    constants += [a.t for node in half.graph.node for a in node.attribute if a.HasField("t")]
+    for tensor in constants:
+        if tensor.data_type == TensorProto.FLOAT:
+            rounded = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+    for value in [*half.graph.input, *half.graph.output, *half.graph.value_info]:
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    onnx.checker.check_model(half)
+    return half
+
+
 def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
     """Random float inputs of the shapes `model` declares."""
     rng = np.random.default_rng(seed)

@@ -79,6 +79,11 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
     return streams
 
 
+def urgent_streams(streams: CudaStreams) -> list[bool]:
+    """Whether the GPU prefers its work, of each stream."""
+    return [bool(urgent) for urgent in _function("urgent_streams")(streams)]
+
+
 def make_memory(device: int, nbytes: int) -> CudaMemory:
     """Allocate a block, all zeros.
 

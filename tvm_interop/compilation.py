@@ -77,6 +77,8 @@ class Compilation:
         """
         self.options = options or CompileOptions()
         self.target = cpu_target(self.options.target)
+        if self.options.stream_priorities:
+            raise InputError("`stream_priorities` is for GPUs: a CPU's streams are all alike")
         self.providers = available_providers(self.options.providers)
         libraries = tuple(name for name in self.providers if name != TVM)
         lower: Any = LowerToUnits(self.target, libraries)

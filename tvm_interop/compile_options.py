@@ -33,6 +33,8 @@ class CompileOptions:
         takes all that are there. One that is missing is logged, and TVM's kernels do its work.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`; None takes the GPU's
         that is here, or else A100's and H100's.
+    stream_priorities: for a GPU: whether it prefers the stream that carries most of the longest
+        chain of operators, by their latencies, or by their number where none are known.
     """
 
     target: Any = "llvm"
@@ -44,6 +46,7 @@ class CompileOptions:
     parts: int | None = None
     archs: Sequence[str] | None = None
     tuning_records: str | os.PathLike[str] | None = None
+    stream_priorities: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):

@@ -39,6 +39,7 @@ def compile(
     providers: Sequence[str] | None = None,
     archs: Sequence[str] | None = None,
     tuning_records: str | os.PathLike[str] | None = None,
+    stream_priorities: bool = False,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
@@ -72,6 +73,8 @@ def compile(
         by, nor is speed checked: give a scheduler that needs none, or `latency`, and `keep_slower`.
     tuning_records: folder of what `tvm-interop tune --kernels` found for this model and target. A
         kernel that has a record faster than our default schedule takes its loops.
+    stream_priorities: for a GPU: let it prefer the stream that carries most of the longest chain of
+        operators, by their latencies, or by their number where none are known.
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -88,7 +91,16 @@ def compile(
     chosen = schedule or annotated_schedule(model)
     parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(
-        target, streams, threads, latency_db, progress, providers, parts, archs, tuning_records
+        target,
+        streams,
+        threads,
+        latency_db,
+        progress,
+        providers,
+        parts,
+        archs,
+        tuning_records,
+        stream_priorities,
     )
     compilation = new_compilation(model, compile_options, input_shapes)
     measured = None

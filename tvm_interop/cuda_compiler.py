@@ -20,11 +20,13 @@ from .errors import DeviceError, InputError, ScheduleError, UnsupportedModelErro
 from .frontend import load_model
 from .kernel_libraries import TVM
 from .latency import LatencyModel
+from .latency.base import op_latencies
 from .latency.cuda_measured import CudaMeasuredLatency
 from .plan import Plan, make_plan
 from .program import Program
 from .scheduling import Schedule, options_of
 from .scheduling import schedule as run_scheduler
+from .stream_priority import prefer_longest_chain
 from .transform.cuda_schedule import DefaultCUDASchedule
 from .transform.extract import extract
 from .transform.lower import LowerToUnits
@@ -74,6 +76,7 @@ class CudaCompilation(Compilation):
         most = min(_MOST_STREAMS, self.graph.width or 1)
         self.streams = positive("streams", self.options.streams, most)
         self.threads = 1
+        self._given_latency: LatencyModel | None = None
 
     @cached_property
     def kernels(self) -> bytes:
@@ -90,7 +93,10 @@ class CudaCompilation(Compilation):
 
     def plan(self, schedule: Schedule) -> Plan:
         """The plan of a schedule, for GPU 0."""
-        return make_plan(self.program, schedule, device=_DEVICE)
+        plan = make_plan(self.program, schedule, device=_DEVICE)
+        if not self.options.stream_priorities or len(plan.streams) == 1:
+            return plan
+        return prefer_longest_chain(plan, self._op_us(plan))
 
     def instance(self, plan: Plan) -> CudaInstance:
         """The plan with memory under it, ready to run."""
@@ -117,6 +123,8 @@ class CudaCompilation(Compilation):
         DeviceError
             There is no GPU, and the scheduler has to have latencies.
         """
+        if isinstance(latency, LatencyModel):
+            self._given_latency = latency
         if parts_for(scheduler) is not None:
             raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
         try:
@@ -145,6 +153,19 @@ class CudaCompilation(Compilation):
                 f"`{scheduler}` needs latencies, and they are measured on a GPU: {missing}; or "
                 "give `latency`, or a scheduler that does without, such as `nimble`"
             ) from error
+
+    def _op_us(self, plan: Plan) -> list[float] | None:
+        """What each of the plan's operators takes; None where there is nothing to tell by."""
+        latency = self._given_latency
+        if latency is None:
+            try:
+                require_gpu(plan)
+            except DeviceError:
+                return None
+            latency = self.measured_latency
+        names = self.graph.names
+        us = dict(zip(names, op_latencies(latency, names), strict=True))
+        return [float(us[op.name]) for op in plan.operators]
 
     def _latency_of(self, program: Program, streams: int, threads: int) -> CudaMeasuredLatency:
         return CudaMeasuredLatency(

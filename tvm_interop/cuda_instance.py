@@ -12,7 +12,7 @@ import numpy as np
 import tvm_ffi
 
 from . import _cuda
-from .errors import ArtifactError, DeviceError
+from .errors import ArtifactError, DeviceError, InputError
 from .instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
 from .plan import Plan
 
@@ -47,7 +47,8 @@ class CudaInstance:
         ----------
         kernels: the loaded kernel library.
         weights: by index into `plan.values`.
-        streams: streams to share with other instances; by default this one has its own.
+        streams: streams to share with other instances, urgent where the plan's are; by default
+            this one has its own.
         dispatch: how operators get to the GPU; where no graph can be made, they go one by one, and
             the reason is logged.
 
@@ -55,13 +56,16 @@ class CudaInstance:
         ------
         DeviceError
             There is no such GPU.
+        InputError
+            `streams` are urgent where the plan's are not, or the other way round.
         ExecutionError
             The GPU's memory does not suffice, or an operator fails (named).
         """
         self.plan = plan
         self.device = cuda_device(plan)
         self.streams = streams if streams is not None else make_cuda_streams(plan)
-        self.tensors = _allocate(plan, self.device)
+        _require_priorities(plan, self.streams)
+        self.tensors = self._allocate(plan, self.device)
         for v, array in weights.items():
             self.write(v, array)
         functions = kernel_functions(kernels, sorted({op.kernel for op in plan.operators}))
@@ -110,6 +114,28 @@ class CudaInstance:
     def profile(self) -> list[tuple[int, int, float, float]]:
         """Run once; operator, stream, start and end in microseconds since the run began, each."""
         return _cuda.profile(self.executor)
+
+    def _allocate(self, plan: Plan, device: int) -> list[Any]:
+        """Two blocks: the arena, laid out by the plan, and one for what stays with the module."""
+        arena = _cuda.make_memory(device, plan.arena_bytes)
+        offsets: dict[int, int] = {}
+        end = 0
+        for v, value in enumerate(plan.values):
+            if value.storage in ("input", "output", "weight"):
+                offsets[v] = end
+                end += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
+        static = _cuda.make_memory(device, end)
+        tensors = []
+        for v, value in enumerate(plan.values):
+            root = plan.values[plan.root_of(v)]
+            if root.storage == "arena":
+                block, offset = arena, root.offset or 0
+            else:
+                block, offset = static, offsets[plan.root_of(v)]
+            if value.storage == "alias":
+                offset += value.offset or 0
+            tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
+        return tensors
 
 
 def runs_on_cuda(plan: Plan) -> bool:
@@ -160,28 +186,19 @@ def cuda_device(plan: Plan) -> int:
 
 
 def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
-    """Streams for `plan`."""
-    return _cuda.make_streams([cuda_device(plan)] * len(plan.streams))
+    """Streams for `plan`, each of its priority."""
+    urgent = [stream.urgent for stream in plan.streams]
+    return _cuda.make_streams([cuda_device(plan)] * len(plan.streams), urgent)
 
 
-def _allocate(plan: Plan, device: int) -> list[Any]:
-    """Two blocks: the arena, laid out by the plan, and one for what stays as long as the module."""
-    arena = _cuda.make_memory(device, plan.arena_bytes)
-    offsets: dict[int, int] = {}
-    end = 0
-    for v, value in enumerate(plan.values):
-        if value.storage in ("input", "output", "weight"):
-            offsets[v] = end
-            end += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
-    static = _cuda.make_memory(device, end)
-    tensors = []
-    for v, value in enumerate(plan.values):
-        root = plan.values[plan.root_of(v)]
-        if root.storage == "arena":
-            block, offset = arena, root.offset or 0
-        else:
-            block, offset = static, offsets[plan.root_of(v)]
-        if value.storage == "alias":
-            offset += value.offset or 0
-        tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
-    return tensors
+def _require_priorities(plan: Plan, streams: _cuda.CudaStreams) -> None:
+    # The executor sees to there being enough streams.
+    for s, (planned, urgent) in enumerate(
+        zip(plan.streams, _cuda.urgent_streams(streams), strict=False)
+    ):
+        if planned.urgent != urgent:
+            raise InputError(
+                f"stream {s} of those to share is {'' if urgent else 'not '}urgent, and the plan's "
+                f"is {'' if planned.urgent else 'not '}urgent; share `make_cuda_streams(plan)` "
+                "between plans with the same urgent streams"
+            )

@@ -29,10 +29,12 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     device: `cpu:0`, or a GPU such as `cuda:0`.
     threads: threads its kernels may use.
+    urgent: whether a GPU should prefer its work to that of the others.
     """
 
     device: str
     threads: int
+    urgent: bool = False
 
 
 class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import tvm_interop
-from tests.nets import attention, branches, inception_like, norms, split
+from tests.nets import attention, branches, in_float16, inception_like, norms, split
 from tests.networks import SMALL, feeds
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import GraphModule, models
@@ -41,6 +41,24 @@ def check(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_small_nets(name: str) -> None:
     check(NETS[name]())
+
+
+@pytest.mark.parametrize("name", ["inception_like", "branches", "norms"])
+def test_small_nets_in_float16(name: str) -> None:
+    """Against onnxruntime in float32."""
+    model = NETS[name]()
+    artifact = tvm_interop.compile(
+        in_float16(model), target="cuda", scheduler="nimble", keep_slower=True
+    )
+    module = GraphModule(artifact)
+    for seed in (1, 2, 1):
+        inputs = feeds(model, seed)
+        module.run(**{key: array.astype(np.float16) for key, array in inputs.items()})
+        for i, expected in enumerate(run_onnxruntime(model, inputs).values()):
+            got = module.get_output(i).numpy()
+            assert got.dtype == np.float16
+            scale = float(np.abs(expected).max())
+            np.testing.assert_allclose(got, expected, rtol=0, atol=1e-2 * scale)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -63,6 +63,11 @@ def test_options_of_cpus_are_refused() -> None:
         tvm_interop.compile(chain(), target="cuda", archs=["90"])
 
 
+def test_options_of_gpus_are_refused() -> None:
+    with pytest.raises(InputError, match="`stream_priorities` is for GPUs"):
+        tvm_interop.compile(chain(), stream_priorities=True)
+
+
 def test_targets_and_architectures() -> None:
     assert is_cuda("cuda")
     assert is_cuda({"kind": "cuda", "arch": "sm_90"})
@@ -78,6 +83,8 @@ def test_targets_and_architectures() -> None:
 
 def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "model.tar"
+    assert run_app(["compile", "squeezenet", "--stream-priorities", "-o", str(out)]) == 2
+    assert "`stream_priorities` is for GPUs" in capsys.readouterr().err
     options = ["--target", "cuda", "--arch", "sm_90,hopper", "-o", str(out)]
     assert run_app(["compile", "squeezenet", *options]) == 2
     assert "`hopper` is no GPU architecture" in capsys.readouterr().err

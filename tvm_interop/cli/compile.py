@@ -46,6 +46,7 @@ def compile_model(
     ] = None,
     streams: options.Streams = None,
     threads: options.Threads = None,
+    stream_priorities: options.StreamPriorities = False,
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
@@ -156,6 +157,7 @@ def compile_model(
             providers=options.parse_names(providers),
             archs=options.parse_names(arch),
             tuning_records=tuning_records,
+            stream_priorities=stream_priorities,
             **options.scheduler_options(
                 max_group_ops=max_group_ops,
                 max_groups=max_groups,

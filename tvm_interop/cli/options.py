@@ -91,6 +91,14 @@ Streams = Annotated[
         rich_help_panel="Scheduling",
     ),
 ]
+StreamPriorities = Annotated[
+    bool,
+    typer.Option(
+        "--stream-priorities",
+        help="For `--target cuda`: the GPU prefers the stream with the longest chain of operators.",
+        rich_help_panel="Scheduling",
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

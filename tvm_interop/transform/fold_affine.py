@@ -209,7 +209,11 @@ def _operands(expr: relax.Expr) -> list[relax.Var]:
 
 
 def _is_float(var: relax.Var) -> bool:
-    return isinstance(var.ty, relax.TensorType) and str(var.ty.dtype) in ("float32", "float64")
+    return isinstance(var.ty, relax.TensorType) and str(var.ty.dtype) in (
+        "float16",
+        "float32",
+        "float64",
+    )
 
 
 def _spread(by_channel: _Array, rank: int) -> _Array:

@@ -13,6 +13,7 @@ from .fold_affine import FoldAffine
 from .fuse_and_name import FuseAndName
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
+from .wide_sums import WideSums
 
 _LOWERED = "tvm_interop.lowered"
 """Attribute of `main`: its bindings are units already."""
@@ -25,7 +26,8 @@ class LowerToUnits:
     Batch norms fold into convolutions, constants are computed, operators become kernels and
     element-wise ones join the kernel they follow. What only changes a shape becomes
     `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
-    convolution or matrix product before it stays one that a library could take over.
+    convolution or matrix product before it stays one that a library could take over. Those of
+    float16 add up in float32.
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 
@@ -83,6 +85,7 @@ def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
     return tvm.transform.Sequential(
         [
             FoldAffine(),
+            WideSums(),
             passes.DeadCodeElimination(),
             passes.FoldConstant(),
             passes.DecomposeOpsForInference(),

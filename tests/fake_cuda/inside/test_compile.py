@@ -14,7 +14,7 @@ import tvm_ffi
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
-from tests.nets import inception_like
+from tests.nets import in_float16, inception_like
 from tvm_interop import Artifact, DeviceError, GraphModule, InputError, _cuda, measure_interleaved
 from tvm_interop.compiler import CompileOptions, new_compilation
 from tvm_interop.cuda_instance import CudaInstance
@@ -88,6 +88,24 @@ def test_a_module_on_a_gpu(artifact: Artifact, check_log: Callable[..., list[str
     assert check_log() == []
 
 
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_model_of_float16(dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]) -> None:
+    artifact = tvm_interop.compile(
+        in_float16(inception_like()), target="cuda", scheduler="nimble", keep_slower=True
+    )
+    kernels = Noted(artifact.load_kernels(), artifact.plan)
+    instance = CudaInstance(artifact.plan, kernels, artifact.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    x = np.linspace(-1, 1, 8 * 14 * 14).reshape(1, 8, 14, 14).astype(np.float16)
+    instance.write(artifact.plan.inputs[0], x)
+    instance.run()
+    np.testing.assert_array_equal(instance.read(artifact.plan.inputs[0]), x)
+    assert instance.read(artifact.plan.outputs[0]).dtype == np.float16
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
+
+
 def test_weights_are_replaced(artifact: Artifact) -> None:
     module = GraphModule(artifact)
     v, weight = next(iter(artifact.weights.items()))
@@ -96,6 +114,20 @@ def test_weights_are_replaced(artifact: Artifact) -> None:
     module.load_params(params)
     assert not module._instance.read(v).any()
     assert GraphModule(artifact)._instance.read(v).any()
+
+
+def test_the_stream_with_the_longest_chain_is_preferred() -> None:
+    artifact = tvm_interop.compile(
+        inception_like(),
+        target="cuda",
+        scheduler="nimble",
+        keep_slower=True,
+        latency_db=":memory:",
+        stream_priorities=True,
+    )
+    urgent = [stream.urgent for stream in artifact.plan.streams]
+    assert sum(urgent) == 1 < len(urgent)
+    assert _cuda.urgent_streams(GraphModule(artifact)._instance.streams) == urgent
 
 
 def test_stages_are_measured_with_the_gpus_clock() -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from tests.fake_cuda import fake_gpu
-from tvm_interop import ExecutionError, Schedule, _cuda
-from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop import ExecutionError, InputError, Schedule, _cuda
+from tvm_interop.cuda_instance import CudaInstance, make_cuda_streams
 from tvm_interop.errors import DeviceError
 from tvm_interop.plan import make_plan
 from tvm_interop.program import Operator, Program, Value
+from tvm_interop.stream_priority import prefer_longest_chain
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 SHAPE = (8,)
@@ -193,15 +194,69 @@ def test_streams_take_turns_with_others_of_the_thread() -> None:
     assert fake_gpu.current_stream() == before
 
 
-def test_the_critical_path_may_be_preferred(tmp_path: Path) -> None:
+def logged(log: Path, call: str) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    return [entry for entry in entries if entry["call"] == call]
+
+
+def test_a_stream_may_be_preferred(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)
-    _cuda.make_streams([0, 0], urgent=[True, False])
+    streams = _cuda.make_streams([0, 0], urgent=[True, False])
     fake_gpu.stop_log()
-    made = [json.loads(line) for line in log.read_text().splitlines()]
-    made = [entry for entry in made if entry["call"] == "cudaStreamCreate"]
+    made = logged(log, "cudaStreamCreate")
     assert [entry["priority"] for entry in made] == [-5, 0]
     assert {entry["flags"] for entry in made} == {1}
+    assert _cuda.urgent_streams(streams) == [True, False]
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_longest_chain_runs_on_the_preferred_stream(
+    seed: int, dispatch: _cuda.Dispatch, tmp_path: Path
+) -> None:
+    program = random_program(seed)
+    plan = make_plan(program, random_schedule(program, 3, seed), device="cuda:0")
+    slow = plan.operators[seed].name  # Longer by itself than all others together.
+    op_us = [100.0 if op.name == slow else 1.0 for op in plan.operators]
+    preferring = prefer_longest_chain(plan, op_us)
+    priorities: dict[bool, dict[str, int]] = {}
+    for is_asked_for in (False, True):
+        log = tmp_path / f"{is_asked_for}.jsonl"
+        fake_gpu.start_log(log)
+        kernels = fake_gpu.Kernels(effects_of(program))
+        chosen = preferring if is_asked_for else plan
+        instance = CudaInstance(chosen, kernels, program.weights, dispatch=dispatch)
+        instance.run()
+        fake_gpu.stop_log()
+        of_stream = {e["stream"]: e["priority"] for e in logged(log, "cudaStreamCreate")}
+        launches = logged(log, "launch")
+        priorities[is_asked_for] = {e["kernel"]: of_stream[e["stream"]] for e in launches}
+        if dispatch != "streams":  # A graph keeps its kernels' priorities only where told so.
+            (instantiated,) = logged(log, "cudaGraphInstantiate")
+            assert instantiated["flags"] == (8 if is_asked_for else 0)
+    urgent = plan.operators[seed].stream
+    assert set(priorities[False].values()) == {0}
+    assert priorities[True] == {op.name: -5 if op.stream == urgent else 0 for op in plan.operators}
+
+
+def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
+    program = random_program(3)
+    plan = make_plan(program, random_schedule(program, 3, 3), device="cuda:0")
+    preferring = prefer_longest_chain(plan)
+    kernels = fake_gpu.Kernels(effects_of(program))
+    pool = make_cuda_streams(preferring)
+    x = np.ones(SHAPE, np.float32)
+    for _ in range(2):  # Both of the plan that the pool is for.
+        instance = CudaInstance(preferring, kernels, program.weights, streams=pool)
+        instance.write(0, x)
+        instance.run()
+        for v, expected in zip(program.outputs, reference(program, x), strict=True):
+            np.testing.assert_array_equal(instance.read(v), expected)
+    with pytest.raises(InputError, match=r"is urgent, and the plan's is not urgent"):
+        CudaInstance(plan, kernels, program.weights, streams=pool)
+    with pytest.raises(InputError, match=r"is not urgent, and the plan's is urgent"):
+        CudaInstance(preferring, kernels, program.weights, streams=make_cuda_streams(plan))
 
 
 def test_profile_and_time_cover_every_operator() -> None:

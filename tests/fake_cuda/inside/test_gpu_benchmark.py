@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from benchmarks.gpu import SCHEDULERS, Bench, Report
+from benchmarks import torch_gpu
+from benchmarks.gpu import PREFERRING, SCHEDULERS, TORCH, Bench, Report, main
 from benchmarks.gpu_bundle import add_network, repeat_weights
 from tests.nets import inception_like
 
@@ -29,6 +32,8 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     report = Bench(folder, deadline=time.monotonic() + 600).run()
     assert set(report.median_us) == set(report.bits)
     assert {"sequential", "sequential, linked", *SCHEDULERS} <= set(report.median_us)
+    # Others find the fake GPU's kernels too short for a second stream.
+    assert "nimble" + PREFERRING in report.median_us
     assert set(report.bits.values()) == {"same"}
     assert report.no_graph == {}
     assert report.stages_measured > 0
@@ -37,10 +42,72 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     assert not report.is_right
 
 
-def test_what_is_not_run_is_said(folder: Path) -> None:
+def test_what_is_not_run_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = Bench(folder, deadline=time.monotonic() - 1).run()
-    assert report.not_run == [f"{name}: out of time" for name in SCHEDULERS]
+    missing = [f"{name}: out of time" for name in SCHEDULERS]
+    missing += [f"{name}: {torch_gpu.why_not()}" for name in TORCH]
+    assert report.not_run == missing
+    printed = capsys.readouterr().out
+    assert all(f"  not run: {line}" in printed for line in missing)
     assert not Report("net").is_right
+
+
+@pytest.fixture
+def torch_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes part with a GPU that is the host, and takes a second for each run."""
+    pytest.importorskip("torch")
+
+    class OnHost(torch_gpu.TorchRunner):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, device="cpu")
+
+        def time(self) -> float:
+            return 1.0
+
+    monkeypatch.setattr(torch_gpu, "why_not", lambda: "")
+    monkeypatch.setattr(torch_gpu, "TorchRunner", OnHost)
+
+
+def test_pytorch_beside_us(folder: Path, torch_on_the_host: None) -> None:
+    report = Bench(folder, deadline=time.monotonic() - 1).run()
+    assert report.median_us["PyTorch eager"] == 1e6
+    assert 0 <= report.peer_errors["PyTorch eager"] <= 1
+    # The host captures no graph: that is said, and the others are timed all the same.
+    assert "PyTorch CUDA graph" not in report.median_us
+    assert any(line.startswith("PyTorch CUDA graph: ") for line in report.not_run)
+
+
+def test_a_peer_with_other_numbers_is_not_timed(
+    folder: Path, torch_on_the_host: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(twin: Any, inputs: Any) -> torch_gpu.Call:
+        return lambda: [2 * y for y in twin(*inputs)]
+
+    monkeypatch.setitem(TORCH, "PyTorch eager", wrong)
+    report = Bench(folder, deadline=time.monotonic() - 1).run()
+    assert "PyTorch eager" not in report.median_us
+    assert any(line.startswith("PyTorch eager: WRONG") for line in report.not_run)
+
+
+def test_the_compiled_peer_comes_last(
+    folder: Path, torch_on_the_host: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_gpu, "compiled", torch_gpu.eager)
+    report = Report("net")
+    Bench(folder, time.monotonic() + 600, report).run_compiled()
+    assert report.compiled_us["torch.compile"] == 1e6
+    assert report.compiled_us["sequential"] > 0
+
+
+def test_the_script(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / "order.txt").write_text("net\n")
+    out = tmp_path / "gpu.json"
+    arguments = ["--networks", str(folder.parent), "--out", str(out), "--minutes", "0.02"]
+    monkeypatch.setattr("sys.argv", ["gpu.py", *arguments])
+    assert main() == 1  # The numbers of a fake GPU are wrong.
+    (network,) = json.loads(out.read_text())["networks"]
+    assert network["numbers"] == "WRONG"
+    assert any(line.startswith("torch.compile: ") for line in network["not_run"])
 
 
 def test_weights_repeat_and_keep_their_spread() -> None:

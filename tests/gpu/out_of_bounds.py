@@ -1,0 +1,42 @@
+"""A kernel that reads far behind its input, for compute-sanitizer to find."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import tvm
+from tvm import te
+
+from tvm_interop import _cuda
+from tvm_interop.cuda_compiler import native_arch
+from tvm_interop.cuda_instance import require_gpu
+from tvm_interop.cuda_kernels import build_cuda_kernels, cuda_target
+from tvm_interop.instance import kernel_functions, load_kernels
+from tvm_interop.plan import Plan, Stream
+from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+
+FAR = 1 << 28
+"""Numbers, a gigabyte: beyond what the other tensors' memory could be."""
+
+
+def main() -> None:
+    """Run the kernel once."""
+    require_gpu(Plan((Stream("cuda:0", 1),), (), (), (), (), 0, False))
+    archs = (native_arch(),)
+    x = te.placeholder((100,), "float32", name="x")
+    y = te.compute((100,), lambda i: x[i + FAR], name="y")
+    func = te.create_prim_func([x, y]).with_attr("global_symbol", "far")
+    scheduled = DefaultCUDASchedule(cuda_target(archs))(tvm.IRModule({"far": func}))
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = load_kernels(build_cuda_kernels(scheduled, Path(folder) / "kernels.so", archs))
+    tensors = [_cuda.tensor_within(_cuda.make_memory(0, 400), 0, (100,), "float32") for _ in "xy"]
+    far = kernel_functions(kernels, ["far"])["far"]
+    executor = _cuda.make_executor(
+        _cuda.make_streams([0]), tensors, ["far"], [far], [(0, 1)], [0], [()], "streams"
+    )
+    _cuda.run(executor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Models of float16: sums in float32, right on a CPU, and compiled for a GPU's tensor cores."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm_ffi
+from onnx import TensorProto
+from tvm import s_tir
+
+import tvm_interop
+from tests import nets
+from tests.nets import Net, in_float16
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tvm_interop import GraphModule
+from tvm_interop.compile_options import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.models import light
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+
+def run_on_cpu(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    artifact = tvm_interop.compile(model, scheduler="sequential", providers=["tvm"])
+    module = GraphModule(artifact)
+    module.run(**feed)
+    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+
+def for_cuda(model: onnx.ModelProto) -> CudaCompilation:
+    return CudaCompilation(model, CompileOptions("cuda", archs=["sm_90"]))
+
+
+TERMS = 4096
+"""Ones that float16 adds up to 2048: one more is rounded away."""
+
+
+def product() -> onnx.ModelProto:
+    net = Net()
+    x = net.input("x", [1, TERMS], TensorProto.FLOAT16)
+    net.op("MatMul", [x, net.constant(np.ones((TERMS, 8), np.float16))], "y")
+    return net.model("y")
+
+
+def convolution(rank: int) -> onnx.ModelProto:
+    net = Net()
+    x = net.input("x", [1, TERMS, *[1] * rank], TensorProto.FLOAT16)
+    weight = net.constant(np.ones((8, TERMS, *[1] * rank), np.float16))
+    net.op("Conv", [x, weight], "y")
+    return net.model("y")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [product(), convolution(1), convolution(2), convolution(3)],
+    ids=["matmul", "conv1d", "conv2d", "conv3d"],
+)
+def test_sums_are_added_up_in_float32(model: onnx.ModelProto) -> None:
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    (y,) = run_on_cpu(model, {"x": np.ones(shape, np.float16)})
+    assert y.dtype == np.float16
+    np.testing.assert_array_equal(y, np.full(y.shape, TERMS, np.float16))
+
+
+@pytest.mark.parametrize("name", ["inception_like", "branches", "norms"])
+def test_near_the_same_in_float32(name: str) -> None:
+    model = getattr(nets, name)()
+    feed = nets.feeds(model)
+    half = run_on_cpu(in_float16(model), {k: v.astype(np.float16) for k, v in feed.items()})
+    for got, want in zip(half, run_onnxruntime(model, feed).values(), strict=True):
+        assert got.dtype == np.float16
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-2 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", ["inception_like", "norms"])
+def test_the_same_operators_with_the_same_names(name: str) -> None:
+    model = getattr(nets, name)()
+    assert for_cuda(in_float16(model)).graph.names == for_cuda(model).graph.names
+
+
+def wide_convolution() -> onnx.ModelProto:
+    """With enough to do for tensor cores."""
+    net = Net()
+    net.op("Relu", [net.conv(net.input("x", [1, 128, 14, 14]), "conv", (128, 128), 3)], "y")
+    return net.model("y")
+
+
+@pytest.mark.slow  # TVM takes half a minute to load its instructions for tensor cores.
+def test_tensor_cores_add_up_in_float32() -> None:
+    (kernel,) = for_cuda(in_float16(wide_convolution())).program.kernels.functions.values()
+    found: set[tuple[str, str]] = set()
+
+    def visit(block: Any) -> None:
+        found.update((str(b.scope()), str(b.dtype)) for b in block.alloc_buffers)
+
+    tvm_ffi.structural_walk(kernel.body, (s_tir.SBlock, visit))
+    assert {dtype for scope, dtype in found if scope == "wmma.accumulator"} == {"float32"}
+    assert {dtype for scope, dtype in found if scope == "wmma.matrix_a"} == {"float16"}
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "build",
+    [
+        nets.inception_like,
+        pytest.param(wide_convolution, marks=pytest.mark.slow),
+        pytest.param(lambda: light.build("squeezenet"), marks=pytest.mark.slow),
+    ],
+    ids=["inception_like", "tensor_cores", "squeezenet"],
+)
+def test_compiled_for_a_gpu(build: Callable[[], onnx.ModelProto]) -> None:
+    compilation = for_cuda(in_float16(build()))
+    assert {value.dtype for value in compilation.program.values} == {"float16"}
+    assert compilation.kernels

@@ -1,0 +1,42 @@
+"""PyTorch's side of the GPU benchmark, as far as it goes without a GPU: what it computes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from benchmarks import torch_gpu
+from tests import nets
+from tests.numerics.onnx_oracle import run_onnxruntime
+
+
+@pytest.mark.parametrize(
+    "way", [torch_gpu.eager, pytest.param(torch_gpu.compiled, marks=pytest.mark.slow)]
+)
+def test_numbers_with_inputs_that_change(way: Callable[..., torch_gpu.Call]) -> None:
+    pytest.importorskip("torch")
+    model = nets.inception_like()
+    feed = nets.feeds(model)
+    runner = torch_gpu.TorchRunner(model, way, list(feed.values()), device="cpu")
+    for factor in (1, -2, 1):
+        scaled = {name: np.float32(factor) * array for name, array in feed.items()}
+        runner.write(list(scaled.values()))
+        expected = run_onnxruntime(model, scaled).values()
+        for got, want in zip(runner.run(), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 * np.abs(want).max())
+
+
+def test_why_it_cannot_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert "built with CUDA 13.0, finds no GPU" in torch_gpu.why_not()
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "is built without CUDA" in torch_gpu.why_not()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert torch_gpu.why_not() == ""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert torch_gpu.why_not() == "the package `torch` is not installed"

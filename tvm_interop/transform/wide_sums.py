@@ -1,0 +1,78 @@
+"""Lets convolutions and matrix products of float16 add their terms up in float32.
+
+As onnxruntime, cuDNN and tensor cores do. TVM would add them up in float16, in which 2048 and 1
+make 2048, and whose largest number is 65504.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+_CONVS = {
+    tvm.ir.Op.get("relax.nn.conv1d"): relax.op.nn.conv1d,
+    tvm.ir.Op.get("relax.nn.conv2d"): relax.op.nn.conv2d,
+    tvm.ir.Op.get("relax.nn.conv3d"): relax.op.nn.conv3d,
+}
+_MATMUL = tvm.ir.Op.get("relax.matmul")
+
+
+@module_pass(opt_level=0, name="WideSums")
+class WideSums:
+    """Make each convolution and matrix product of float16 one with a float32 result, cast back.
+
+    The cast joins the operator's kernel. Both bindings keep the name of the one they replace.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite `main`; called by TVM's pass machinery."""
+        main = mod["main"]
+        blocks = []
+        for block in main.body.blocks:
+            bindings = [new for binding in block.bindings for new in _widened(binding)]
+            blocks.append(type(block)(bindings))
+        body = relax.SeqExpr(blocks, main.body.body)
+        widened = mod.clone()
+        widened.update_func(
+            widened.get_global_var("main"),
+            relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs),
+        )
+        return widened
+
+
+def _widened(binding: relax.Binding) -> list[relax.Binding]:
+    value = binding.value if isinstance(binding, relax.VarBinding) else None
+    call = _in_float32(value) if isinstance(value, relax.Call) else None
+    if call is None:
+        return [binding]
+    builder = relax.BlockBuilder()
+    call = builder.normalize(call)
+    wide = relax.DataflowVar(binding.var.name, call.ty)
+    cast = builder.normalize(relax.op.astype(wide, "float16"))
+    return [relax.VarBinding(wide, call), relax.VarBinding(binding.var, cast)]
+
+
+def _in_float32(call: relax.Call) -> relax.Call | None:
+    """`call` with a float32 result; None where it is no convolution or product of float16."""
+    if call.op not in _CONVS and call.op != _MATMUL:
+        return None
+    types: list[Any] = [arg.ty for arg in (*call.args, call)]
+    if any(str(getattr(ty, "dtype", "")) != "float16" for ty in types):
+        return None
+    attrs = call.attrs
+    if call.op == _MATMUL:
+        return relax.op.matmul(*call.args, out_dtype="float32")
+    return _CONVS[call.op](
+        *call.args,
+        attrs.strides,
+        attrs.padding,
+        attrs.dilation,
+        attrs.groups,
+        attrs.data_layout,
+        attrs.kernel_layout,
+        attrs.out_layout,
+        "float32",
+    )

@@ -80,7 +80,9 @@ def main() -> int:
             model = models.build(network, image_size=arguments.image_size)
             with measuring_bar() as progress:
                 options = CompileOptions(progress=progress)
-                report, verdict = compare(network, model, options, arguments.budget, machine)
+                report, verdict = compare(
+                    network, model, options, arguments.budget, machine, arguments.without
+                )
             print(report.table(), end="\n\n")
             if verdict is not None:
                 print(verdict, end="\n\n")
@@ -94,6 +96,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_measuring_options(parser, budget_s=120, out=Path("benchmarks/results/schedulers"))
     parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
+    parser.add_argument(
+        "--without", nargs="*", default=[], metavar="SCHEDULER",
+        help="leave these out, such as `ios`, which measures many thousand stages of a large "
+        "network; `auto` tries it all the same, as long as its budget lasts",
+    )  # fmt: skip
     return parser.parse_args()
 
 
@@ -103,6 +110,7 @@ def compare_same_kernels(
     options: CompileOptions,
     budget_s: float,
     machine: machine_state.MachineState,
+    without: Sequence[str] = (),
 ) -> tuple[Report, Verdict | None]:
     """All schedulers that leave operators as they are, on one compilation.
 
@@ -116,7 +124,8 @@ def compare_same_kernels(
     report.skipped = {name: why for name, why in LEFT_OUT.items() if name in contestants}
     report.skipped |= {f"ours, {name}": "it merges operators; see below" for name in MERGING}
     compilation = Compilation(model, options)
-    kept = [name for name in names if f"ours, {name}" not in LEFT_OUT]
+    report.skipped |= {f"ours, {name}": "it was left out by request" for name in without}
+    kept = [name for name in names if f"ours, {name}" not in report.skipped]
     times = _measure(report, model, compilation, kept, budget_s)
     differ = [name for name, difference in report.differences.items() if difference != 0]
     assert not differ, f"{network}: other bits than sequential execution: {', '.join(differ)}"
@@ -129,11 +138,14 @@ def compare_merging(
     options: CompileOptions,
     budget_s: float,
     machine: machine_state.MachineState,
+    without: Sequence[str] = (),
 ) -> tuple[Report, None]:
     """The schedulers that merge operators, on a compilation of whole ones."""
     report = Report(f"{network}_merging", BASELINE, machine, not machine.is_quiet, {})
     compilation = Compilation(model, replace(options, parts=1))
-    _measure(report, model, compilation, ("sequential", "ios", *MERGING), budget_s)
+    report.skipped = {f"ours, {name}": "it was left out by request" for name in without}
+    names = [name for name in ("sequential", "ios", *MERGING) if name not in without]
+    _measure(report, model, compilation, names, budget_s)
     return report, None
 
 

@@ -67,9 +67,8 @@ class Row:
 
 def main() -> int:
     arguments = _arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(f"the machine is {machine.busy:.0%} busy: wait, or give --force", file=sys.stderr)
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     flops_a_us = peak_flops_a_us()
     print(f"{machine.cpu}; all cores at their best: {flops_a_us / 1e3:.0f} GFLOP/s", flush=True)

@@ -101,9 +101,8 @@ class Comparison:
 
 def main() -> int:
     arguments = _arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(f"the machine is {machine.busy:.0%} busy: wait, or give --force", file=sys.stderr)
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     found, settings = profile(read_onnx(arguments.network), arguments.scheduler, arguments.runs)
     if arguments.json:

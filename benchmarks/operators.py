@@ -21,7 +21,7 @@ from tvm_interop import GraphModule
 from tvm_interop.compiler import Compilation, CompileOptions
 
 from . import harness, machine_state
-from .peers import read_in_place
+from .peers import OnnxRuntime, read_in_place
 
 AGAIN = harness.AGAIN
 
@@ -114,9 +114,8 @@ class Row:
 
 def main() -> int:
     arguments = _arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(f"the machine is {machine.busy:.0%} busy: wait, or give --force", file=sys.stderr)
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     rows = []
     print("| operator | cores | ours us | onnxruntime us | ratio (95%) |\n|---|--:|--:|--:|--:|")
@@ -176,13 +175,7 @@ def _ours(
 def _onnxruntime(
     model: onnx.ModelProto, feed: dict[str, np.ndarray], cores: int
 ) -> Callable[[], np.ndarray]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = cores
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = OnnxRuntime(parallel=False, threads=(cores,)).session(model, cores)
     return lambda: session.run(None, feed)[0]
 
 

@@ -51,9 +51,8 @@ class Row:
 
 def main() -> int:
     arguments = _arguments()
-    machine = machine_state.observe()
-    if not machine.is_quiet and not arguments.force:
-        print(f"the machine is {machine.busy:.0%} busy: wait, or give --force", file=sys.stderr)
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
         return 2
     found = {}
     for setting, load in (("quiet", None), ("one core taken", 0)):

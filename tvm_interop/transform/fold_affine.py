@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import bindings_of
+from .names import bindings_of, replace_bindings
 from .static_shape import static_shape
 
 _CONVS = {tvm.ir.Op.get(f"relax.nn.conv{rank}d") for rank in (1, 2, 3)}
@@ -43,18 +43,9 @@ class FoldAffine:
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Fold in `mod`; called by TVM's pass machinery."""
         main = mod["main"]
-        chains = _Chains(main)
-        blocks = []
-        for block in main.body.blocks:
-            bindings = []
-            for binding in block.bindings:
-                bindings += chains.rewritten(binding)
-            blocks.append(type(block)(bindings))
-        body = relax.SeqExpr(blocks, main.body.body)
         folded = mod.clone()
         folded.update_func(
-            folded.get_global_var("main"),
-            relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs),
+            folded.get_global_var("main"), replace_bindings(main, _Chains(main).rewritten)
         )
         return folded
 

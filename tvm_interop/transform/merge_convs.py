@@ -13,7 +13,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..errors import ScheduleError
 from .conv_chains import ConvChain, find_conv_chains, merged_window, offsets, why_not_merged
 from .fold_affine import FoldAffine
-from .names import bindings_of, rename_bindings
+from .names import bindings_of, rename_bindings, replace_bindings
 
 _CONCAT = tvm.ir.Op.get("relax.concat")
 _NAMELESS = "lv"
@@ -187,20 +187,16 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
     starting = {_first_var(main, merge): merge for merge in merges}
     gone = {var for merge in merges for chain in merge.chains for var in chain.vars}
     wholes: list[tuple[list[relax.Var], relax.Var]] = []
-    blocks = []
-    for block in main.body.blocks:
-        bindings: list[relax.Binding] = []
-        for binding in block.bindings:
-            if binding.var in starting:
-                merge = starting[binding.var]
-                made, whole = merge.bindings()
-                bindings += made
-                wholes.append(([chain.result for chain in merge.chains], whole))
-            elif binding.var not in gone:
-                bindings.append(_reading_whole(binding, wholes))
-        blocks.append(type(block)(bindings))
-    body = relax.SeqExpr(blocks, main.body.body)
-    function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+
+    def merged(binding: relax.Binding) -> Sequence[relax.Binding]:
+        merge = starting.get(binding.var)
+        if merge is not None:
+            made, whole = merge.bindings()
+            wholes.append(([chain.result for chain in merge.chains], whole))
+            return made
+        return [] if binding.var in gone else [_reading_whole(binding, wholes)]
+
+    function = replace_bindings(main, merged)
     results = [chain.result for merge in merges for chain in merge.chains]
     return rename_bindings(function, dict.fromkeys(results, _NAMELESS))
 

@@ -1,9 +1,9 @@
-"""Names of Relax bindings: which mean something, and how to set them."""
+"""Relax bindings: how to walk and replace them; which names mean something, and how to set them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -40,6 +40,18 @@ def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
     """The bindings of `func`, in order, across its blocks."""
     for block in func.body.blocks:
         yield from block.bindings
+
+
+def replace_bindings(
+    func: relax.Function, replace: Callable[[relax.Binding], Iterable[relax.Binding]]
+) -> relax.Function:
+    """`func` with those that `replace` gives, if any, in place of each binding, in order."""
+    blocks = [
+        type(block)([new for binding in block.bindings for new in replace(binding)])
+        for block in func.body.blocks
+    ]
+    body = relax.SeqExpr(blocks, func.body.body)
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
 
 def rename_bindings(func: relax.Function, names: Mapping[relax.Var, str]) -> relax.Function:

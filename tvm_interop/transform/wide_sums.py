@@ -12,6 +12,8 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
+from .names import replace_bindings
+
 _CONVS = {
     tvm.ir.Op.get("relax.nn.conv1d"): relax.op.nn.conv1d,
     tvm.ir.Op.get("relax.nn.conv2d"): relax.op.nn.conv2d,
@@ -29,17 +31,8 @@ class WideSums:
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Rewrite `main`; called by TVM's pass machinery."""
-        main = mod["main"]
-        blocks = []
-        for block in main.body.blocks:
-            bindings = [new for binding in block.bindings for new in _widened(binding)]
-            blocks.append(type(block)(bindings))
-        body = relax.SeqExpr(blocks, main.body.body)
         widened = mod.clone()
-        widened.update_func(
-            widened.get_global_var("main"),
-            relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs),
-        )
+        widened.update_func(widened.get_global_var("main"), replace_bindings(mod["main"], _widened))
         return widened
 
 

@@ -91,16 +91,16 @@ def compile(
     chosen = schedule or annotated_schedule(model)
     parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(
-        target,
-        streams,
-        threads,
-        latency_db,
-        progress,
-        providers,
-        parts,
-        archs,
-        tuning_records,
-        stream_priorities,
+        target=target,
+        streams=streams,
+        threads=threads,
+        latency_db=latency_db,
+        progress=progress,
+        providers=providers,
+        parts=parts,
+        archs=archs,
+        tuning_records=tuning_records,
+        stream_priorities=stream_priorities,
     )
     compilation = new_compilation(model, compile_options, input_shapes)
     measured = None

@@ -66,12 +66,12 @@ def compare(
         compilation = Compilation(
             model,
             CompileOptions(
-                target,
-                streams,
-                threads,
-                latency_db,
-                progress,
-                options.parse_names(providers),
+                target=target,
+                streams=streams,
+                threads=threads,
+                latency_db=latency_db,
+                progress=progress,
+                providers=options.parse_names(providers),
             ),
             options.parse_input_shapes(input_shapes),
         )

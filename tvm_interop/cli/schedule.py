@@ -50,12 +50,12 @@ def schedule_model(
 
     with measuring_bar() as progress:
         compile_options = CompileOptions(
-            target,
-            streams,
-            threads,
-            latency_db,
-            progress,
-            options.parse_names(providers),
+            target=target,
+            streams=streams,
+            threads=threads,
+            latency_db=latency_db,
+            progress=progress,
+            providers=options.parse_names(providers),
             parts=parts_for(scheduler),
             archs=options.parse_names(arch),
             tuning_records=tuning_records,

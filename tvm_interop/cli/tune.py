@@ -132,12 +132,12 @@ def tune_model(
         tuning = Tuning(output, display)
         try:
             compile_options = CompileOptions(
-                target,
-                streams,
-                threads,
-                latency_db,
-                display.measuring,
-                options.parse_names(providers),
+                target=target,
+                streams=streams,
+                threads=threads,
+                latency_db=latency_db,
+                progress=display.measuring,
+                providers=options.parse_names(providers),
                 tuning_records=tuning_records,
             )
             compilation = Compilation(

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -93,6 +94,16 @@ class Farm:
     def close(self) -> None:
         for process in (*self.servers, self.tracker):
             kill(process)
+
+
+def running_farm(servers: int) -> Iterator[Farm]:
+    """What a fixture yields: a tracker and so many servers, which end with it."""
+    need_rpc()
+    running = Farm(servers=servers)
+    try:
+        yield running
+    finally:
+        running.close()
 
 
 def need_rpc() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.nets import inception_like
-from tests.rpc import KEY, Farm, free_port, kill, need_rpc
+from tests.rpc import KEY, Farm, free_port, kill, need_rpc, running_farm
 from tvm_interop import DeviceError, InputError
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler import Compilation, CompileOptions
@@ -23,12 +23,7 @@ from tvm_interop.remote import ServerAddress
 
 @pytest.fixture
 def farm() -> Iterator[Farm]:
-    need_rpc()
-    running = Farm(servers=2)
-    try:
-        yield running
-    finally:
-        running.close()
+    yield from running_farm(servers=2)
 
 
 def compilation(path: Path | str = ":memory:", progress: Progress | None = None) -> Compilation:

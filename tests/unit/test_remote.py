@@ -12,7 +12,7 @@ import pytest
 
 import tvm_interop
 from tests.nets import inception_like
-from tests.rpc import KEY, Farm, free_port, kill, need_rpc
+from tests.rpc import KEY, Farm, free_port, kill, need_rpc, running_farm
 from tvm_interop import (
     Artifact,
     ArtifactError,
@@ -29,12 +29,7 @@ from tvm_interop.tvmc import main as tvmc
 
 @pytest.fixture(scope="module")
 def farm() -> Iterator[Farm]:
-    need_rpc()
-    running = Farm(servers=1)
-    try:
-        yield running
-    finally:
-        running.close()
+    yield from running_farm(servers=1)
 
 
 @pytest.fixture(scope="module")

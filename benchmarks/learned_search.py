@@ -1,12 +1,17 @@
 """How many stages the learned search spares, and what its schedule is worth.
 
     python -m benchmarks.learned_search [NETWORK ...] [--exhaustive] [--budget SECONDS] [--json]
+                                        [--databases FOLDER]
 
 For each network IOS is run twice on the same kernels: with every stage measured that may matter
 (with `--exhaustive` every stage there is), and with most predicted. Each starts from a database
-that holds what choosing the kernels measured, and nothing else. Then both schedules run against
-each other, interleaved. Last, with two networks or more, each is predicted by a model that has
-learned from the others alone.
+that holds what choosing the kernels measured, and nothing else. Then both schedules and sequential
+execution run against each other, interleaved. Last, with two networks or more, each is predicted by
+a model that has learned from the others alone.
+
+`--databases` keeps what was measured. A later run with the same folder takes over the first of the
+two searches, which may have taken an hour, and makes the second anew; its last part is about all
+networks in the folder.
 
 Refuses to measure on a busy machine unless `--force` is given, and then the output says so.
 """
@@ -18,6 +23,8 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +48,7 @@ from . import harness, machine_state
 from .bench import random_feed
 
 DEFAULT = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
-MEASURED, LEARNED = "measured", "learned"
+MEASURED, LEARNED, SEQUENTIAL = "measured", "learned", "sequential"
 
 
 @dataclass
@@ -65,12 +72,20 @@ class Searched:
 
 @dataclass
 class Found:
-    """One network's figures; `ratio` is learned over measured, interleaved, below 1 is faster."""
+    """One network's figures: ratios of latencies, interleaved, to the measured search's schedule.
+
+    Attributes
+    ----------
+    ratio: of the learned search's schedule; below 1 it is faster.
+    sequential_ratio: of sequential execution.
+    noise_ratio: of the measured search's schedule itself.
+    """
 
     network: str
     searches: dict[str, Searched]
     ratio: float
     ratio_interval: tuple[float, float]
+    sequential_ratio: float
     noise_ratio: float
     times_fewer: float
 
@@ -80,11 +95,12 @@ def main() -> int:
     machine = machine_state.observe_quiet(arguments.force)
     if machine is None:
         return 2
-    with tempfile.TemporaryDirectory() as folder:
-        found = [compare(name, arguments, Path(folder)) for name in arguments.networks]
+    with kept_or_temporary(arguments.databases) as folder:
+        found = [compare(name, arguments, folder) for name in arguments.networks]
+        ended = f".{MEASURED}.db"
         stores = {
-            name: LatencyStore(Path(folder) / f"{name}.{MEASURED}.db")
-            for name in arguments.networks
+            path.name.removesuffix(ended): LatencyStore(path)
+            for path in sorted(folder.glob(f"*{ended}"))
         }
         transfer = {name: held_out(name, stores) for name in stores} if len(stores) > 1 else {}
     if arguments.json:
@@ -117,16 +133,34 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-group-ops", type=int, default=3)
     parser.add_argument("--max-groups", type=int, default=8)
     parser.add_argument("--budget", type=float, default=60, help="seconds of interleaved rounds")
+    parser.add_argument("--databases", type=Path, help="folder to keep what is measured in")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
 
+@contextmanager
+def kept_or_temporary(folder: Path | None) -> Iterator[Path]:
+    """The folder, made where it is missing; without one, one that is gone at the end."""
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+
 def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
-    """Search twice, each from scratch, and run what was found."""
+    """Search twice, each from scratch, and run what was found.
+
+    Raises
+    ------
+    ValueError: what is kept of the measured search was made with other options.
+    """
     model = models.build(network, image_size=arguments.image_size)
     limits = {"max_group_ops": arguments.max_group_ops, "max_groups": arguments.max_groups}
     paths = {name: folder / f"{network}.{name}.db" for name in (MEASURED, LEARNED)}
+    kernels = folder / f"{network}.kernels.jsonl"
     searches: dict[str, Searched] = {}
     schedules: dict[str, Schedule] = {}
     with measuring_bar() as progress:
@@ -138,16 +172,23 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
             progress=progress,
         )
         measuring = Compilation(model, options)
+        if not kernels.exists():
+            kernels.write_text("\n".join(export_lines(LatencyStore(paths[MEASURED]))))
         # The same latencies of kernels give the same kernels.
-        import_lines(LatencyStore(paths[LEARNED]), export_lines(LatencyStore(paths[MEASURED])), "")
+        for old in folder.glob(f"{paths[LEARNED].name}*"):
+            old.unlink()
+        import_lines(LatencyStore(paths[LEARNED]), kernels.read_text().splitlines(), str(kernels))
         options.latency_db = paths[LEARNED]
         learning = Compilation(model, options)
         print(f"{network}: search with learned latencies", file=sys.stderr, flush=True)
         schedules[LEARNED], searches[LEARNED] = search_learned(learning, limits)
         print(f"{network}: search with measured latencies", file=sys.stderr, flush=True)
         schedules[MEASURED], searches[MEASURED] = search_measured(
-            measuring, {**limits, "bounds": not arguments.exhaustive}
+            measuring,
+            {**limits, "bounds": not arguments.exhaustive},
+            folder / f"{network}.{MEASURED}.json",
         )
+    schedules[SEQUENTIAL] = measuring.sequential()
     feed = random_feed(model)
     modules = {name: GraphModule(measuring.artifact(s)) for name, s in schedules.items()}
     runners = {name: (lambda module=module: module.run(**feed)) for name, module in modules.items()}
@@ -159,6 +200,7 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
         searches,
         summaries[LEARNED].ratio,
         summaries[LEARNED].ratio_interval,
+        summaries[SEQUENTIAL].ratio,
         summaries[MEASURED + harness.AGAIN].ratio,
         fewer,
     )
@@ -186,18 +228,27 @@ def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Sc
     )
 
 
-def search_measured(compilation: Compilation, limits: dict[str, Any]) -> tuple[Schedule, Searched]:
-    """With all stages measured that may matter."""
+def search_measured(
+    compilation: Compilation, limits: dict[str, Any], figures: Path
+) -> tuple[Schedule, Searched]:
+    """With all stages measured that may matter; where `figures` are kept, this was done before."""
     began = time.perf_counter()
     latency = compilation.measured_latency
-    latency.op(0)
+    compilation.schedule("ios", max_group_ops=1, max_groups=1, bounds=False)
     alone = latency.measured
     schedule = compilation.schedule("ios", **limits)
     minutes = (time.perf_counter() - began) / 60
     assert schedule.makespan is not None
-    return schedule, Searched(
+    if figures.exists():
+        kept = json.loads(figures.read_text())
+        if kept["limits"] != limits or latency.measured:
+            raise ValueError(f"{figures} is of another search: name another folder")
+        return schedule, Searched(**kept["searched"])
+    searched = Searched(
         schedule.stats["stages"], latency.measured - alone, minutes, schedule.makespan, []
     )
+    figures.write_text(json.dumps({"limits": limits, "searched": asdict(searched)}))
+    return schedule, searched
 
 
 def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
@@ -226,8 +277,9 @@ def table(found: list[Found]) -> str:
     """Markdown."""
     lines = [
         "| network | stages | measured: stages, minutes | learned: stages, minutes | fewer "
-        "| held-out error, last round | learned over measured (95%) | noise |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| held-out error, last round | learned over measured (95%) | sequential over measured "
+        "| noise |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for network in found:
         measured, learned = (network.searches[name] for name in (MEASURED, LEARNED))
@@ -238,7 +290,8 @@ def table(found: list[Found]) -> str:
             f"| {measured.stages_measured}, {measured.minutes:.1f} "
             f"| {learned.stages_measured}, {learned.minutes:.1f} | {network.times_fewer:.1f} x "
             f"| {errors[-1] if errors else np.nan:.1%} "
-            f"| {network.ratio:.3f} ({low:.3f} to {high:.3f}) | {network.noise_ratio:.3f} |"
+            f"| {network.ratio:.3f} ({low:.3f} to {high:.3f}) | {network.sequential_ratio:.3f} "
+            f"| {network.noise_ratio:.3f} |"
         )
     return "\n".join(lines) + "\n"
 

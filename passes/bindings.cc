@@ -263,11 +263,14 @@ ffi::Array<ffi::Bytes> IosPricingSingles(IosPricingRef pricing) {
   const std::vector<size_t> singles = pricing->pricing.SingleOperators();
   return FromBatch(pricing->search->search.stages().Select(singles));
 }
-// `op_us` and `streams` are empty and 0 where the stages are not packed.
+// `op_us` and `streams` are empty and 0 where the stages are not packed; `work_us` is empty where
+// operators have one core each.
 void IosPricingBounds(IosPricingRef pricing, ffi::Bytes single_us, ffi::Bytes op_us,
-                      int64_t streams, int64_t cores, double tolerance, double slack_us) {
-  pricing->pricing.SetBounds(Unpack<double>(single_us), {Unpack<double>(op_us), ToInt(streams),
-                                                         ToInt(cores), tolerance, slack_us});
+                      int64_t streams, int64_t cores, ffi::Bytes work_us, double tolerance,
+                      double slack_us) {
+  pricing->pricing.SetBounds(Unpack<double>(single_us),
+                             {Unpack<double>(op_us), ToInt(streams), ToInt(cores),
+                              Unpack<double>(work_us), tolerance, slack_us});
 }
 void IosPricingGive(IosPricingRef pricing, ffi::Bytes stages, ffi::Bytes price_us) {
   std::vector<size_t> indices;

@@ -112,6 +112,10 @@ std::vector<size_t> IosPricing::SingleOperators() const {
 void IosPricing::SetBounds(const std::vector<double>& single_us, const StageBounds& bounds) {
   const std::vector<size_t> singles = SingleOperators();
   search_.CheckPrices(singles, single_us);
+  if (!bounds.work_us.empty() && bounds.work_us.size() != singles.size()) {
+    throw ScheduleError("there are " + std::to_string(singles.size()) + " operators, but work of " +
+                        std::to_string(bounds.work_us.size()) + "; give one of each");
+  }
   const StageBatch& stages = search_.stages();
   std::vector<double> alone_us(singles.size());
   for (size_t i = 0; i < singles.size(); ++i) {
@@ -124,7 +128,8 @@ void IosPricing::SetBounds(const std::vector<double>& single_us, const StageBoun
     bound_us_ = PriceStages(stages, alone_us);
   }
   if (bounds.cores > 0) {
-    const std::vector<double> work_us = WorkOf(stages, alone_us);
+    const std::vector<double> work_us =
+        WorkOf(stages, bounds.work_us.empty() ? alone_us : bounds.work_us);
     for (size_t i = 0; i < bound_us_.size(); ++i) {
       bound_us_[i] = std::max(bound_us_[i], work_us[i] / bounds.cores);
     }

@@ -16,8 +16,11 @@ struct StageBounds {
   std::vector<double> op_us;  // of each operator, to pack groups by; used where num_streams > 0
   int num_streams = 0;        // stages are packed onto that many streams first; 0 for no limit
   int cores = 0;              // a stage takes its total work over `cores` or more; 0 for no limit
-  double tolerance = 0;       // the share by which a price may fall short of its bound,
-  double slack_us = 0;        // and by how many microseconds besides
+  // Microseconds that each operator takes of all the cores it uses, together; empty where that is
+  // what it takes alone.
+  std::vector<double> work_us = {};
+  double tolerance = 0;  // the share by which a price may fall short of its bound,
+  double slack_us = 0;   // and by how many microseconds besides
 };
 
 // What one call of WantedStages leaves for the next. It holds as long as no value falls: start anew
@@ -42,10 +45,10 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // bound, the outcome is the same, to the last bit and tie, as when all are priced.
 //
 // A stage takes at least as long as its longest group, operators summed as they take alone, and at
-// least its total work over the cores. The search is solved with these bounds in place of the
-// prices that are not known yet; the stages on the way it finds are priced; and so on until it
-// finds a way of priced stages alone. No other way is cheaper then: its cost is at least what the
-// bounds say, and that is no less.
+// least its total work over the cores: an operator that has several cores is that much more work.
+// The search is solved with these bounds in place of the prices that are not known yet; the stages
+// on the way it finds are priced; and so on until it finds a way of priced stages alone. No other
+// way is cheaper then: its cost is at least what the bounds say, and that is no less.
 //
 // Each round, stages beyond those on the way are taken along: those through which the cheapest way
 // costs least more than the best, unless a priced way is known that is no dearer.

@@ -307,14 +307,14 @@ ffi::Array<int64_t> Profile(const ExecutorRef& executor) {
 }
 
 ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, int64_t warmup,
-                                    int64_t repeats, int64_t seed, bool awake) {
+                                    int64_t repeats, int64_t seed, bool primed) {
   return Guarded([&] {
     std::vector<Timed*> contestants;
     for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor.get());
     ffi::Array<double> seconds;
     for (double s :
          MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
-                            static_cast<uint64_t>(seed), awake)) {
+                            static_cast<uint64_t>(seed), primed)) {
       seconds.push_back(s);
     }
     return seconds;

@@ -97,13 +97,6 @@ void CpuStreams::Run(StreamWork* work) {
   RunOnAllStreams(work);
 }
 
-void CpuStreams::Wake() {
-  class Nothing : public StreamWork {
-    void RunStream(int, uint64_t) noexcept override {}
-  } nothing;
-  Run(&nothing);
-}
-
 void CpuStreams::RunOnAllStreams(StreamWork* work) {
   const bool pinned = has_own_cores() && PinThisThread(cores_[0]);
   work_ = work;

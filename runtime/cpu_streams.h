@@ -49,9 +49,6 @@ class CpuStreams {
   // workers.
   void Run(StreamWork* work);
 
-  // A run of nothing: streams that parked are awake after it.
-  void Wake();
-
   int num_streams() const { return options_.num_streams; }
   int threads_per_stream() const { return options_.threads_per_stream; }
   std::chrono::nanoseconds spin() const { return options_.spin; }

@@ -257,7 +257,7 @@ ffi::Array<int64_t> Profile(const CudaExecutorRef& executor) {
 }
 
 ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t warmup,
-                           int64_t repeats, int64_t seed) {
+                           int64_t repeats, int64_t seed, bool primed) {
   return GuardedCuda([&] {
     std::vector<Timed*> contestants;
     for (const CudaExecutorRef& executor : executors) {
@@ -265,7 +265,7 @@ ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t
     }
     const std::vector<double> seconds =
         MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
-                           static_cast<uint64_t>(seed), false);
+                           static_cast<uint64_t>(seed), primed);
     return ffi::Array<double>(seconds.begin(), seconds.end());
   });
 }

@@ -7,7 +7,7 @@
 namespace tvm_interop {
 
 std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
-                                       int repeats, uint64_t seed, bool awake) {
+                                       int repeats, uint64_t seed, bool primed) {
   std::vector<double> seconds(executors.size() * repeats);
   std::vector<size_t> order(executors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -15,7 +15,7 @@ std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int
   for (int round = -warmup; round < repeats; ++round) {
     std::shuffle(order.begin(), order.end(), random);
     for (size_t i : order) {
-      if (awake) executors[i]->Wake();
+      if (primed) executors[i]->Time(1);
       const double took = executors[i]->Time(1);
       if (round >= 0) seconds[i * repeats + round] = took;
     }

@@ -13,10 +13,13 @@ namespace tvm_interop {
 //
 // The contestants are interleaved: every round runs each once, in an order drawn anew from `seed`,
 // so that whatever drifts (clock, caches, a neighbour's load) falls on all alike. Each is run
-// `warmup` times first, untimed. `awake` wakes each before it is timed: a stage of a network finds
-// its streams awake, and one that was measured with streams asleep says how long they take to wake.
+// `warmup` times first, untimed.
+//
+// `primed` runs each once, untimed, before each timed run: its streams are awake then, and caches
+// hold what it can keep there. Without, the time depends on what ran before: a stage among large
+// ones finds its tensors gone, and one among its likes does not.
 std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
-                                       int repeats, uint64_t seed, bool awake);
+                                       int repeats, uint64_t seed, bool primed);
 
 }  // namespace tvm_interop
 

@@ -9,8 +9,6 @@ class Timed {
   virtual ~Timed() = default;
   // Seconds that `number` runs took, one after the other.
   virtual double Time(int number) = 0;
-  // Gets what parked while it had nothing to do ready for a run.
-  virtual void Wake() {}
 };
 
 }  // namespace tvm_interop

@@ -202,13 +202,22 @@ def profile(executor: CudaExecutor) -> list[tuple[int, int, float, float]]:
 
 
 def measure_interleaved(
-    executors: Sequence[CudaExecutor], warmup: int, repeats: int, seed: int = 0
+    executors: Sequence[CudaExecutor],
+    warmup: int,
+    repeats: int,
+    seed: int = 0,
+    primed: bool = False,
 ) -> list[list[float]]:
     """Time executors against each other: every round runs each once, in an order drawn anew.
+
+    Parameters
+    ----------
+    primed: run each once more, untimed, just before each of its timed runs, so that caches hold
+        what it can keep there, whatever the others did.
 
     Returns
     -------
     For each executor its `repeats` times on the GPU, in seconds, in the order of the rounds.
     """
-    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed))
+    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, primed))
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]

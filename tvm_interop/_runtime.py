@@ -197,18 +197,18 @@ def measure_interleaved(
     warmup: int,
     repeats: int,
     seed: int = 0,
-    awake: bool = False,
+    primed: bool = False,
 ) -> list[list[float]]:
     """Time executors against each other: every round runs each once, in an order drawn anew.
 
     Parameters
     ----------
-    awake: wake parked streams before each run, untimed. A stage of a network finds them awake; a
-        whole network that is run now and then does not.
+    primed: run each once more, untimed, just before each of its timed runs, so that its streams
+        are awake and its tensors in caches, whatever the others did.
 
     Returns
     -------
     For each executor its `repeats` times, in seconds, in the order of the rounds.
     """
-    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, awake))
+    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, primed))
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]

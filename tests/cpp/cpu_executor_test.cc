@@ -245,37 +245,21 @@ TEST_CASE(MeasuringRunsEachContestantAlike) {
   CpuExecutor first_executor(streams, {{"first", &first, 0, {}}});
   CpuExecutor second_executor(streams, {{"second", &second, 0, {}}});
   const std::vector<double> seconds =
-      tvm_interop::MeasureInterleaved({&first_executor, &second_executor}, 2, 5, 0, true);
+      tvm_interop::MeasureInterleaved({&first_executor, &second_executor}, 2, 5, 0, false);
   CHECK_EQ(seconds.size(), size_t{10});
   CHECK_EQ(first.count, 7);
   CHECK_EQ(second.count, 7);
 }
 
-class RecordingTimed : public tvm_interop::Timed {
- public:
-  double Time(int) override {
-    said += "run ";
-    return 0;
-  }
-  void Wake() override { said += "wake "; }
-  std::string said;
-};
-
-TEST_CASE(WhoeverIsTimedIsAwakeIfAskedFor) {
-  RecordingTimed awake, asleep;
-  tvm_interop::MeasureInterleaved({&awake}, 1, 1, 0, true);
-  CHECK_EQ(awake.said, "wake run wake run ");
-  tvm_interop::MeasureInterleaved({&asleep}, 1, 1, 0, false);
-  CHECK_EQ(asleep.said, "run run ");
-}
-
-TEST_CASE(WakingRunsNothing) {
-  CountingKernel kernel;
-  CpuExecutor executor(Streams(2), {{"op", &kernel, 1, {}}});
-  executor.Wake();
-  CHECK_EQ(kernel.count, 0);
-  executor.Run();
-  CHECK_EQ(kernel.count, 1);
+TEST_CASE(ATimedRunIsPrimedIfAskedFor) {
+  CountingKernel kernel, other;
+  const auto streams = Streams(1);
+  CpuExecutor executor(streams, {{"op", &kernel, 0, {}}});
+  CpuExecutor other_executor(streams, {{"op", &other, 0, {}}});
+  CHECK_EQ(tvm_interop::MeasureInterleaved({&executor, &other_executor}, 1, 3, 0, true).size(),
+           size_t{6});
+  CHECK_EQ(kernel.count, 8);
+  CHECK_EQ(other.count, 8);
 }
 
 }  // namespace

@@ -36,3 +36,22 @@ def test_schedules_of_divided_operators(seed: int) -> None:
     assert found.makespan <= in_turn + 1e-9
     prices = table.stages([s.groups for s in found.stages])
     assert np.isclose(found.makespan, prices.sum())
+
+
+def test_the_work_of_all_parts_spares_stages() -> None:
+    """Operators that fill every stream gain nothing side by side, and that need not be measured."""
+    spared = 0
+    for seed in range(20):
+        rng = random.Random(seed)
+        graph, parts = divided(sparse(10, seed), rng)
+        us = [rng.uniform(1, 9) for _ in range(graph.num_ops)]
+        options = {"streams": 2, "parts": parts, "bound_tolerance": 0.0, "bound_slack_us": 0.0}
+        table = LatencyTable(us, streams=2)
+        full = schedule(graph, "ios", latency=table, bounds=False, **options)
+        made = schedule(graph, "ios", latency=table, **options)
+        assert made == full
+        # Bounds as they would be if each operator had one core.
+        loose = schedule(graph, "ios", latency=table, **options, cores=1_000_000)
+        assert made.stats["stages_priced"] <= loose.stats["stages_priced"]
+        spared += loose.stats["stages_priced"] - made.stats["stages_priced"]
+    assert spared > 100

@@ -118,12 +118,12 @@ def active_search(
 class ActiveSearch:
     """Finds IOS's schedule while measuring few of its stages.
 
-    Operators are measured alone. All other stages are predicted; the search is solved with every
-    unmeasured stage at its optimistic latency (expected, less its uncertainty); the stages on the
-    best way so found, on the best expected way, and those that come closest to either are
-    measured; the model learns from them; and so on. A stage that could change the optimum is so
-    measured before one that could not (optimism in the face of uncertainty: a stage that is
-    hoped for too much is measured, and hoped for no more).
+    Operators are measured alone, those in parts as a whole besides. All other stages are predicted;
+    the search is solved with every unmeasured stage at its optimistic latency (expected, less its
+    uncertainty); the stages on the best way so found, on the best expected way, and those that come
+    closest to either are measured; the model learns from them; and so on. A stage that could change
+    the optimum is so measured before one that could not (optimism in the face of uncertainty: a
+    stage that is hoped for too much is measured, and hoped for no more).
 
     It ends where the best way is measured already, where three rounds have made the schedule no
     better than by 1%, or where a budget is used up. The schedule is at any time the best one of
@@ -190,16 +190,18 @@ class ActiveSearch:
             graph, IosOptions(max_group_ops, max_groups, endings, streams, max_transitions)
         )
         self._search_us = us_since(self._started)
+        self._best: tuple[Any, float] | None = None
         self._op_us = np.array([device.op(i) for i in range(self._graph.num_ops)], dtype=np.float64)
-        batch = self._packed_stages()
+        stages = StageBatch.from_bytes(_STAGES(self._search))
+        batch = self._packed(stages)
         # Stages of the same kernels are one to measure: repeated cells have many.
         _, firsts, self._kind_of = np.unique(
             device.keys(batch), return_index=True, return_inverse=True
         )
         self._kinds = StageBatch.from_stages([batch[int(i)] for i in firsts])
-        self._price_us = self._known_prices()
+        self._price_us = np.array(device.known(self._kinds), dtype=np.float64)
+        self._take(np.unique(self._kind_of[stages.num_ops == 1]))
         self._known_at_first = self._num_priced
-        self._best: tuple[Any, float] | None = None
 
     def run(self) -> Schedule:
         """Search to the end; the schedule is `best()`'s."""
@@ -242,24 +244,14 @@ class ActiveSearch:
     def _measurements_left(self) -> float:
         return self._max_measurements - self._num_measured
 
-    def _packed_stages(self) -> StageBatch:
+    def _packed(self, stages: StageBatch) -> StageBatch:
         """The stages as they run, on as many streams as there are."""
-        flat = _STAGES(self._search)
         if self._wholes is not None:
-            parts = self._wholes.parts_of(StageBatch.from_bytes(flat))
-            flat = StageBatch.from_stages(parts).to_bytes()
-        if self._streams is not None:
-            flat = _PACK_STAGES(flat, self._op_us.tobytes(), self._streams)
+            stages = StageBatch.from_stages(self._wholes.parts_of(stages))
+        if self._streams is None:
+            return stages
+        flat = _PACK_STAGES(stages.to_bytes(), self._op_us.tobytes(), self._streams)
         return StageBatch.from_bytes(flat)
-
-    def _known_prices(self) -> Floats:
-        """Of each kind of stage, not a number where it was never measured."""
-        price_us = np.array(self._device.known(self._kinds), dtype=np.float64)
-        for i in np.flatnonzero(np.isnan(price_us)):
-            groups = self._kinds[int(i)]
-            if sum(map(len, groups)) == 1:
-                price_us[i] = self._op_us[groups[0][0]]
-        return price_us
 
     def _solved(self) -> tuple[Any, float]:
         if self._best is None:
@@ -302,14 +294,20 @@ class ActiveSearch:
             return False
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
-    def _measure(self, wanted: npt.NDArray[np.int64]) -> None:
-        stages = [self._kinds[int(i)] for i in wanted]
-        samples = self._learned.num_samples
-        predicted_us = self._learned.stages(stages) if samples else np.empty(0)
+    def _take(self, kinds: npt.NDArray[np.int64]) -> Floats:
+        """Measure kinds of stages, and learn from them; microseconds of each."""
+        stages = [self._kinds[int(i)] for i in kinds]
         price_us = np.asarray(self._device.stages(stages), dtype=np.float64)
-        self._price_us[wanted] = price_us
+        self._price_us[kinds] = price_us
         self._best = None
         self._learned.observe(stages, price_us)
+        return price_us
+
+    def _measure(self, wanted: npt.NDArray[np.int64]) -> None:
+        samples = self._learned.num_samples
+        stages = [self._kinds[int(i)] for i in wanted]
+        predicted_us = self._learned.stages(stages) if samples else np.empty(0)
+        price_us = self._take(wanted)
         done = Round(
             number=len(self.rounds) + 1,
             measured=self._num_measured,

@@ -62,6 +62,13 @@ class StageBatch(Sequence[Groups]):
     def __len__(self) -> int:
         return len(self.stage_ends)
 
+    @property
+    def num_ops(self) -> npt.NDArray[np.int64]:
+        """How many operators each stage has, (num_stages,)."""
+        if not len(self):
+            return np.empty(0, dtype=np.int64)
+        return np.diff(self.group_ends[self.stage_ends - 1], prepend=0)
+
     @overload
     def __getitem__(self, index: int) -> Groups: ...
     @overload

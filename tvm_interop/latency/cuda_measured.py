@@ -18,8 +18,8 @@ class CudaMeasuredLatency(MeasuredLatency):
 
     A stage is one CUDA graph, captured from streams that fork from the first and join it again, as
     a stage of the model will be. CUDA events before and after tell the time; that of an empty graph
-    is taken off. A stage is repeated at once, so it finds in the L2 cache what it left there, and
-    memory-bound operators seem faster than after others.
+    is taken off. Each timed run follows an untimed one of the same stage, so it finds in the L2
+    cache what that left there, and memory-bound operators seem faster than after others.
 
     Kept under the GPU's name and its driver's version.
     """
@@ -43,7 +43,7 @@ class CudaMeasuredLatency(MeasuredLatency):
     def _interleaved(
         self, executors: list[Any], warmup: int, repeats: int, seed: int
     ) -> list[list[float]]:
-        return _cuda.measure_interleaved(executors, warmup, repeats, seed)
+        return _cuda.measure_interleaved(executors, warmup, repeats, seed, primed=True)
 
     def _make_executor(self, *plan: Any) -> _cuda.CudaExecutor:
         *bound, shares = plan

@@ -192,7 +192,7 @@ class _Server:
     def _time(self, programs: list[list[list[int]]]) -> tuple[list[float], int]:
         """Microseconds of each, and how many runs they are the median of."""
         stages: list[list[list[int]]] = [[[] for _ in programs[0]], *programs]
-        first = self.program.measure(stages, 1, 1)
+        first = self.program.measure(stages, 0, 1)
         more = repeats_for(first) - 1
         timed = np.concatenate([first, self.program.measure(stages, 0, more)], axis=1)
         if not (np.isfinite(timed).all() and (timed >= 0).all()):

@@ -118,7 +118,7 @@ class LearnedLatency(LatencyModel):
         """
         batch = StageBatch.from_stages(stages)
         alone_us = longest_group_us(batch, self._table)
-        is_lone = _ops_of_stages(batch) == 1
+        is_lone = batch.num_ops == 1
         if is_lone.all():
             return Prediction(alone_us, np.zeros(len(batch)))
         if not self.num_samples:
@@ -142,7 +142,7 @@ class LearnedLatency(LatencyModel):
     def _learn(self, found: Sequence[Samples]) -> None:
         features, targets = [], []
         for samples in found:
-            several = _ops_of_stages(samples.batch) > 1
+            several = samples.batch.num_ops > 1
             alone_us = longest_group_us(samples.batch, samples.table)
             ratio = np.maximum(samples.latency_us, LEAST_US) / np.maximum(alone_us, LEAST_US)
             described = stage_features(samples.batch, samples.table, samples.setting)
@@ -202,14 +202,6 @@ def _samples_in(
         setting,
         np.array([us for _, us in usable], dtype=np.float64),
     )
-
-
-def _ops_of_stages(batch: StageBatch) -> npt.NDArray[np.int64]:
-    """How many operators each stage has."""
-    if not len(batch):
-        return np.empty(0, dtype=np.int64)
-    last_op = batch.group_ends[batch.stage_ends - 1]
-    return np.diff(last_op, prepend=0)
 
 
 def _spearman(a: Floats, b: Floats) -> float:

@@ -13,6 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+_METHOD = "primed"
+"""How stages are measured: each timed run after an untimed one. What was measured in another way is
+not comparable."""
+
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An operator apart from any model.
@@ -89,7 +93,7 @@ def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequen
         which makes no difference.
     """
     teams = [setting.threads, parallel_kernels] if setting.cores else []
-    where = [setting.tvm_version, setting.device, setting.streams, *teams]
+    where = [_METHOD, setting.tvm_version, setting.device, setting.streams, *teams]
     described = json.dumps([where, sorted(map(list, streams))])
     return hashlib.sha256(described.encode()).hexdigest()
 

@@ -91,7 +91,11 @@ def ios(
     model = required_latency(latency, "ios")
     wholes = WholeOperators(graph, parts)
     options = replace(options, max_group_ops=1, streams=None)
+    op_us = None
+    if streams is not None:
+        op_us = op_latencies(model, graph.names).tolist()
+        # Whatever runs where, a stream takes what its parts take.
+        options = replace(options, cores=cores or streams, work_us=wholes.work_us(op_us))
     found = search_ios("ios", wholes.graph, wholes.latency(model), options)
-    op_us = None if streams is None else op_latencies(model, graph.names).tolist()
     stages = wholes.divided(found.stages, op_us, streams)
     return replace(found, op_names=graph.names, stages=stages, streams=())

@@ -36,11 +36,17 @@ _GROWTH = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a stage takes at least, by what its operators take alone; as the options of `ios`."""
+    """What a stage takes at least, by what its operators take alone; as the options of `ios`.
+
+    Attributes
+    ----------
+    work_us: by operator, microseconds of all the cores it uses, together; None where each has one.
+    """
 
     cores: int | None
     tolerance: float
     slack_us: float
+    work_us: npt.NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def find_merges(search: Any, graph: OpGraph, model: LatencyModel) -> Merges:
     if not len(batch) or np.all(set_of < 0):
         return {}
     op_ends = batch.group_ends[batch.stage_ends - 1]
-    num_ops = np.diff(op_ends, prepend=0)
+    num_ops = batch.num_ops
     num_groups = np.diff(batch.stage_ends, prepend=0)
     sets = set_of[batch.ops]
     lowest, highest = (f.reduceat(sets, op_ends - num_ops) for f in (np.minimum, np.maximum))
@@ -130,6 +136,7 @@ def price_bounded(
         weights,
         streams or 0,
         bounds.cores or 0,
+        b"" if bounds.work_us is None else bounds.work_us.tobytes(),
         bounds.tolerance,
         bounds.slack_us,
     )

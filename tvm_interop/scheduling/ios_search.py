@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tvm_ffi
 
 from ..errors import ScheduleError
@@ -26,6 +28,10 @@ _SOLVE = tvm_ffi.get_global_func("tvm_interop.ios_solve")
 class IosOptions:
     """The options of `ios`, which says what they mean.
 
+    Attributes
+    ----------
+    work_us: by operator, microseconds of all the cores it uses, together; None where each has one.
+
     Raises
     ------
     ScheduleError: for one of no use, naming it.
@@ -40,6 +46,7 @@ class IosOptions:
     cores: int | None = None
     bound_tolerance: float = 0.05
     bound_slack_us: float = 1.0
+    work_us: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         check_counts(max_group_ops=self.max_group_ops, max_groups=self.max_groups)
@@ -88,7 +95,9 @@ def search_ios(
     check_size(model, graph.names)
     merges = find_merges(search, graph, model)
     if options.bounds:
-        bounds = Bounds(options.cores, options.bound_tolerance, options.bound_slack_us)
+        bounds = Bounds(
+            options.cores, options.bound_tolerance, options.bound_slack_us, options.work_us
+        )
         priced = price_bounded(search, graph, model, options.streams, bounds, merges)
     else:
         priced = price_all(search, graph, model, options.streams, merges)

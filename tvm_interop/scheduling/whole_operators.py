@@ -52,6 +52,10 @@ class WholeOperators:
         """What stages of whole operators take, by a model of their parts."""
         return _WholeLatency(model, self)
 
+    def work_us(self, op_us: Sequence[float]) -> npt.NDArray[np.float64]:
+        """Microseconds of all parts of each operator, which take `op_us` alone."""
+        return np.array([sum(op_us[part] for part in parts) for parts in self._parts])
+
     def divided(
         self, stages: Sequence[Stage], op_us: Sequence[float] | None, streams: int | None
     ) -> tuple[Stage, ...]:

@@ -31,8 +31,9 @@ _SOLVE = tvm_ffi.get_global_func("tvm_interop.ios_solve")
 _WANTED = tvm_ffi.get_global_func("tvm_interop.ios_wanted")
 _PACK_STAGES = tvm_ffi.get_global_func("tvm_interop.pack_stages")
 
-_ROUND = 32
-"""Stages measured a round, against each other."""
+_ROUND = 8
+_ROUND_SHARE = 0.01
+"""So many kinds of stages are measured a round, or that share of all, if that is more."""
 _LEAST_SAMPLES = 24
 """Below so many samples predictions are not asked for: stages are drawn instead."""
 _OPTIMISM = 1.0
@@ -202,11 +203,12 @@ class ActiveSearch:
         self._price_us = np.array(device.known(self._kinds), dtype=np.float64)
         self._take(np.unique(self._kind_of[stages.num_ops == 1]))
         self._known_at_first = self._num_priced
+        self._round = max(_ROUND, int(_ROUND_SHARE * len(self._kinds)))
 
     def run(self) -> Schedule:
         """Search to the end; the schedule is `best()`'s."""
         while (wanted := self._wanted()).size and not self._is_over():
-            self._measure(wanted[: int(min(_ROUND, self._measurements_left))])
+            self._measure(wanted[: int(min(self._round, self._measurements_left))])
         return self.best()
 
     def best(self) -> Schedule:
@@ -268,7 +270,7 @@ class ActiveSearch:
             draw = np.random.default_rng([self._seed, len(self.rounds)])
             return draw.permutation(unmeasured)[:_LEAST_SAMPLES]
         predicted = self._learned.predict(self._kinds)
-        hoped = self._on_best_way(predicted.optimistic_us(_OPTIMISM), _ROUND)
+        hoped = self._on_best_way(predicted.optimistic_us(_OPTIMISM), self._round)
         if not len(hoped):
             return hoped
         expected = self._on_best_way(predicted.us, 0)

@@ -1,6 +1,7 @@
 """Every scheduler on this machine, and whether `auto` is as fast as the best of them.
 
     python -m benchmarks.schedulers [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
+                                    [--without SCHEDULER ...] [--only same-kernels | merging]
 
 All schedules of a network run the same kernels, of one compilation, interleaved, and must give the
 same bits. Schedulers that merge operators make other kernels; where the others' operators are
@@ -75,7 +76,7 @@ def main() -> int:
     machine = machine_state.observe_quiet(arguments.force)
     if machine is None:
         return 2
-    for compare in (compare_same_kernels, compare_merging):
+    for compare in [COMPARISONS[arguments.only]] if arguments.only else COMPARISONS.values():
         for network in arguments.networks or DEFAULT:
             model = models.build(network, image_size=arguments.image_size)
             with measuring_bar() as progress:
@@ -101,6 +102,7 @@ def parse_arguments() -> argparse.Namespace:
         help="leave these out, such as `ios`, which measures many thousand stages of a large "
         "network; `auto` tries it all the same, as long as its budget lasts",
     )  # fmt: skip
+    parser.add_argument("--only", choices=COMPARISONS, help="leave out the other comparison")
     return parser.parse_args()
 
 
@@ -147,6 +149,9 @@ def compare_merging(
     names = [name for name in ("sequential", "ios", *MERGING) if name not in without]
     _measure(report, model, compilation, names, budget_s)
     return report, None
+
+
+COMPARISONS = {"same-kernels": compare_same_kernels, "merging": compare_merging}
 
 
 def judge(times: Mapping[str, npt.NDArray[np.float64]]) -> Verdict:

@@ -288,6 +288,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              const std::vector<bool>& urgent = streams->streams->is_urgent();
              return ffi::Array<bool>(urgent.begin(), urgent.end());
            })
+      .def("tvm_interop.cuda.stream_devices",
+           [](const CudaStreamsRef& streams) {
+             ffi::Array<int64_t> devices;
+             for (int s = 0; s < streams->streams->num_streams(); ++s) {
+               devices.push_back(streams->streams->stream(s).device);
+             }
+             return devices;
+           })
       .def("tvm_interop.cuda.make_memory",
            [](int64_t device, int64_t nbytes) {
              return GuardedCuda([&] {
@@ -300,8 +308,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const CudaStreamsRef& streams, const ffi::Tensor& host, const ffi::Tensor& device) {
              CheckSameSize(host, device);
              GuardedCuda([&] {
-               CopyToDevice(streams->streams.get(), device.data_ptr(), host.data_ptr(),
-                            ffi::GetDataSize(host));
+               CopyToDevice(streams->streams.get(), device.device().device_id, device.data_ptr(),
+                            host.data_ptr(), ffi::GetDataSize(host));
                return 0;
              });
            })
@@ -309,8 +317,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const CudaStreamsRef& streams, const ffi::Tensor& device, const ffi::Tensor& host) {
              CheckSameSize(host, device);
              GuardedCuda([&] {
-               CopyToHost(streams->streams.get(), host.data_ptr(), device.data_ptr(),
-                          ffi::GetDataSize(host));
+               CopyToHost(streams->streams.get(), device.device().device_id, host.data_ptr(),
+                          device.data_ptr(), ffi::GetDataSize(host));
                return 0;
              });
            })

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <stdexcept>
 
 #include "runtime/check_plan.h"
@@ -23,7 +24,9 @@ cuda::OwnedEvent TimingEvent(int device) {
 
 CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
                            const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch)
-    : streams_(std::move(streams)), origin_(streams_->stream(0).handle) {
+    : streams_(std::move(streams)),
+      origin_(streams_->stream(0).handle),
+      is_over_devices_(streams_->devices().size() > 1) {
   CheckPlan(ops, streams_->num_streams());
   CudaStreams::Lease lease(streams_.get());
   MakeSteps(ops);
@@ -157,12 +160,22 @@ std::vector<OpTiming> CudaExecutor::Profile() {
   CudaStreams::Lease lease(streams_.get());
   const cuda::Api& api = cuda::Api::Get();
   std::vector<cuda::OwnedEvent> marks;
-  const cuda::OwnedEvent began = TimingEvent(streams_->stream(0).device);
+  // CUDA compares only times of the same device.
+  std::map<int, cuda::OwnedEvent> began;
+  for (int device : streams_->devices()) began.emplace(device, TimingEvent(device));
   for (const Step& step : steps_) {
     marks.push_back(TimingEvent(step.stream.device));
     marks.push_back(TimingEvent(step.stream.device));
   }
-  TVM_INTEROP_CUDA(api, EventRecord, began.get(), origin_);
+  const cuda::Event first = began.at(streams_->stream(0).device).get();
+  TVM_INTEROP_CUDA(api, EventRecord, first, origin_);
+  for (const auto& [device, event] : began) {
+    if (event.get() == first) continue;
+    const cuda::Stream stream = streams_->first_on(device).handle;
+    TVM_INTEROP_CUDA(api, StreamWaitEvent, stream, first, 0);
+    TVM_INTEROP_CUDA(api, EventRecord, event.get(), stream);
+    TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, event.get(), 0);
+  }
   Fork();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const cuda::Stream stream = steps_[i].stream.handle;
@@ -174,15 +187,16 @@ std::vector<OpTiming> CudaExecutor::Profile() {
   }
   Join();
   Synchronize();
-  const auto since_begin_ns = [&](const cuda::OwnedEvent& mark) {
+  const auto since_begin_ns = [&](int device, const cuda::OwnedEvent& mark) {
     float ms = 0;
-    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began.get(), mark.get());
+    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began.at(device).get(), mark.get());
     return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
   };
   std::vector<OpTiming> timings;
   for (size_t i = 0; i < steps_.size(); ++i) {
-    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(marks[2 * i]),
-                       since_begin_ns(marks[2 * i + 1])});
+    const int device = steps_[i].stream.device;
+    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(device, marks[2 * i]),
+                       since_begin_ns(device, marks[2 * i + 1])});
   }
   return timings;
 }
@@ -229,8 +243,11 @@ void CudaExecutor::Await(const Step& step) {
 }
 
 void CudaExecutor::LaunchKernel(size_t op) {
+  const Step& step = steps_[op];
   try {
-    steps_[op].kernel->Launch(steps_[op].stream);
+    // Whoever loads code, or calls a library, does so for the current device.
+    if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
+    step.kernel->Launch(step.stream);
   } catch (const std::exception& error) {
     throw std::runtime_error("operator `" + names_[op] + "` failed: " + error.what());
   }

@@ -59,7 +59,8 @@ class CudaExecutor : public Timed {
   // Seconds the GPU took for `number` runs, one after the other.
   double Time(int number) override;
 
-  // Runs once, without a graph, and tells when each operator began and ended on the GPU.
+  // Runs once, without a graph, and tells when each operator began and ended on the GPU. On several
+  // GPUs each has a clock of its own, set by an event: a few microseconds lie between them.
   std::vector<OpTiming> Profile();
 
   // Seconds the host took to launch `number` runs, without waiting for the GPU.
@@ -100,6 +101,7 @@ class CudaExecutor : public Timed {
   std::vector<int> stream_of_;
   std::vector<Step> steps_;
   std::vector<cuda::Event> waits_;
+  bool is_over_devices_;
   cuda::Event fork_ = nullptr;
   std::vector<cuda::Stream> forked_;  // Streams that nothing else holds back at first.
   std::vector<cuda::Event> joined_;   // Ends of streams that nobody else waits for.

@@ -5,12 +5,13 @@
 namespace tvm_interop {
 namespace {
 
-void Copy(CudaStreams* streams, void* to, const void* from, size_t nbytes, cuda::CopyKind kind) {
+void Copy(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes,
+          cuda::CopyKind kind) {
   if (nbytes == 0) return;
   CudaStreams::Lease lease(streams);
   const cuda::Api& api = cuda::Api::Get();
-  const CudaStream stream = streams->stream(0);
-  cuda::DeviceGuard guard(stream.device);
+  const CudaStream stream = streams->first_on(device);
+  cuda::DeviceGuard guard(device);
   TVM_INTEROP_CUDA(api, MemcpyAsync, to, from, nbytes, kind, stream.handle);
   TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
 }
@@ -32,12 +33,12 @@ CudaMemory::CudaMemory(int device, size_t nbytes) : device_(device), nbytes_(nby
   TVM_INTEROP_CUDA(api, StreamSynchronize, stream);
 }
 
-void CopyToDevice(CudaStreams* streams, void* to, const void* from, size_t nbytes) {
-  Copy(streams, to, from, nbytes, cuda::kHostToDevice);
+void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes) {
+  Copy(streams, device, to, from, nbytes, cuda::kHostToDevice);
 }
 
-void CopyToHost(CudaStreams* streams, void* to, const void* from, size_t nbytes) {
-  Copy(streams, to, from, nbytes, cuda::kDeviceToHost);
+void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes) {
+  Copy(streams, device, to, from, nbytes, cuda::kDeviceToHost);
 }
 
 PeerCopy::PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes)

@@ -26,12 +26,13 @@ class CudaMemory {
   cuda::OwnedMemory memory_;
 };
 
-// Copies between host and GPU on the first stream, which every run starts and ends on, and returns
-// when done. Throws std::runtime_error where that fails.
-void CopyToDevice(CudaStreams* streams, void* to, const void* from, size_t nbytes);
-void CopyToHost(CudaStreams* streams, void* to, const void* from, size_t nbytes);
+// Copies between host and GPU `device`, on its first stream, and returns when done; a run is over
+// when its call returns, so the copy is in order with those before and after. Throws
+// std::runtime_error where it fails.
+void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
+void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
 
-// An operator of its own: copies a tensor from another GPU to that of its stream.
+// An operator of its own: copies a tensor from one GPU to another, on a stream of either.
 class PeerCopy : public CudaKernel {
  public:
   PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes);

@@ -1,8 +1,8 @@
 #include "runtime/cuda_streams.h"
 
 #include <algorithm>
-#include <set>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace tvm_interop {
@@ -11,10 +11,13 @@ CudaStreams::CudaStreams(const std::vector<CudaStreamOptions>& options) {
   if (options.empty()) throw std::runtime_error("a plan for CUDA needs at least one stream");
   const cuda::Api& api = cuda::Api::Get();
   for (const CudaStreamOptions& wanted : options) cuda::CheckDevice(wanted.device);
-  std::set<int> devices;
-  for (const CudaStreamOptions& wanted : options) devices.insert(wanted.device);
-  for (int device : devices) {
-    for (int peer : devices) {
+  for (const CudaStreamOptions& wanted : options) {
+    if (std::find(devices_.begin(), devices_.end(), wanted.device) == devices_.end()) {
+      devices_.push_back(wanted.device);
+    }
+  }
+  for (int device : devices_) {
+    for (int peer : devices_) {
       if (device != peer) cuda::EnablePeerAccess(device, peer);
     }
   }
@@ -30,6 +33,14 @@ CudaStreams::CudaStreams(const std::vector<CudaStreamOptions>& options) {
     streams_.push_back({wanted.device, stream});
     is_urgent_.push_back(wanted.is_urgent);
   }
+}
+
+CudaStream CudaStreams::first_on(int device) const {
+  for (const CudaStream& stream : streams_) {
+    if (stream.device == device) return stream;
+  }
+  throw std::runtime_error("the plan has no stream on device `cuda:" + std::to_string(device) +
+                           "`");
 }
 
 bool CudaStreams::has_urgent() const {
@@ -54,7 +65,8 @@ void CudaStreams::ReleaseEvent(int device, cuda::OwnedEvent event) {
   free_events_[device].push_back(std::move(event));
 }
 
-CudaStreams::Lease::Lease(CudaStreams* streams) : streams_(streams) {
+CudaStreams::Lease::Lease(CudaStreams* streams)
+    : guard_(streams->stream(0).device), streams_(streams) {
   if (streams->in_use_.exchange(true, std::memory_order_acquire)) {
     throw std::runtime_error(
         "another thread is running a model on these CUDA streams; load a second module to run two "

@@ -32,6 +32,10 @@ class CudaStreams {
 
   int num_streams() const { return static_cast<int>(streams_.size()); }
   CudaStream stream(int i) const { return streams_.at(i); }
+  // The first stream of a device; throws std::runtime_error where it has none.
+  CudaStream first_on(int device) const;
+  // Each device once, in the order of its first stream.
+  const std::vector<int>& devices() const { return devices_; }
   const std::vector<bool>& is_urgent() const { return is_urgent_; }
   bool has_urgent() const;
 
@@ -40,7 +44,8 @@ class CudaStreams {
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
   // Held while a host thread puts work on the streams; throws std::runtime_error where another
-  // thread holds it.
+  // thread holds it. Meanwhile any device may become the thread's current one; then it is again
+  // the one it was, for PyTorch and others.
   class Lease {
    public:
     explicit Lease(CudaStreams* streams);
@@ -49,6 +54,7 @@ class CudaStreams {
     Lease& operator=(const Lease&) = delete;
 
    private:
+    cuda::DeviceGuard guard_;
     CudaStreams* streams_;
   };
 
@@ -56,6 +62,7 @@ class CudaStreams {
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
   std::vector<bool> is_urgent_;
+  std::vector<int> devices_;
   std::map<int, std::vector<cuda::OwnedEvent>> free_events_;
   std::atomic<bool> in_use_{false};
 };

@@ -84,6 +84,11 @@ def urgent_streams(streams: CudaStreams) -> list[bool]:
     return [bool(urgent) for urgent in _function("urgent_streams")(streams)]
 
 
+def stream_devices(streams: CudaStreams) -> list[int]:
+    """The number of the GPU of each stream."""
+    return [int(device) for device in _function("stream_devices")(streams)]
+
+
 def make_memory(device: int, nbytes: int) -> CudaMemory:
     """Allocate a block, all zeros.
 
@@ -104,7 +109,13 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 
 
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
-    """Copy a host tensor to one on a GPU, in order with the runs on `streams`; return when done."""
+    """Copy a host tensor to one on a GPU, in order with the runs on `streams`; return when done.
+
+    Raises
+    ------
+    ExecutionError
+        None of `streams` is on that GPU.
+    """
     _function("copy_to_device")(streams, host, device)
 
 

@@ -264,7 +264,7 @@ def _check_weights(
     path: str | os.PathLike[str], plan: Plan, weights: dict[int, np.ndarray]
 ) -> None:
     for v, value in enumerate(plan.values):
-        if value.storage != "weight":
+        if value.storage != "weight" or value.copy_of is not None:
             continue
         if v not in weights:
             raise ArtifactError(f"`{path}` has no data for weight `{value.name}`")

@@ -1,4 +1,4 @@
-"""A plan with a GPU's memory under it: tensors placed, kernels bound, a graph made."""
+"""A plan with GPUs' memory under it: tensors placed, kernels bound, a graph made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tvm_ffi
 from . import _cuda
 from .errors import ArtifactError, DeviceError, InputError
 from .instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
-from .plan import Plan
+from .plan import Plan, PlannedOperator
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -23,14 +23,14 @@ _BLOCK_ALIGNMENT = 256
 
 
 class CudaInstance:
-    """One executable copy of a plan, on one GPU.
+    """One executable copy of a plan, on the GPUs it is for.
 
     Tensors never move, since a graph keeps their addresses: inputs are copied in, outputs out.
 
     Attributes
     ----------
     executor: the native executor.
-    tensors: by index into `plan.values`, each tensor on the GPU.
+    tensors: by index into `plan.values`, each tensor on its GPU.
     """
 
     def __init__(
@@ -57,23 +57,25 @@ class CudaInstance:
         DeviceError
             There is no such GPU.
         InputError
-            `streams` are urgent where the plan's are not, or the other way round.
+            `streams` are on other GPUs than the plan's, or urgent where those are not, or the
+            other way round.
         ExecutionError
             The GPU's memory does not suffice, or an operator fails (named).
         """
         self.plan = plan
-        self.device = cuda_device(plan)
         self.streams = streams if streams is not None else make_cuda_streams(plan)
-        _require_priorities(plan, self.streams)
-        self.tensors = self._allocate(plan, self.device)
+        _require_alike(plan, self.streams)
+        self.tensors = self._allocate(plan)
+        self._twins = plan.twins()
         for v, array in weights.items():
             self.write(v, array)
-        functions = kernel_functions(kernels, sorted({op.kernel for op in plan.operators}))
+        called = sorted({op.kernel for op in plan.operators if not op.is_copy})
+        functions = kernel_functions(kernels, called)
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
             [op.name for op in plan.operators],
-            [functions[op.kernel] for op in plan.operators],
+            [self._peer_copy(op) if op.is_copy else functions[op.kernel] for op in plan.operators],
             [(*op.inputs, *op.outputs) for op in plan.operators],
             [op.stream for op in plan.operators],
             [op.waits for op in plan.operators],
@@ -93,8 +95,10 @@ class CudaInstance:
         _cuda.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`."""
-        _cuda.copy_to_device(self.streams, as_tensor(aligned_copy(array)), self.tensors[value])
+        """Copy `array` into value number `value`, on every GPU that reads it."""
+        tensor = as_tensor(aligned_copy(array))
+        for v in (value, *self._twins.get(value, ())):
+            _cuda.copy_to_device(self.streams, tensor, self.tensors[v])
 
     def replace(self, value: int, array: np.ndarray) -> None:
         """Let a weight be `array`: its memory is this instance's own."""
@@ -115,23 +119,31 @@ class CudaInstance:
         """Run once; operator, stream, start and end in microseconds since the run began, each."""
         return _cuda.profile(self.executor)
 
-    def _allocate(self, plan: Plan, device: int) -> list[Any]:
-        """Two blocks: the arena, laid out by the plan, and one for what stays with the module."""
-        arena = _cuda.make_memory(device, plan.arena_bytes)
+    def _peer_copy(self, op: PlannedOperator) -> _cuda.PeerCopy:
+        (source,), (target,) = op.inputs, op.outputs
+        return _cuda.peer_copy(self.tensors[source], self.tensors[target])
+
+    def _allocate(self, plan: Plan) -> list[Any]:
+        """Two blocks a GPU: the arena, laid out by the plan, and one for what stays."""
+        ends = dict.fromkeys(plan.devices, 0)
         offsets: dict[int, int] = {}
-        end = 0
         for v, value in enumerate(plan.values):
             if value.storage in ("input", "output", "weight"):
-                offsets[v] = end
-                end += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
-        static = _cuda.make_memory(device, end)
+                device = plan.device_of(v)
+                offsets[v] = ends[device]
+                ends[device] += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
+        arenas, statics = {}, {}
+        for device in plan.devices:
+            arenas[device] = _cuda.make_memory(_number(device), plan.arena_of(device))
+            statics[device] = _cuda.make_memory(_number(device), ends[device])
         tensors = []
         for v, value in enumerate(plan.values):
+            device = plan.device_of(v)
             root = plan.values[plan.root_of(v)]
             if root.storage == "arena":
-                block, offset = arena, root.offset or 0
+                block, offset = arenas[device], root.offset or 0
             else:
-                block, offset = static, offsets[plan.root_of(v)]
+                block, offset = statics[device], offsets[plan.root_of(v)]
             if value.storage == "alias":
                 offset += value.offset or 0
             tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
@@ -144,14 +156,15 @@ def runs_on_cuda(plan: Plan) -> bool:
 
 
 def require_gpu(plan: Plan) -> None:
-    """See that `plan`'s GPU is there, and TVM's part that loads kernels for it.
+    """See that `plan`'s GPUs are there, and TVM's part that loads kernels for them.
 
     Raises
     ------
     DeviceError
         Says what is missing.
     """
-    _cuda.describe_device(cuda_device(plan))
+    for number in cuda_devices(plan):
+        _cuda.describe_device(number)
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
     import tvm
@@ -167,32 +180,42 @@ def require_gpu(plan: Plan) -> None:
         ) from error
 
 
-def cuda_device(plan: Plan) -> int:
-    """The number of the GPU that `plan` runs on.
+def cuda_devices(plan: Plan) -> list[int]:
+    """The number of the GPU of each of the plan's streams.
 
     Raises
     ------
     ArtifactError
-        The plan runs on several devices, or on none that is a GPU.
+        A stream is on no GPU; there is none.
     """
-    devices = {stream.device for stream in plan.streams}
-    kind, _, number = min(devices, default="").partition(":")
-    if len(devices) != 1 or kind != "cuda" or not number.isdigit():
+    if not plan.streams:
+        raise ArtifactError("the plan has no stream; a plan for a GPU has one on it")
+    return [_number(stream.device) for stream in plan.streams]
+
+
+def _number(device: str) -> int:
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not number.isdigit():
         raise ArtifactError(
-            f"the plan's streams are on {', '.join(sorted(devices)) or 'no device'}; all must be "
-            "on one GPU, such as `cuda:0`"
+            f"the plan has a stream on {device}; all must be on GPUs, such as `cuda:0`"
         )
     return int(number)
 
 
 def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
-    """Streams for `plan`, each of its priority."""
-    urgent = [stream.urgent for stream in plan.streams]
-    return _cuda.make_streams([cuda_device(plan)] * len(plan.streams), urgent)
+    """Streams for `plan`, each on its GPU and of its priority."""
+    return _cuda.make_streams(cuda_devices(plan), [stream.urgent for stream in plan.streams])
 
 
-def _require_priorities(plan: Plan, streams: _cuda.CudaStreams) -> None:
+def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
     # The executor sees to there being enough streams.
+    devices = _cuda.stream_devices(streams)
+    for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
+        if wanted != device:
+            raise InputError(
+                f"stream {s} of those to share is on cuda:{device}, and the plan's is on "
+                f"cuda:{wanted}; share `make_cuda_streams(plan)` between plans on the same GPUs"
+            )
     for s, (planned, urgent) in enumerate(
         zip(plan.streams, _cuda.urgent_streams(streams), strict=False)
     ):

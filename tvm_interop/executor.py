@@ -189,7 +189,11 @@ class GraphModule:
         """
         import tvm
 
-        index = {v.name: i for i, v in enumerate(self.plan.values) if v.storage == "weight"}
+        index = {
+            v.name: i
+            for i, v in enumerate(self.plan.values)
+            if v.storage == "weight" and v.copy_of is None
+        }
         arrays = {}
         for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
             if name not in index:

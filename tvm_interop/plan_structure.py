@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from .errors import ArtifactError
+from .plan_devices import check_devices
 from .storage import ALIGNMENT, span
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def check_structure(plan: Plan) -> None:
     _check_operators(plan)
     _check_aliases(plan)
     _check_writers(plan)
+    check_devices(plan)
     for op in plan.operators:
         _check_description(plan, op)
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):

@@ -18,6 +18,10 @@ ALIGNMENT = 64
 """Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
 
 
+PEER_COPY = "peer copy"
+"""What an operator calls its kernel that copies a tensor from one GPU to another."""
+
+
 class Stored(Protocol):
     """A tensor with a place: a program's `Value` or a plan's `PlannedValue`."""
 

@@ -129,7 +129,10 @@ void FakeCudaFailNext(const char* call, int status) {
 int FakeCudaLaunch(const char* name, void* stream, void (*effect)(int64_t), int64_t arg) {
   FAKE_CUDA_CALL("launch");
   fake_cuda::Stream* on = fake_cuda::Resolve(stream);
-  Line("launch").Add("kernel", std::string(name)).Add("stream", int64_t{on->id});
+  Line("launch")
+      .Add("kernel", std::string(name))
+      .Add("stream", int64_t{on->id})
+      .Add("device", int64_t{fake_cuda::TheState().device});
   return fake_cuda::Enqueue(
       on, effect == nullptr ? std::function<void()>() : [effect, arg] { effect(arg); });
 }

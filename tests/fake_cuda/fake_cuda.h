@@ -55,7 +55,7 @@ struct GraphExec {
 };
 
 struct State {
-  int num_devices = 2;
+  int num_devices = 3;
   int device = 0;  // Of the calling thread; there is one.
   int next_id = 1;
   Stream null_stream;

@@ -107,7 +107,10 @@ int cudaDeviceEnablePeerAccess(int peer, unsigned) {
 int cudaMalloc(void** address, size_t nbytes) {
   FAKE_CUDA_CALL("cudaMalloc");
   *address = std::aligned_alloc(256, (nbytes + 255) / 256 * 256);
-  Line("cudaMalloc").Add("address", *address).Add("nbytes", static_cast<int64_t>(nbytes));
+  Line("cudaMalloc")
+      .Add("address", *address)
+      .Add("nbytes", static_cast<int64_t>(nbytes))
+      .Add("device", int64_t{TheState().device});
   return fake_cuda::RefuseWhileCapturing();
 }
 
@@ -143,9 +146,13 @@ int cudaMemsetAsync(void* address, int byte, size_t nbytes, void* stream) {
   return Enqueue(on, [=] { std::memset(address, byte, nbytes); });
 }
 
-static int Copy(const char* call, void* to, const void* from, size_t nbytes, void* stream) {
+// The devices are -1 where the call does not name them.
+static int Copy(const char* call, void* to, int to_device, const void* from, int from_device,
+                size_t nbytes, void* stream) {
   Stream* on = Resolve(stream);
   Line(call)
+      .Add("to_device", int64_t{to_device})
+      .Add("from_device", int64_t{from_device})
       .Add("to", to)
       .Add("from", from)
       .Add("nbytes", static_cast<int64_t>(nbytes))
@@ -155,12 +162,13 @@ static int Copy(const char* call, void* to, const void* from, size_t nbytes, voi
 
 int cudaMemcpyAsync(void* to, const void* from, size_t nbytes, int, void* stream) {
   FAKE_CUDA_CALL("cudaMemcpyAsync");
-  return Copy("cudaMemcpyAsync", to, from, nbytes, stream);
+  return Copy("cudaMemcpyAsync", to, -1, from, -1, nbytes, stream);
 }
 
-int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t nbytes, void* stream) {
+int cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t nbytes,
+                        void* stream) {
   FAKE_CUDA_CALL("cudaMemcpyPeerAsync");
-  return Copy("cudaMemcpyPeerAsync", to, from, nbytes, stream);
+  return Copy("cudaMemcpyPeerAsync", to, to_device, from, from_device, nbytes, stream);
 }
 
 // Streams.
@@ -249,6 +257,9 @@ int cudaEventSynchronize(void* event) {
 }
 
 int cudaEventElapsedTime(float* ms, void* from, void* to) {
+  if (static_cast<Event*>(to)->device != static_cast<Event*>(from)->device) {
+    return fake_cuda::kInvalidHandle;
+  }
   *ms = static_cast<float>(static_cast<Event*>(to)->time_ms - static_cast<Event*>(from)->time_ms);
   return kSuccess;
 }

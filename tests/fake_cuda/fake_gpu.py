@@ -64,6 +64,13 @@ def current_stream(device: int = 0) -> Any:
     return _FFI.TVMFFIEnvGetStream(_KDL_CUDA, device)
 
 
+def current_device() -> int:
+    """The GPU that the thread's next call is for, where the call names none."""
+    device = ctypes.c_int()
+    _RUNTIME.cudaGetDevice(ctypes.byref(device))
+    return device.value
+
+
 class Kernels:
     """A kernel library for plans whose operators each have a kernel of their own name.
 
@@ -87,7 +94,7 @@ class Kernels:
         effect = _EFFECT(lambda _: self._effects[name](*arrays))
         self._kept.append(effect)
         self.called.append(name)
-        stream = current_stream(tensors[0].device.index)
+        stream = current_stream(tensors[-1].device.index)
         with noted(name):
             status = _DRIVER.FakeCudaLaunch(name.encode(), stream, effect, 0)
         if status:

@@ -9,6 +9,8 @@ looks for what is not ordered and should be:
   used again too early);
 * a read that finds another value there than the one it was meant for, or memory that is freed;
 * an event waited for before it was recorded: CUDA does not wait at all then;
+* a kernel that touches another GPU's memory, or is launched while another GPU is current; a copy
+  between GPUs that have no access to each other, or from or to another GPU than it says;
 * in a capture: what cannot be recorded (allocations, waiting, loading code), an event from outside,
   a stream that is not joined again;
 * streams, events, memory and graphs that are never given back, or used after they were.
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,8 @@ class _Work:
 
     name: str
     touched: OpAccesses
+    device: int | None = None
+    """Of a kernel: the GPU that its stream is on."""
 
 
 @dataclass
@@ -79,6 +83,15 @@ class _Stream:
     """What has ended when the stream's last piece of work has."""
     in_capture: bool = False
     frontier: set[int] = field(default_factory=set)
+    device: int | None = None
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Memory that was allocated."""
+
+    end: int
+    device: int
 
 
 @dataclass
@@ -132,7 +145,8 @@ class _Checker:
         self._capture: _Graph | None = None
         self._origin = 0
         self._alive: dict[tuple[str, int], str] = {}
-        self._blocks: dict[int, int] = {}
+        self._blocks: dict[int, _Block] = {}
+        self._peers: set[tuple[int, int]] = set()
         self._touches: list[_Touch] = []
 
     def follow(self, entry: dict[str, Any]) -> None:
@@ -161,7 +175,7 @@ class _Checker:
         self._op = entry["op"]
 
     def _cudaStreamCreate(self, entry: dict[str, Any]) -> None:
-        self._streams[entry["stream"]] = _Stream()
+        self._streams[entry["stream"]] = _Stream(device=entry["device"])
 
     def _cudaEventCreate(self, entry: dict[str, Any]) -> None:
         self._events[entry["event"]] = _Event()
@@ -197,11 +211,13 @@ class _Checker:
     # Memory and work.
 
     def _cudaMalloc(self, entry: dict[str, Any]) -> None:
-        self._blocks[entry["address"]] = entry["address"] + entry["nbytes"]
+        end = entry["address"] + entry["nbytes"]
+        self._blocks[entry["address"]] = _Block(end, entry["device"])
 
     def _cudaFree(self, entry: dict[str, Any]) -> None:
         # It waits for the whole device.
-        end = self._blocks.pop(entry["address"], entry["address"])
+        block = self._blocks.pop(entry["address"], None)
+        end = entry["address"] if block is None else block.end
         for stream in self._streams.values():
             self._host |= stream.done
         self._touches = [
@@ -210,23 +226,42 @@ class _Checker:
 
     def _launch(self, entry: dict[str, Any]) -> None:
         touched = self._accesses.get(self._op, OpAccesses())
-        self._work(entry, _Work(self._op or entry["kernel"], touched))
+        work = _Work(self._op or entry["kernel"], touched, self._stream(entry).device)
+        if work.device not in (None, entry["device"]):
+            self._fault(
+                f"`{work.name}` is launched on GPU {work.device} while GPU {entry['device']} is "
+                "current"
+            )
+        self._work(entry, work)
 
     def _cudaMemcpyAsync(self, entry: dict[str, Any]) -> None:
         self._copy(entry)
 
     def _cudaMemcpyPeerAsync(self, entry: dict[str, Any]) -> None:
+        path = entry["from_device"], entry["to_device"]
+        if path not in self._peers:
+            self._fault(f"a copy from GPU {path[0]} to GPU {path[1]}, which have no access")
+        for end, device in zip(("from", "to"), path, strict=True):
+            if not any(
+                start <= entry[end] < block.end and block.device == device
+                for start, block in self._blocks.items()
+            ):
+                self._fault(f"a copy {end} GPU {device}, where the memory named is not")
         self._copy(entry)
 
+    def _cudaDeviceEnablePeerAccess(self, entry: dict[str, Any]) -> None:
+        self._peers.add((entry["device"], entry["peer"]))
+
     def _copy(self, entry: dict[str, Any]) -> None:
-        # An operator that copies is named by the test; a copy to or from the host names no value.
-        if self._op in self._accesses:
-            touched = self._accesses[self._op]
+        reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
+        writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
+        copied = OpAccesses((reads,), (writes,))
+        # An operator that copies is told by its bytes; a copy to or from the host is none.
+        named = [op for op, touched in self._accesses.items() if _unnamed(touched) == copied]
+        if len(named) == 1:
+            self._work(entry, _Work(named[0], self._accesses[named[0]]))
         else:
-            reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
-            writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
-            touched = OpAccesses((reads,), (writes,))
-        self._work(entry, _Work(self._op or entry["call"], touched))
+            self._work(entry, _Work(entry["call"], copied))
 
     def _work(self, entry: dict[str, Any], work: _Work) -> None:
         stream = self._stream(entry)
@@ -243,6 +278,8 @@ class _Checker:
         """Let `work` start after `before`; what has ended once it has."""
         bit = 1 << self._count
         self._count += 1
+        for access in (*work.touched.reads, *work.touched.writes):
+            self._check_allocated(work, access)
         for access in work.touched.reads:
             self._touch(_Touch(bit, access, False, work.name), before)
         for access in work.touched.writes:
@@ -265,7 +302,6 @@ class _Checker:
                 last_write = other
         if not now.writes and now.access.value:
             self._check_content(now, last_write)
-        self._check_allocated(now)
         self._touches.append(now)
 
     def _check_content(self, now: _Touch, last_write: _Touch | None) -> None:
@@ -274,12 +310,20 @@ class _Checker:
         if found and found != now.access.value:
             self._fault(f"`{now.name}` reads `{now.access.value}` where `{found}` was written last")
 
-    def _check_allocated(self, now: _Touch) -> None:
-        if not now.access.value or now.access.begin == now.access.end:
+    def _check_allocated(self, work: _Work, access: Access) -> None:
+        if not access.value or access.begin == access.end:
             return
-        begin, end = now.access.begin, now.access.end
-        if not any(b <= begin and end <= e for b, e in self._blocks.items()):
-            self._fault(f"`{now.name}` touches `{now.access.value}` outside allocated memory")
+        devices = [
+            block.device
+            for begin, block in self._blocks.items()
+            if begin <= access.begin and access.end <= block.end
+        ]
+        if not devices:
+            self._fault(f"`{work.name}` touches `{access.value}` outside allocated memory")
+        elif work.device not in (None, *devices):
+            self._fault(
+                f"`{work.name}`, on GPU {work.device}, touches `{access.value}` on GPU {devices[0]}"
+            )
 
     # Graphs.
 
@@ -359,6 +403,12 @@ class _Checker:
     def _fault(self, text: str) -> None:
         if text not in self.faults:
             self.faults.append(text)
+
+
+def _unnamed(touched: OpAccesses) -> OpAccesses:
+    """The same bytes of no value in particular."""
+    reads = tuple(replace(access, value="") for access in touched.reads)
+    return OpAccesses(reads, tuple(replace(access, value="") for access in touched.writes))
 
 
 def _ancestors(graph: _Graph, nodes: set[int]) -> set[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 import tvm_interop
 from tvm_interop import _cuda
-from tvm_interop.cuda_instance import CudaInstance, require_gpu
+from tvm_interop.cuda_instance import CudaInstance, cuda_devices, require_gpu
 from tvm_interop.plan import Plan
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
@@ -24,9 +24,10 @@ DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 class TensorsApart(CudaInstance):
     """An instance whose tensors share no block, but for views of one another."""
 
-    def _allocate(self, plan: Plan, device: int) -> list[Any]:
+    def _allocate(self, plan: Plan) -> list[Any]:
+        devices = dict(zip(plan.devices, dict.fromkeys(cuda_devices(plan)), strict=True))
         blocks = {
-            v: _cuda.make_memory(device, value.nbytes)
+            v: _cuda.make_memory(devices[plan.device_of(v)], value.nbytes)
             for v, value in enumerate(plan.values)
             if value.storage != "alias"
         }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 
 import tvm_interop
 from tests.nets import chain, inception_like
 from tvm_interop import DeviceError, GraphModule, InputError
 from tvm_interop.cli.app import run_app
+from tvm_interop.compiler import CompileOptions, new_compilation
 from tvm_interop.cuda_compiler import CudaCompilation, is_cuda
 
 
@@ -47,6 +50,26 @@ def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
         GraphModule(loaded)
 
 
+@needs_nvcc
+def test_a_schedule_over_gpus(tmp_path: Path) -> None:
+    """Compiled and written here, for a machine with two."""
+    compilation = CudaCompilation(inception_like(), CompileOptions("cuda", archs=["sm_90"]))
+    made = compilation.schedule("nimble")
+    over_two = dataclasses.replace(made, devices=[s % 2 for s in range(made.num_streams)])
+    text = tmp_path / "schedule.json"
+    text.write_text(over_two.to_json())
+    out = tmp_path / "model.tar"
+    options = ["--target", "cuda", "--arch", "sm_90", "--schedule", str(text), "--keep-slower"]
+    onnx.save(inception_like(), tmp_path / "model.onnx")
+    assert run_app(["compile", str(tmp_path / "model.onnx"), *options, "-o", str(out)]) == 0
+    loaded = tvm_interop.load(out)
+    assert loaded.plan.devices == ("cuda:0", "cuda:1")
+    assert loaded.schedule == over_two
+    assert any(op.is_copy for op in loaded.plan.operators)
+    # Weights are written once, wherever they are read.
+    assert all(loaded.plan.values[v].copy_of is None for v in loaded.weights)
+
+
 def test_measuring_needs_a_gpu() -> None:
     with pytest.raises(DeviceError, match=r"`ios` needs latencies.* no CUDA here.*`nimble`"):
         tvm_interop.compile(chain(), target="cuda", scheduler="ios")
@@ -73,8 +96,6 @@ def test_targets_and_architectures() -> None:
     assert is_cuda({"kind": "cuda", "arch": "sm_90"})
     assert not is_cuda("llvm")
     assert not is_cuda("abacus")
-    from tvm_interop.compiler import CompileOptions, new_compilation
-
     named = new_compilation(chain(), CompileOptions({"kind": "cuda", "arch": "sm_86"}))
     assert isinstance(named, CudaCompilation)
     assert named.archs == ("sm_86",)

@@ -122,6 +122,9 @@ def test_a_schedule_cannot_be_changed():
         (lambda: Stage(([0],), (-1,)), "stream -1"),
         (lambda: Schedule("x", ("a",), stages=(Stage(([0],), (10**12,)),)), "stream 1000000000000"),
         (lambda: Schedule("x", ("a",), stages=(Stage(([0],), (0,)),), streams=((), (0,))), "both"),
+        (lambda: Schedule("x", ("a",), stages=(Stage(([0],), (0,)),), devices=[0]), "in place of"),
+        (lambda: Schedule("x", ("a",), streams=[[0]], devices=[0, 1]), "1 streams.*devices of 2"),
+        (lambda: Schedule("x", ("a",), streams=[[0]], devices=[-1]), "stream 0 is on device -1"),
     ],
 )
 def test_malformed_schedules(make, says):
@@ -141,6 +144,14 @@ def test_json_round_trip():
             assert after == before
             assert after.to_json() == text
             after.validate(graph)
+
+
+def test_devices_are_kept():
+    before = Schedule("hand", ("a", "b", "c"), streams=[[0, 2], [1]], devices=[0, 3])
+    text = before.to_json()
+    assert '\n  "devices": [0, 3]\n' in text
+    assert Schedule.from_json(text) == before
+    assert Schedule("hand", ("a", "b", "c"), streams=[[0, 2], [1]]) != before
 
 
 def test_json_reads_well():
@@ -207,6 +218,8 @@ GROUP = "stages__1__groups__0"
         (_edited(**{f"{GROUP}__operators": "a"}), "Expected `array`"),
         (_edited(stages=KeyError, streams=[["a", None]]), r"Expected `str`.*streams\[0\]\[1\]"),
         (_edited(timeline=[["a", 0, 1]]), r"timeline\[0\]"),
+        (_edited(devices=["cuda:0"]), r"Expected `int`.*devices\[0\]"),
+        (_edited(devices=[0, 1]), "give streams in place of stages"),
         (_edited(timeline=[["a", 0, 1, "2"]]), r"Expected `float`.*timeline\[0\]\[3\]"),
         (_edited(timeline=[["z", 0, 1, 2]]), "`z`, which `operators` lacks"),
     ],

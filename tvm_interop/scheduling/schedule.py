@@ -83,6 +83,8 @@ class Schedule:
         order in which it was scheduled; None where nothing was predicted.
     launch_order: of a streamed schedule, all operators in the order in which one host thread is to
         launch them; None where any order will do that the dependencies allow.
+    devices: of a streamed schedule, the number of each stream's device: GPU 1 is `cuda:1`. Empty
+        where all streams are on the one device that the model is compiled for.
     stats: what the search took and counted. No part of equality, and not saved.
     """
 
@@ -93,6 +95,7 @@ class Schedule:
     makespan: float | None = None
     timeline: tuple[tuple[int, int, float, float], ...] | None = None
     launch_order: tuple[int, ...] | None = None
+    devices: tuple[int, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +104,8 @@ class Schedule:
         object.__setattr__(self, "streams", tuple(tuple(ops) for ops in self.streams))
         if self.timeline is not None:
             object.__setattr__(self, "timeline", tuple(tuple(row) for row in self.timeline))
+        object.__setattr__(self, "devices", tuple(self.devices))
+        self._check_devices()
         if self.launch_order is not None:
             object.__setattr__(self, "launch_order", tuple(self.launch_order))
             if self.stages:
@@ -175,6 +180,7 @@ class Schedule:
         Of a staged schedule: the sum of its stages' latencies, groups that share a stream taken
         as one group, and a merged stage as the one operator that it becomes. Of a streamed one:
         each operator starts when its stream is free and the operators it reads have finished.
+        Copies between devices count nothing.
 
         Raises
         ------
@@ -224,6 +230,20 @@ class Schedule:
             the wrong type, an operator that is not in the list, or a newer version.
         """
         return read_schedule(cls, Stage, text)
+
+    def _check_devices(self) -> None:
+        if not self.devices:
+            return
+        if self.stages:
+            raise ScheduleError("a schedule of stages has devices; give streams in place of stages")
+        if len(self.devices) != len(self.streams):
+            raise ScheduleError(
+                f"the schedule has {len(self.streams)} streams and names the devices of "
+                f"{len(self.devices)}; name the device of each stream"
+            )
+        for stream, device in enumerate(self.devices):
+            if device < 0:
+                raise ScheduleError(f"stream {stream} is on device {device}; devices count from 0")
 
     def _validate_launches(self, graph: OpGraph, order: list[int]) -> None:
         if sorted(order) != list(range(graph.num_ops)):

@@ -36,6 +36,8 @@ def write_schedule(schedule: Schedule) -> str:
             f"    {_dump([_name(op, names) for op in ops])}" for ops in schedule.streams
         )
         fields.append(f'"streams": [\n{streams}\n  ]')
+    if schedule.devices:
+        fields.append(f'"devices": {_dump(list(schedule.devices))}')
     if schedule.timeline is not None:
         rows = ",\n".join(
             f"    {_dump([_name(op, names), stream, start, finish])}"
@@ -67,6 +69,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     makespan_us: float | None = None
     stages: list[_Stage] | None = None
     streams: list[list[str]] | None = None
+    devices: list[int] = []
     timeline: list[tuple[str, int, float, float]] | None = None
     launch_order: list[str] | None = None
 
@@ -117,6 +120,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
         makespan=document.makespan_us,
         timeline=timeline,
         launch_order=None if launch is None else _ids(launch, "`launch_order`", ids),
+        devices=tuple(document.devices),
     )
 
 

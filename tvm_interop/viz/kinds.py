@@ -24,7 +24,7 @@ KINDS = (
     Kind("concatenation", "concat", "#F0E442"),
     Kind(
         "data movement",
-        "transpose|reshape|slice|split|pad|take|layout|broadcast",
+        "transpose|reshape|slice|split|pad|take|layout|broadcast|copy",
         "#0072B2",
         "#FFFFFF",
     ),

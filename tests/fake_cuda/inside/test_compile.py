@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tvm_interop import Artifact, DeviceError, GraphModule, InputError, _cuda, m
 from tvm_interop.compiler import CompileOptions, new_compilation
 from tvm_interop.cuda_instance import CudaInstance
 from tvm_interop.plan import Plan
+from tvm_interop.viz.record import record
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -38,7 +40,7 @@ class Noted:
 
     def __init__(self, kernels: Any, plan: Plan) -> None:
         self._kernels = kernels
-        self._ops = itertools.cycle(op.name for op in plan.operators)
+        self._ops = itertools.cycle(op.name for op in plan.operators if not op.is_copy)
 
     def get_function(self, name: str, query_imports: bool) -> Any:
         kernel = self._kernels.get_function(name, query_imports)
@@ -67,6 +69,57 @@ def test_tvms_kernels_are_ordered_as_their_data_is(
     accesses = fake_gpu.accesses_of(instance)
     del instance, kernels
     assert check_log(accesses) == []
+
+
+@pytest.fixture(scope="module")
+def on_two_gpus() -> Artifact:
+    options = CompileOptions("cuda", latency_db=":memory:")
+    compilation = new_compilation(inception_like(), options)
+    made = compilation.schedule("nimble")
+    devices = [s % 2 for s in range(made.num_streams)]
+    return compilation.artifact(dataclasses.replace(made, devices=devices))
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_tvms_kernels_run_on_the_gpu_of_their_stream(
+    on_two_gpus: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    """One library serves all GPUs: TVM loads its code for each at the first launch there."""
+    plan = on_two_gpus.plan
+    kernels = Noted(on_two_gpus.load_kernels(), plan)
+    instance = CudaInstance(plan, kernels, on_two_gpus.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    instance.run()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
+
+
+def test_a_module_on_two_gpus(on_two_gpus: Artifact, check_log: Callable[..., list[str]]) -> None:
+    module = GraphModule(on_two_gpus)
+    module.run()
+    assert len(module.profile()) == len(on_two_gpus.plan.operators)
+    assert module.benchmark(tvm.cuda(0), repeat=2).mean > 0
+    assert "peer copy" in {row.kernel for row in module.profile()}
+    drawn = record(on_two_gpus, "two GPUs", runs=1)
+    assert drawn.arena_bytes == sum(on_two_gpus.plan.arenas.values())
+    name, index = next(
+        (value.name, v)
+        for v, value in enumerate(on_two_gpus.plan.values)
+        if value.storage == "weight" and value.copy_of is None
+    )
+    other = tvm.runtime.tensor(np.ones_like(on_two_gpus.weights[index]))
+    module.load_params(tvm.runtime.save_param_dict({name: other}))
+    assert module._instance.read(index).all()
+    del module
+    assert check_log() == []
+
+
+def test_a_gpu_that_is_not_there(on_two_gpus: Artifact) -> None:
+    text = on_two_gpus.plan.to_json().replace("cuda:1", "cuda:5")
+    missing = dataclasses.replace(on_two_gpus, plan=Plan.from_json(text))
+    with pytest.raises(DeviceError, match="no device `cuda:5`: this machine has 3"):
+        GraphModule(missing)
 
 
 def test_a_module_on_a_gpu(artifact: Artifact, check_log: Callable[..., list[str]]) -> None:

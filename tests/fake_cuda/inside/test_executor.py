@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,61 +11,21 @@ import numpy as np
 import pytest
 
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.random_program import (
+    SHAPE,
+    effects_of,
+    random_program,
+    random_schedule,
+    reference,
+)
 from tvm_interop import ExecutionError, InputError, Schedule, _cuda
 from tvm_interop.cuda_instance import CudaInstance, make_cuda_streams
 from tvm_interop.errors import DeviceError
 from tvm_interop.plan import make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop.program import Program
 from tvm_interop.stream_priority import prefer_longest_chain
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
-SHAPE = (8,)
-
-
-def random_program(seed: int, num_ops: int = 14) -> Program:
-    """A random graph: each operator reads one to three of the tensors before it."""
-    rng = random.Random(seed)
-    values = [Value("x", SHAPE, "float32"), Value("w", SHAPE, "float32")]
-    operators = []
-    for i in range(num_ops):
-        count = rng.randint(1, min(3, len(values)))
-        inputs = tuple(rng.sample(range(len(values)), count))
-        values.append(Value(f"v{i}", SHAPE, "float32"))
-        operators.append(Operator(f"op{i}", f"op{i}", inputs, (len(values) - 1,)))
-    read = {v for op in operators for v in op.inputs}
-    outputs = tuple(op.outputs[0] for op in operators if op.outputs[0] not in read)
-    weights = {1: np.linspace(-1, 1, 8, dtype=np.float32)}
-    return Program(values, operators, (0,), outputs, weights)
-
-
-def effects_of(program: Program) -> dict[str, Callable[..., None]]:
-    """Each operator halves the sum of its inputs and adds a number of its own."""
-
-    def effect(number: int) -> Callable[..., None]:
-        def compute(*arrays: np.ndarray) -> None:
-            *inputs, output = arrays
-            output[...] = sum(inputs) * np.float32(0.5) + np.float32(number)
-
-        return compute
-
-    return {op.name: effect(i) for i, op in enumerate(program.operators)}
-
-
-def reference(program: Program, x: np.ndarray) -> list[np.ndarray]:
-    values: dict[int, np.ndarray] = {0: x, **program.weights}
-    for op, effect in zip(program.operators, effects_of(program).values(), strict=True):
-        values[op.outputs[0]] = np.empty(SHAPE, np.float32)
-        effect(*(values[v] for v in op.inputs), values[op.outputs[0]])
-    return [values[v] for v in program.outputs]
-
-
-def random_schedule(program: Program, num_streams: int, seed: int) -> Schedule:
-    rng = random.Random(seed)
-    orders: list[list[int]] = [[] for _ in range(num_streams)]
-    for i in range(len(program.operators)):
-        orders[rng.randrange(num_streams)].append(i)
-    names = tuple(op.name for op in program.operators)
-    return Schedule("by hand", names, streams=[order for order in orders if order])
 
 
 def make_instance(
@@ -271,9 +230,9 @@ def test_profile_and_time_cover_every_operator() -> None:
 
 
 def test_devices_that_are_not_there() -> None:
-    assert _cuda.device_count() == 2
+    assert _cuda.device_count() == 3
     assert _cuda.describe_device(1) == "Fake GPU 1 sm_90 driver 13000"
-    with pytest.raises(DeviceError, match="no device `cuda:7`: this machine has 2"):
+    with pytest.raises(DeviceError, match="no device `cuda:7`: this machine has 3"):
         _cuda.make_streams([0, 7])
     with pytest.raises(DeviceError, match="cuda:7"):
         _cuda.make_memory(7, 16)

@@ -1,17 +1,40 @@
-"""Operators on two GPUs: copies between them, and events that one records and the other awaits."""
+"""Operators on several GPUs: copies between them, and events one records and another awaits."""
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.fake_cuda import fake_gpu
 from tests.fake_cuda.happens_before import Access, OpAccesses
-from tvm_interop import ExecutionError, InputError, _cuda
+from tests.fake_cuda.random_program import (
+    SHAPE,
+    effects_of,
+    random_program,
+    random_schedule,
+    reference,
+)
+from tvm_interop import (
+    ArtifactError,
+    DeviceError,
+    ExecutionError,
+    InputError,
+    PlanError,
+    Schedule,
+    _cuda,
+)
+from tvm_interop.cuda_instance import CudaInstance, make_cuda_streams, require_gpu
+from tvm_interop.graph import OpGraph
+from tvm_interop.plan import Plan, make_plan
+from tvm_interop.program import Program
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
@@ -111,3 +134,266 @@ def test_a_copy_between_tensors_of_different_sizes_is_refused() -> None:
     large = _cuda.tensor_within(block, 0, (5,), "float32")
     with pytest.raises(InputError, match="16 bytes cannot be copied to or from one of 20"):
         _cuda.peer_copy(small, large)
+
+
+# Whole plans.
+
+
+def logged(log: Path, call: str) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    return [entry for entry in entries if entry["call"] == call]
+
+
+def make_instance(
+    program: Program, plan: Plan, dispatch: _cuda.Dispatch
+) -> tuple[CudaInstance, fake_gpu.Kernels]:
+    kernels = fake_gpu.Kernels(effects_of(program))
+    return CudaInstance(plan, kernels, program.weights, dispatch=dispatch), kernels
+
+
+def over_gpus(seed: int) -> tuple[Program, Plan]:
+    """A random program, on up to six streams of all GPUs there are."""
+    program = random_program(seed, num_ops=20)
+    gpus = range(_cuda.device_count())
+    schedule = random_schedule(program, 2 + seed % 5, seed, gpus)
+    return program, make_plan(program, schedule, device="cuda:0")
+
+
+def results(instance: CudaInstance, x: np.ndarray) -> list[np.ndarray]:
+    instance.write(instance.plan.inputs[0], x)
+    instance.run()
+    return [instance.read(v) for v in instance.plan.outputs]
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_plans_over_gpus_are_right_and_safe(
+    seed: int, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    program, plan = over_gpus(seed)
+    instance, _ = make_instance(program, plan, dispatch)
+    assert instance.dispatch == dispatch
+    rng = np.random.default_rng(seed)
+    for _ in range(3):  # Inputs that change: no run may see an earlier one's.
+        x = rng.standard_normal(SHAPE).astype(np.float32)
+        for got, expected in zip(results(instance, x), reference(program, x), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    assert len(instance.profile()) == len(plan.operators)
+    assert instance.time(2) > 0
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    assert check_log(accesses) == []
+
+
+def test_the_random_plans_have_what_they_are_for() -> None:
+    plans = [over_gpus(seed)[1] for seed in range(12)]
+    assert {len(plan.devices) for plan in plans} >= {2, 3}
+    assert sum(op.is_copy for plan in plans for op in plan.operators) > 50
+    assert any(v.storage == "weight" and v.copy_of is not None for p in plans for v in p.values)
+    assert any(v.storage == "input" and v.copy_of is not None for p in plans for v in p.values)
+
+
+def to_and_fro() -> tuple[Program, Plan]:
+    """Eleven operators on each of two GPUs, with many copies between them."""
+    program = random_program(3, num_ops=22)
+    names = tuple(op.name for op in program.operators)
+    streams = [range(0, 22, 2), range(1, 22, 2)]
+    schedule = Schedule("by hand", names, streams=streams, devices=[0, 1])
+    return program, make_plan(program, schedule, device="cuda:0")
+
+
+def test_the_same_order_in_every_way_of_dispatch(tmp_path: Path) -> None:
+    program, plan = to_and_fro()
+    copies = [op for op in plan.operators if op.is_copy]
+    order = [op.name for op in plan.operators if not op.is_copy]
+    for dispatch in DISPATCHES:
+        log = tmp_path / f"{dispatch}.jsonl"
+        fake_gpu.start_log(log)
+        instance, kernels = make_instance(program, plan, dispatch)
+        instance.run()
+        fake_gpu.stop_log()
+        assert kernels.called == order * 2  # Warmed up, then recorded or run.
+        on = {entry["stream"]: entry["device"] for entry in logged(log, "cudaStreamCreate")}
+        launches = logged(log, "launch")
+        devices = {op.name: plan.streams[op.stream].device for op in plan.operators}
+        assert {e["kernel"]: f"cuda:{on[e['stream']]}" for e in launches} == {
+            name: devices[name] for name in order
+        }
+        sent = logged(log, "cudaMemcpyPeerAsync")
+        assert len(sent) == 2 * len(copies) > 10
+        assert all(on[entry["stream"]] == entry["from_device"] for entry in sent)
+
+
+def test_gpus_of_a_plan_get_access_to_each_other(tmp_path: Path) -> None:
+    program, plan = to_and_fro()
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+    make_instance(program, plan, "captured")
+    fake_gpu.stop_log()
+    enabled = logged(log, "cudaDeviceEnablePeerAccess")
+    assert [(entry["device"], entry["peer"]) for entry in enabled] == [(0, 1), (1, 0)]
+    fake_gpu.fail_next("cudaDeviceEnablePeerAccess", 2)
+    with pytest.raises(ExecutionError, match="cudaDeviceEnablePeerAccess"):
+        make_instance(program, plan, "captured")
+
+
+def test_a_copy_that_fails_is_named() -> None:
+    program, plan = to_and_fro()
+    instance, _ = make_instance(program, plan, "streams")
+    first = next(op.name for op in plan.operators if op.is_copy)
+    fake_gpu.fail_next("cudaMemcpyPeerAsync", 2)
+    with pytest.raises(ExecutionError, match=f"operator `{first}` failed.*cudaMemcpyPeerAsync"):
+        instance.run()
+    x = np.ones(SHAPE, np.float32)
+    for got, expected in zip(results(instance, x), reference(program, x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_what_was_current_stays_current() -> None:
+    program, plan = to_and_fro()
+    instance, _ = make_instance(program, plan, "streams")
+    runtime = fake_gpu.runtime()
+    assert runtime.cudaSetDevice(1) == 0
+    instance.run()
+    assert fake_gpu.current_device() == 1
+    runtime.cudaSetDevice(0)
+    instance.run()
+    assert fake_gpu.current_device() == 0
+
+
+def test_a_weight_is_replaced_on_every_gpu() -> None:
+    program, plan = next(
+        (program, plan) for program, plan in map(over_gpus, range(12)) if 1 in plan.twins()
+    )
+    (weight,) = program.weights
+    instance, _ = make_instance(program, plan, "captured")
+    other = np.full(SHAPE, 7, np.float32)
+    instance.replace(weight, other)
+    for v in (weight, *plan.twins()[weight]):
+        np.testing.assert_array_equal(instance.read(v), other)
+
+
+def test_a_gpu_that_is_not_there() -> None:
+    program = random_program(3)
+    missing = _cuda.device_count()
+    schedule = random_schedule(program, 2, 3, [missing])
+    plan = make_plan(program, schedule, device="cuda:0")
+    says = f"no device `cuda:{missing}`: this machine has {missing}, numbered from 0"
+    with pytest.raises(DeviceError, match=says):
+        require_gpu(plan)
+    with pytest.raises(DeviceError, match=says):
+        make_instance(program, plan, "captured")
+
+
+def test_shared_streams_are_on_the_gpus_of_the_plan() -> None:
+    program, plan = to_and_fro()
+    kernels = fake_gpu.Kernels(effects_of(program))
+    CudaInstance(plan, kernels, program.weights, streams=make_cuda_streams(plan))
+    others = _cuda.make_streams([0] * len(plan.streams))
+    with pytest.raises(InputError, match="is on cuda:0, and the plan's is on cuda:1"):
+        CudaInstance(plan, kernels, program.weights, streams=others)
+
+
+# Planted bugs.
+
+
+def faults_of(
+    program: Program,
+    plan: Plan,
+    dispatch: _cuda.Dispatch,
+    check_log: Callable[..., list[str]],
+    times: int = 2,
+) -> list[str]:
+    instance, _ = make_instance(program, plan, dispatch)
+    for _ in range(times):
+        results(instance, np.ones(SHAPE, np.float32))
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    return check_log(accesses)
+
+
+def change_operator(plan: Plan, name: str, **fields: Any) -> Plan:
+    operators = tuple(
+        msgspec.structs.replace(op, **fields) if op.name == name else op for op in plan.operators
+    )
+    return msgspec.structs.replace(plan, operators=operators)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("side", ["the copy", "its reader"])
+def test_a_dropped_wait(
+    side: str, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    program, plan = to_and_fro()
+    i, copy = next((i, op) for i, op in enumerate(plan.operators) if op.is_copy)
+    reader = next(op for op in plan.operators if i in op.waits)
+    late = copy if side == "the copy" else reader
+    value = plan.values[(copy.inputs if late is copy else copy.outputs)[0]].name
+    broken = change_operator(plan, late.name, waits=())
+    with pytest.raises(PlanError):
+        broken.check()  # The plan's own checker says so too.
+    faults = faults_of(program, broken, dispatch, check_log)
+    assert any(f"race on `{value}`" in fault for fault in faults)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_buffer_used_again_while_a_copy_still_reads_it(
+    dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    program, plan = to_and_fro()
+    copy, victim = _copied_and_later(plan)
+    source = plan.values[copy.inputs[0]]
+    values = tuple(
+        msgspec.structs.replace(v, offset=source.offset) if i == victim else v
+        for i, v in enumerate(plan.values)
+    )
+    broken = msgspec.structs.replace(plan, values=values)
+    with pytest.raises(PlanError, match="shares bytes with"):
+        broken.check()
+    faults = faults_of(program, broken, dispatch, check_log)
+    assert any("race on" in fault and f"`{copy.name}`" in fault for fault in faults)
+
+
+def _copied_and_later(plan: Plan) -> tuple[Any, int]:
+    """A copy, and a value that is written on its source's GPU while it may be under way."""
+    order = OpGraph.from_edges(
+        len(plan.operators),
+        [(w, i) for i, op in enumerate(plan.operators) for w in op.waits]
+        + [pair for ops in plan.stream_orders() for pair in itertools.pairwise(ops)],
+    )
+    for i, copy in enumerate(plan.operators):
+        (source, *_) = copy.inputs
+        if not copy.is_copy or plan.values[source].storage != "arena":
+            continue
+        for j, op in enumerate(plan.operators[i:], i):
+            (written,) = op.outputs
+            is_apart = not op.is_copy and source not in op.inputs and not order.reaches(i, j)
+            is_there = plan.device_of(written) == plan.device_of(source)
+            if is_apart and is_there and plan.values[written].storage == "arena":
+                return copy, written
+    raise AssertionError("no such plan")
+
+
+def test_an_argument_on_another_gpu(check_log: Callable[..., list[str]]) -> None:
+    program, plan = to_and_fro()
+    copy = next(op for op in plan.operators if op.is_copy)
+    reader = next(op for op in plan.operators if copy.outputs[0] in op.inputs)
+    swapped = tuple(copy.inputs[0] if v == copy.outputs[0] else v for v in reader.inputs)
+    broken = change_operator(plan, reader.name, inputs=swapped)
+    with pytest.raises(ArtifactError, match=f"`{reader.name}` runs on"):
+        broken.check()
+    faults = faults_of(program, broken, "streams", check_log)
+    assert any(fault.startswith(f"`{reader.name}`, on GPU") for fault in faults)
+
+
+def test_a_copy_without_access(check_log: Callable[..., list[str]]) -> None:
+    runtime = fake_gpu.runtime()
+    here, there = _cuda.make_memory(0, 64), _cuda.make_memory(1, 64)
+    tensors = [_cuda.tensor_within(block, 0, (4,), "float32") for block in (here, there)]
+    to, source = (ctypes.c_void_p(fake_gpu.address_of(tensor)) for tensor in tensors[::-1])
+    nbytes = ctypes.c_size_t(16)
+    assert runtime.cudaMemcpyPeerAsync(to, 1, source, 0, nbytes, None) == 0
+    assert runtime.cudaMemcpyPeerAsync(to, 0, source, 1, nbytes, None) == 0
+    faults = "\n".join(check_log())
+    assert "a copy from GPU 0 to GPU 1, which have no access" in faults
+    assert "a copy to GPU 0, where the memory named is not" in faults

@@ -184,7 +184,8 @@ class Compilation:
 
         Parameters
         ----------
-        latency: by default measured here, as far as the scheduler asks for latencies at all.
+        latency: by default that of the options, or else measured here, as far as the scheduler
+            asks for latencies at all.
             `learned`, for scheduler `ios`, which `auto` then stands for: most stages are predicted,
             see `search`.
         options: the scheduler's own; what the compilation knows (streams, tensors, what operators
@@ -194,6 +195,7 @@ class Compilation:
         if isinstance(latency, str):
             _check_learned(latency, scheduler)
             return self.search(**options).run()
+        latency = latency or self.options.latency
         if scheduler == "sequential" and not options:
             return self.sequential()
         known: dict[str, Callable[[], Any]] = {
@@ -264,7 +266,7 @@ class Compilation:
 
     @cached_property
     def _merged(self) -> MergedCompilations:
-        options = replace(self.options, streams=self.streams, threads=self.threads)
+        options = replace(self.options, streams=self.streams, threads=self.threads, latency=None)
         return MergedCompilations(self.merges, lambda module: Compilation(module, options))
 
     def _merging_latency(self, scheduler: str) -> LatencyModel:
@@ -273,7 +275,7 @@ class Compilation:
         if scheduler == "ios-merge":
             streams, threads = 1, streams * threads
         base = self._latency_of(self.program, streams, threads)
-        options = replace(self.options, streams=streams, threads=threads)
+        options = replace(self.options, streams=streams, threads=threads, latency=None)
         return MergingLatency(base, self.merges, lambda module: Compilation(module, options))
 
     def realized(self, schedule: Schedule) -> tuple[Compilation, Schedule]:

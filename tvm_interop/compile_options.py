@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import InputError
+from .latency import LatencyModel
 from .latency.measured import Progress
 from .target_text import read_target
 
@@ -35,6 +36,7 @@ class CompileOptions:
         that is here, or else A100's and H100's.
     stream_priorities: for a GPU: whether it prefers the stream that carries most of the longest
         chain of operators, by their latencies, or by their number where none are known.
+    latency: prices operators and stages, unless a scheduler is given another; None measures here.
     """
 
     target: Any = "llvm"
@@ -47,6 +49,7 @@ class CompileOptions:
     archs: Sequence[str] | None = None
     tuning_records: str | os.PathLike[str] | None = None
     stream_priorities: bool = False
+    latency: LatencyModel | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):

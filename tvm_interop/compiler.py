@@ -101,6 +101,7 @@ def compile(
         archs=archs,
         tuning_records=tuning_records,
         stream_priorities=stream_priorities,
+        latency=latency if isinstance(latency, LatencyModel) else None,
     )
     compilation = new_compilation(model, compile_options, input_shapes)
     measured = None

@@ -76,7 +76,6 @@ class CudaCompilation(Compilation):
         most = min(_MOST_STREAMS, self.graph.width or 1)
         self.streams = positive("streams", self.options.streams, most)
         self.threads = 1
-        self._given_latency: LatencyModel | None = None
 
     @cached_property
     def kernels(self) -> bytes:
@@ -92,7 +91,7 @@ class CudaCompilation(Compilation):
         return False
 
     def plan(self, schedule: Schedule) -> Plan:
-        """The plan of a schedule, for GPU 0."""
+        """The plan of a schedule: for GPU 0, unless it names GPUs."""
         plan = make_plan(self.program, schedule, device=_DEVICE)
         if not self.options.stream_priorities or len(plan.streams) == 1:
             return plan
@@ -113,9 +112,9 @@ class CudaCompilation(Compilation):
 
         Parameters
         ----------
-        latency: by default measured on the GPU. Without a GPU schedulers get none, and those that
-            can do without it weigh all operators alike. `learned` measures some stages, and needs
-            the GPU.
+        latency: by default that of the options, or else measured on the GPU. Without a GPU
+            schedulers get none, and those that can do without it weigh all operators alike.
+            `learned` measures some stages, and needs the GPU.
         options: the scheduler's own.
 
         Raises
@@ -123,8 +122,7 @@ class CudaCompilation(Compilation):
         DeviceError
             There is no GPU, and the scheduler has to have latencies.
         """
-        if isinstance(latency, LatencyModel):
-            self._given_latency = latency
+        latency = latency or self.options.latency
         if parts_for(scheduler) is not None:
             raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
         try:
@@ -155,8 +153,11 @@ class CudaCompilation(Compilation):
             ) from error
 
     def _op_us(self, plan: Plan) -> list[float] | None:
-        """What each of the plan's operators takes; None where there is nothing to tell by."""
-        latency = self._given_latency
+        """What each of the plan's operators takes; None where there is nothing to tell by.
+
+        Copies between GPUs are not measured, and count nothing.
+        """
+        latency = self.options.latency
         if latency is None:
             try:
                 require_gpu(plan)
@@ -165,7 +166,7 @@ class CudaCompilation(Compilation):
             latency = self.measured_latency
         names = self.graph.names
         us = dict(zip(names, op_latencies(latency, names), strict=True))
-        return [float(us[op.name]) for op in plan.operators]
+        return [0.0 if op.is_copy else float(us[op.name]) for op in plan.operators]
 
     def _latency_of(self, program: Program, streams: int, threads: int) -> CudaMeasuredLatency:
         return CudaMeasuredLatency(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from tests.nets import inception_like
@@ -118,8 +119,13 @@ def test_a_compilation_goes_by_the_latencies_given() -> None:
     orders = [[names[i] for i in order] for order in schedule.streams if order]
     for wanted in (0, len(orders) - 1):
         us = [9.0 if name in orders[wanted] else 0.001 for name in names]
-        compilation.schedule("lios", LatencyTable(us))
+        compilation.options.latency = LatencyTable(us)
         streams = compilation.plan(schedule).streams
         assert [stream.urgent for stream in streams].index(True) == wanted
+    on_two = dataclasses.replace(schedule, devices=[s % 2 for s in range(len(schedule.streams))])
+    streams = compilation.plan(on_two).streams  # Copies count nothing.
+    assert [stream.urgent for stream in streams].index(True) == wanted
+    compilation.schedule("lios", LatencyTable([1.0] * len(names)))  # What another is given stays.
+    assert compilation.plan(schedule).streams[wanted].urgent
     compilation.options.stream_priorities = False
     assert not any(stream.urgent for stream in compilation.plan(schedule).streams)

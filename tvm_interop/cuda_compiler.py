@@ -29,6 +29,7 @@ from .scheduling import schedule as run_scheduler
 from .stream_priority import prefer_longest_chain
 from .transform.cuda_schedule import DefaultCUDASchedule
 from .transform.extract import extract
+from .transform.lift_workspaces import lift_workspaces
 from .transform.lower import LowerToUnits
 
 _MOST_STREAMS = 8
@@ -55,7 +56,7 @@ class CudaCompilation(Compilation):
         Raises
         ------
         UnsupportedModelError
-            The model cannot be imported, or a kernel needs a workspace.
+            The model cannot be imported, or a kernel needs a workspace within its loops.
         InputError
             An input's shape is not known, or an option is for a CPU.
         DeviceError
@@ -71,6 +72,7 @@ class CudaCompilation(Compilation):
         self.program = extract(self.module)
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
         self.program.kernels = schedule_kernels(self.program.kernels)
+        self.program = lift_workspaces(self.program)
         _refuse_workspaces(self.program)
         self.graph = self.program.graph()
         most = min(_MOST_STREAMS, self.graph.width or 1)
@@ -237,9 +239,9 @@ def _refuse_workspaces(program: Program) -> None:
     ops = [op.name for op in program.operators if op.kernel in kernels]
     if ops:
         raise UnsupportedModelError(
-            f"the kernels of {', '.join(f'`{op}`' for op in ops)} keep intermediate results in "
-            "memory that TVM lends to other streams before the GPU is done with it; schedule these "
-            "kernels so that they need none, or compile for `llvm`"
+            f"the kernels of {', '.join(f'`{op}`' for op in ops)} keep intermediate results within "
+            "their loops, in memory that TVM lends to other streams before the GPU is done with "
+            "it; schedule these kernels so that they need none there, or compile for `llvm`"
         )
 
 

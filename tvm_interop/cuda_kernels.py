@@ -118,9 +118,7 @@ def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
 def kernels_with_workspace(kernels: tvm.IRModule) -> set[str]:
     """Names of the scheduled `kernels` that take memory of the GPU for themselves while they run.
 
-    TVM takes it from a pool at the launch and puts it back when the launch returns, long before the
-    GPU is done with it: on another stream the next kernel may get the same bytes. A graph would
-    keep the address of memory that the pool may give away.
+    `lift_workspaces` says what is wrong with that, and leaves few of them.
     """
     found = set()
     for var, func in kernels.functions_items():

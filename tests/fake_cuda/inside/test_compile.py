@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import tvm
@@ -16,7 +17,16 @@ import tvm_ffi
 import tvm_interop
 from tests.fake_cuda import fake_gpu
 from tests.nets import in_float16, inception_like
-from tvm_interop import Artifact, DeviceError, GraphModule, InputError, _cuda, measure_interleaved
+from tests.workspaces import two_attentions
+from tvm_interop import (
+    Artifact,
+    DeviceError,
+    GraphModule,
+    InputError,
+    PlanError,
+    _cuda,
+    measure_interleaved,
+)
 from tvm_interop.compiler import CompileOptions, new_compilation
 from tvm_interop.cuda_instance import CudaInstance
 from tvm_interop.plan import Plan
@@ -157,6 +167,43 @@ def test_a_model_of_float16(dispatch: _cuda.Dispatch, check_log: Callable[..., l
     accesses = fake_gpu.accesses_of(instance)
     del instance, kernels
     assert check_log(accesses) == []
+
+
+@pytest.fixture(scope="module")
+def with_workspaces() -> Artifact:
+    compilation = new_compilation(two_attentions(), CompileOptions("cuda", latency_db=":memory:"))
+    return compilation.artifact(compilation.schedule("nimble"))
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("are_shared", [False, True])
+def test_kernels_with_a_workspace_run_side_by_side(
+    with_workspaces: Artifact,
+    are_shared: bool,
+    dispatch: _cuda.Dispatch,
+    check_log: Callable[..., list[str]],
+) -> None:
+    plan = with_workspaces.plan
+    first, second = (op for op in plan.operators if op.kernel == "attention")
+    assert first.stream != second.stream
+    if are_shared:  # As TVM would: whoever is launched next gets the bytes.
+        places = dict(zip(second.outputs[1:], first.outputs[1:], strict=True))
+        values = tuple(
+            msgspec.structs.replace(v, offset=plan.values[places[i]].offset) if i in places else v
+            for i, v in enumerate(plan.values)
+        )
+        plan = msgspec.structs.replace(plan, values=values)
+        with pytest.raises(PlanError, match="shares bytes with"):
+            plan.check()
+    kernels = Noted(with_workspaces.load_kernels(), plan)
+    instance = CudaInstance(plan, kernels, with_workspaces.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    instance.run()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    race = f"`{first.name}` writes and `{second.name}` writes without an order"
+    faults = check_log(accesses)
+    assert any(race in fault for fault in faults) == are_shared == bool(faults)
 
 
 def test_weights_are_replaced(artifact: Artifact) -> None:

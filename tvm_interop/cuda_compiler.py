@@ -26,7 +26,9 @@ from .plan import Plan, make_plan
 from .program import Program
 from .scheduling import Schedule, options_of
 from .scheduling import schedule as run_scheduler
+from .storage import GPU_PART_ALIGNMENT
 from .stream_priority import prefer_longest_chain
+from .transform.concat_in_place import concat_in_place
 from .transform.cuda_schedule import DefaultCUDASchedule
 from .transform.extract import extract
 from .transform.lift_workspaces import lift_workspaces
@@ -69,7 +71,7 @@ class CudaCompilation(Compilation):
         self.target = cuda_target(self.archs)
         lower: Any = LowerToUnits(self.target)
         self.module = lower(load_model(model, input_shapes))
-        self.program = extract(self.module)
+        self.program = concat_in_place(extract(self.module), GPU_PART_ALIGNMENT)
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
         self.program.kernels = schedule_kernels(self.program.kernels)
         self.program = lift_workspaces(self.program)

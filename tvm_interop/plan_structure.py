@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .errors import ArtifactError
 from .plan_devices import check_devices
-from .storage import ALIGNMENT, span
+from .storage import ALIGNMENT, GPU_PART_ALIGNMENT, span
 
 if TYPE_CHECKING:
     from .plan import Plan, PlannedOperator
@@ -47,6 +47,8 @@ def _check_operators(plan: Plan) -> None:
 
 
 def _check_aliases(plan: Plan) -> None:
+    on_cpu = all(device.startswith("cpu") for device in plan.devices)
+    alignment = ALIGNMENT if on_cpu else GPU_PART_ALIGNMENT
     for value in plan.values:
         if value.storage != "alias":
             continue
@@ -54,7 +56,7 @@ def _check_aliases(plan: Plan) -> None:
         if root not in range(len(plan.values)) or plan.values[root].storage == "alias":
             raise ArtifactError(f"value `{value.name}` is an alias of none with storage")
         begin = value.offset or 0
-        if begin < 0 or begin % ALIGNMENT or begin + value.nbytes > plan.values[root].nbytes:
+        if begin < 0 or begin % alignment or begin + value.nbytes > plan.values[root].nbytes:
             raise ArtifactError(
                 f"value `{value.name}` of {value.nbytes} bytes at {begin} is no part of what it "
                 f"aliases, which has {plan.values[root].nbytes} bytes"

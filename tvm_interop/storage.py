@@ -18,6 +18,14 @@ ALIGNMENT = 64
 """Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
 
 
+GPU_PART_ALIGNMENT = 32
+"""Bytes that a part of a tensor on a GPU begins at a multiple of.
+
+CUDA wants an address to be a multiple of what is read or written there at once, which in TVM's
+kernels is a vector of up to 16 bytes. The GPU's memory comes in sectors of 32: two operators that
+write parts side by side then never write the same one.
+"""
+
 PEER_COPY = "peer copy"
 """What an operator calls its kernel that copies a tensor from one GPU to another."""
 

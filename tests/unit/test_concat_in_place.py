@@ -8,12 +8,15 @@ import pytest
 
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import GraphModule
+from tvm_interop import ArtifactError, GraphModule
 from tvm_interop.compiler import Compilation, CompileOptions
 from tvm_interop.frontend import load_model
 from tvm_interop.kernel_libraries import why_missing
 from tvm_interop.library_op import LibraryOp
+from tvm_interop.plan import make_plan
 from tvm_interop.program import Operator, Program, Value
+from tvm_interop.scheduling import Schedule
+from tvm_interop.storage import GPU_PART_ALIGNMENT
 from tvm_interop.transform import LowerToUnits, extract
 from tvm_interop.transform.concat_in_place import can_be_in_place, concat_in_place
 
@@ -138,6 +141,27 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
     assert can_be_in_place([64, 128, 4])
     assert can_be_in_place([4])
     assert not can_be_in_place([64, 32, 32])
+    assert can_be_in_place([64, 32, 32], GPU_PART_ALIGNMENT)
+    assert not can_be_in_place([32, 16, 32], GPU_PART_ALIGNMENT)
+
+
+def test_parts_on_a_gpu_may_lie_closer() -> None:
+    """8 channels of 3 x 3 pixels take 288 bytes: 32 times 9."""
+    values = [
+        Value("x", (1, 1, 3, 3), "float32"),
+        Value("a", (1, 8, 3, 3), "float32"),
+        Value("b", (1, 8, 3, 3), "float32"),
+        Value("y", (1, 16, 3, 3), "float32"),
+    ]
+    program = joined(((1, 2), 3), values=values, written=(1, 2))
+    assert left(program) == ["join y"]
+    in_place = concat_in_place(program, GPU_PART_ALIGNMENT)
+    names = tuple(op.name for op in in_place.operators)
+    assert names == ("make a", "make b")
+    schedule = Schedule("by hand", names, streams=[[0], [1]])
+    assert make_plan(in_place, schedule, device="cuda:0").values[2].offset == 288
+    with pytest.raises(ArtifactError, match="`b` of 288 bytes at 288 is no part"):
+        make_plan(in_place, schedule)
 
 
 def test_a_part_may_be_given_out_too() -> None:

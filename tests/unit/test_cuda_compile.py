@@ -16,6 +16,8 @@ from tvm_interop import DeviceError, GraphModule, InputError
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler import CompileOptions, new_compilation
 from tvm_interop.cuda_compiler import CudaCompilation, is_cuda
+from tvm_interop.models import light
+from tvm_interop.transform.extract import extract
 
 
 def has_driver() -> bool:
@@ -48,6 +50,16 @@ def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
     assert loaded.plan == artifact.plan
     with pytest.raises(DeviceError, match="no CUDA here"):
         GraphModule(loaded)
+
+
+@pytest.mark.parametrize(("name", "joined"), [("squeezenet", 8), ("inception_v1", 9)])
+def test_concatenations_cost_nothing(name: str, joined: int) -> None:
+    """Each of these networks' is written into place by those who make its parts."""
+    compilation = CudaCompilation(light.build(name), CompileOptions("cuda", archs=["sm_90"]))
+    described = [op.description for op in extract(compilation.module).operators]
+    assert [d.op for d in described if d is not None].count("concat") == joined
+    left = [op.description for op in compilation.program.operators]
+    assert [d.op for d in left if d is not None].count("concat") == 0
 
 
 @needs_nvcc

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm
 from tvm import te
 
+from tests.nets import in_float16, inception_like
 from tvm_interop import DeviceError
-from tvm_interop.cuda_kernels import build_cuda_kernels, compile_fatbin, cuda_target
+from tvm_interop.compiler import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.cuda_kernels import (
+    build_cuda_kernels,
+    compile_fatbin,
+    compiling_with_nvcc,
+    cuda_target,
+)
+from tvm_interop.storage import GPU_PART_ALIGNMENT
 from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -41,6 +53,21 @@ def test_machine_code_is_embedded(tmp_path: Path) -> None:
     assert b"__global__" not in data  # No source is left that would be compiled again.
     assert b"sm_80" in data or b"sm_90" in data
     assert [path.name for path in tmp_path.iterdir()] == ["kernels.so"]
+
+
+@pytest.mark.parametrize("make", [inception_like, lambda: in_float16(inception_like())])
+def test_parts_are_aligned_to_what_kernels_take_at_once(make: Callable[[], Any]) -> None:
+    """CUDA reads and writes vectors only at addresses that are multiples of their size."""
+    kernels = CudaCompilation(make(), CompileOptions("cuda", archs=["sm_90"])).program.kernels
+    target = cuda_target(("sm_90",))
+    with target, compiling_with_nvcc(("sm_90",)):
+        module = tvm.compile(kernels, target=target).mod
+    sources = [part.inspect_source() for part in module.imports if part.kind == "cuda"]
+    vectors = set(re.findall(r"\*\((\w+?)(\d*)\s*\*\)", "".join(sources)))
+    assert vectors
+    for kind, lanes in vectors:
+        nbytes = {"half": 2, "float": 4, "int": 4, "uint": 4}[kind] * int(lanes or 1)
+        assert GPU_PART_ALIGNMENT % nbytes == 0
 
 
 @needs_nvcc

@@ -12,12 +12,12 @@ CONCAT = "concat"
 """What the description of such an operator says it is."""
 
 
-def can_be_in_place(part_nbytes: Sequence[int]) -> bool:
+def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
     """Whether tensors of these sizes, one after the other, all begin at an aligned address."""
-    return all(nbytes % ALIGNMENT == 0 for nbytes in part_nbytes[:-1])
+    return all(nbytes % alignment == 0 for nbytes in part_nbytes[:-1])
 
 
-def concat_in_place(program: Program) -> Program:
+def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     """`program` without the concatenations whose parts their producers can write into place.
 
     A part becomes an alias within the result, and whoever reads the result depends on all who write
@@ -25,12 +25,16 @@ def concat_in_place(program: Program) -> Program:
     more than one element being the one that is joined, and which an operator writes into storage of
     its own: no input, weight or reshape, and no tensor that has its place in another result
     already. The other concatenations stay, as kernels that copy.
+
+    Parameters
+    ----------
+    alignment: bytes that kernels want each tensor's address to be a multiple of.
     """
     values = list(program.values)
     written = {v for op in program.operators for v in op.outputs}
     kept = []
     for op in program.operators:
-        if _is_concat(op) and _parts_are_free(op, values, written, program):
+        if _is_concat(op) and _parts_are_free(op, values, written, program, alignment):
             _place_parts(op, values)
         else:
             kept.append(op)
@@ -43,10 +47,12 @@ def _is_concat(op: Operator) -> bool:
     return op.description is not None and op.description.op == CONCAT
 
 
-def _parts_are_free(op: Operator, values: list[Value], written: set[int], program: Program) -> bool:
+def _parts_are_free(
+    op: Operator, values: list[Value], written: set[int], program: Program, alignment: int
+) -> bool:
     parts = [values[v] for v in op.inputs]
     return (
-        can_be_in_place([part.nbytes for part in parts])
+        can_be_in_place([part.nbytes for part in parts], alignment)
         and len(set(op.inputs)) == len(op.inputs)
         and all(part.alias_of is None for part in parts)
         and all(v in written and v not in program.weights for v in op.inputs)

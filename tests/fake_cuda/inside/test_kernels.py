@@ -77,6 +77,14 @@ def test_tvms_kernels_run_on_the_planned_streams(
     assert check_log() == []
 
 
+def test_they_take_tensors_at_any_part_of_another(library: Path) -> None:
+    """TVM's checks of arguments do not ask for more than `GPU_PART_ALIGNMENT`."""
+    kernel = tvm.runtime.load_module(str(library)).get_function("double", True)
+    block = _cuda.make_memory(0, 2048)
+    x, y = (_cuda.tensor_within(block, at, (100,), "float32") for at in (0, 1024 + 32))
+    kernel(x, y)
+
+
 def _imports_of(library: Path) -> bytes:
     """What a library holds of the modules that its host code calls."""
     symbol = ctypes.c_char.in_dll(ctypes.CDLL(str(library)), "__tvm_ffi__library_bin")

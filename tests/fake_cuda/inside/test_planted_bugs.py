@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fake_cuda import fake_gpu
-from tvm_interop import PlanError, Schedule, _cuda
+from tvm_interop import ArtifactError, PlanError, Schedule, _cuda
 from tvm_interop.cuda_instance import CudaInstance
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
@@ -120,6 +120,80 @@ def test_a_buffer_used_again_before_it_is_read(
     broken = place(plan, "right", offset_of["left"] or 0)
     faults = faults_of(broken, dispatch, check_log)
     assert "`join` reads `left` where `right` was written last" in faults
+
+
+# One tensor, written in parts.
+
+
+def halves() -> tuple[Program, Plan]:
+    """`left` and `right` write the halves of `both` side by side; `tail` reads it whole."""
+    program = Program(
+        values=[
+            Value("x", (16,), "float32"),
+            Value("first", (16,), "float32", alias_of=3),
+            Value("second", (16,), "float32", alias_of=3, offset=64),
+            Value("both", (32,), "float32"),
+            Value("y", (32,), "float32"),
+        ],
+        operators=[
+            Operator("left", "left", (0,), (1,)),
+            Operator("right", "right", (0,), (2,)),
+            Operator("tail", "tail", (3,), (4,)),
+        ],
+        inputs=(0,),
+        outputs=(4,),
+    )
+    schedule = Schedule("by hand", ("left", "right", "tail"), streams=[[0, 2], [1]])
+    return program, make_plan(program, schedule, device="cuda:0")
+
+
+def faults_of_halves(
+    plan: Plan, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> list[str]:
+    instance = CudaInstance(plan, fake_gpu.Kernels(effects()), {}, dispatch=dispatch)
+    for number in (1.0, 2.0):
+        instance.write(0, np.full(16, number, np.float32))
+        instance.run()
+        np.testing.assert_array_equal(instance.read(4), np.full(32, number, np.float32))
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    return check_log(accesses)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_parts_may_be_written_side_by_side(
+    dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    _, plan = halves()
+    assert [op.waits for op in plan.operators] == [(), (), (1,)]
+    assert faults_of_halves(plan, dispatch, check_log) == []
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_dropped_wait_for_one_of_the_parts(
+    dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    _, plan = halves()
+    broken = change_operator(plan, "tail", waits=())
+    with pytest.raises(PlanError, match="`tail` reads the output of `right`"):
+        broken.check()
+    faults = faults_of_halves(broken, dispatch, check_log)
+    assert any("race on `both`" in fault and "`right`" in fault for fault in faults)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_parts_that_overlap(dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]) -> None:
+    _, plan = halves()
+    broken = place(plan, "second", 32)
+    with pytest.raises(ArtifactError, match="`right` writes over what another wrote to `both`"):
+        broken.check()
+    instance = CudaInstance(broken, fake_gpu.Kernels(effects()), {}, dispatch=dispatch)
+    instance.run()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance
+    assert "race on `both`: `left` writes and `right` writes without an order" in check_log(
+        accesses
+    )
 
 
 def test_things_that_are_not_given_back(check_log: Callable[..., list[str]]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx
 import pytest
 
 from tests.networks import SMALL, feeds
+from tests.workspaces import SHAPE, two_attentions
 from tvm_interop import _cuda, models
 from tvm_interop.compiler import CompileOptions
 from tvm_interop.cuda_compiler import CudaCompilation
@@ -54,6 +57,54 @@ def test_the_same_bits(subject: Subject, scheduler: str, dispatch: _cuda.Dispatc
     for turn in range(20):  # A race shows up now and then, not always.
         got = subject.outputs(instance, subject.inputs[turn % 2])
         for a, b in zip(got, subject.expected[turn % 2], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("scheduler", ["nimble", "opara"])
+def test_the_same_bits_on_two_gpus(
+    subject: Subject, scheduler: str, dispatch: _cuda.Dispatch
+) -> None:
+    if _cuda.device_count() < 2:
+        pytest.skip("there is one GPU only")
+    made = subject.compilation.schedule(scheduler)
+    devices = [s % 2 for s in range(made.num_streams)]
+    plan = subject.compilation.plan(dataclasses.replace(made, devices=devices))
+    assert any(op.is_copy for op in plan.operators)
+    weights = subject.compilation.program.weights
+    kernels = subject.compilation.loaded_kernels
+    instance = CudaInstance(plan, kernels, weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch, _cuda.why_no_graph(instance.executor)
+    for turn in range(20):
+        got = subject.outputs(instance, subject.inputs[turn % 2])
+        for a, b in zip(got, subject.expected[turn % 2], strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert all(end >= start >= 0 for _, _, start, end in instance.profile())
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_workspaces_side_by_side(dispatch: _cuda.Dispatch) -> None:
+    compilation = CudaCompilation(two_attentions(), CompileOptions("cuda", latency_db=":memory:"))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(SHAPE).astype(np.float32) for _ in range(3)]
+    results = []
+    for scheduler in ("sequential", "nimble"):
+        plan = compilation.plan(compilation.schedule(scheduler))
+        instance = CudaInstance(plan, compilation.loaded_kernels, {}, dispatch=dispatch)
+        assert instance.dispatch == dispatch, _cuda.why_no_graph(instance.executor)
+        for v, array in zip(plan.inputs, arrays, strict=True):
+            instance.write(v, array)
+        for _ in range(20):
+            instance.run()
+            results.append([instance.read(v) for v in plan.outputs])
+    x, *keys = (array[0].transpose(1, 0, 2) for array in arrays)
+    for got, key in zip(results[0], keys, strict=True):
+        scores = x @ key.transpose(0, 2, 1) / np.sqrt(SHAPE[-1])
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        expected = weights / weights.sum(axis=-1, keepdims=True) @ key
+        np.testing.assert_allclose(got[0], expected.transpose(1, 0, 2), rtol=1e-4, atol=1e-5)
+    for again in results[1:]:
+        for a, b in zip(again, results[0], strict=True):
             np.testing.assert_array_equal(a, b)
 
 

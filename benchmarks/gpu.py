@@ -284,7 +284,13 @@ def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.nd
 def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
     """The program that a sequential plan was made from: without Relax there is no other source."""
     return Program(
-        values=[Value(v.name, v.shape, v.dtype, v.alias_of) for v in plan.values],
+        values=[
+            # An arena's offset is the plan's own.
+            Value(v.name, v.shape, v.dtype, v.alias_of, v.offset or 0)
+            if v.storage == "alias"
+            else Value(v.name, v.shape, v.dtype)
+            for v in plan.values
+        ],
         operators=[Operator(op.name, op.kernel, op.inputs, op.outputs) for op in plan.operators],
         inputs=plan.inputs,
         outputs=plan.outputs,

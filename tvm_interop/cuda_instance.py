@@ -12,9 +12,9 @@ import numpy as np
 import tvm_ffi
 
 from . import _cuda
-from .errors import ArtifactError, DeviceError, InputError
-from .instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
-from .plan import Plan
+from .errors import ArtifactError, DeviceError, ExecutionError, InputError
+from .instance import aligned_copy, aligned_empty, as_tensor, kernel_functions, require_library
+from .plan import Plan, PlannedOperator
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -68,12 +68,17 @@ class CudaInstance:
         self.tensors = self._allocate(plan, self.device)
         for v, array in weights.items():
             self.write(v, array)
-        functions = kernel_functions(kernels, sorted({op.kernel for op in plan.operators}))
+        ours = {op.kernel for op in plan.operators if op.library is None}
+        functions = kernel_functions(kernels, sorted(ours))
+        of_libraries = [self._library_kernel(op) for op in plan.operators]
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
             [op.name for op in plan.operators],
-            [functions[op.kernel] for op in plan.operators],
+            [
+                functions[op.kernel] if kernel is None else kernel
+                for op, kernel in zip(plan.operators, of_libraries, strict=True)
+            ],
             [(*op.inputs, *op.outputs) for op in plan.operators],
             [op.stream for op in plan.operators],
             [op.waits for op in plan.operators],
@@ -115,6 +120,27 @@ class CudaInstance:
         """Run once; operator, stream, start and end in microseconds since the run began, each."""
         return _cuda.profile(self.executor)
 
+    def _library_kernel(self, op: PlannedOperator) -> _cuda.CudaLibraryKernel | None:
+        """The kernel of the library that is to run `op`; None where TVM's is to.
+
+        Raises
+        ------
+        ArtifactError
+            The library is missing, or cannot compute this.
+        """
+        if op.library is None or op.description is None:
+            return None
+        require_library(op.name, op.library)
+        tensors = [self.tensors[v] for v in (*op.inputs, *op.outputs)]
+        try:
+            return _cuda.prepare_kernel(
+                op.library, op.description.fields(), self.streams, op.stream, tensors
+            )
+        except ExecutionError as error:
+            raise ArtifactError(
+                f"operator `{op.name}`: {error}; compile the model again"
+            ) from error
+
     def _allocate(self, plan: Plan, device: int) -> list[Any]:
         """Two blocks: the arena, laid out by the plan, and one for what stays with the module."""
         arena = _cuda.make_memory(device, plan.arena_bytes)
@@ -151,7 +177,18 @@ def require_gpu(plan: Plan) -> None:
     DeviceError
         Says what is missing.
     """
-    _cuda.describe_device(cuda_device(plan))
+    require_cuda(cuda_device(plan))
+
+
+def require_cuda(device: int) -> None:
+    """See that GPU number `device` is there, and TVM's part that loads kernels for it.
+
+    Raises
+    ------
+    DeviceError
+        Says what is missing.
+    """
+    _cuda.describe_device(device)
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
     import tvm

@@ -50,6 +50,19 @@ class CudaMeasuredLatency(MeasuredLatency):
         assert not any(shares), "a GPU shares its kernels out itself"
         return _cuda.make_executor(self._streams, *bound)
 
+    def _library_kernel(self, op: int) -> _cuda.CudaLibraryKernel:
+        """Prepared on the first stream, it runs on any."""
+        operator = self._program.operators[op]
+        assert operator.library is not None
+        assert operator.description is not None
+        return _cuda.prepare_kernel(
+            operator.library,
+            operator.description.fields(),
+            self._streams,
+            0,
+            [self._tensor(v) for v in (*operator.inputs, *operator.outputs)],
+        )
+
     def _on_device(self, array: np.ndarray) -> Any:
         memory = _cuda.make_memory(0, array.nbytes)
         tensor = _cuda.tensor_within(memory, 0, array.shape, str(array.dtype))

@@ -46,6 +46,31 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
     return chosen
 
 
+def choose_plain_kernels(
+    program: Program, providers: Sequence[str], latency_of: LatencyOf
+) -> Program:
+    """`program` with the fastest kernel for each operator, all tensors plain: as a GPU has them.
+
+    Ties go to TVM, then to the provider named first; see `choose_kernels`.
+    """
+    return _fastest_plain(program, providers, latency_of).program
+
+
+def give_to_libraries(program: Program, libraries: Sequence[str]) -> Program:
+    """`program` with each operator run by the first of `libraries` that can; nothing is measured.
+
+    Parameters
+    ----------
+    libraries: names; `tvm` among them is passed over.
+    """
+    for name in libraries:
+        if name != TVM:
+            free = [i for i, op in enumerate(program.operators) if op.library is None]
+            able = [i for i in free if _can_run(name, program.operators[i])]
+            program = _given(program, able, name)
+    return program
+
+
 @dataclass
 class _Plain:
     """The fastest kernels on plain tensors, and the microseconds they take, by operator."""

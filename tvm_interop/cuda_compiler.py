@@ -31,7 +31,7 @@ from .kernel_libraries import (
 from .latency import LatencyModel
 from .latency.base import op_latencies
 from .latency.cuda_measured import CudaMeasuredLatency
-from .latency.kernel_choice import choose_plain_kernels, give_to_libraries
+from .latency.provider_choice import choose_plain_kernels, give_to_libraries
 from .plan import Plan, make_plan
 from .program import Program
 from .scheduling import Schedule, options_of

@@ -1,0 +1,168 @@
+"""From a model to kernels of cuDNN and cuBLASLt on a GPU, as far as the fake CUDA goes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+
+import tvm_interop
+from tests.fake_cuda import fake_gpu
+from tests.nets import in_float16, inception_like
+from tvm_interop import Artifact, _cuda
+from tvm_interop.compile_options import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.plan import Plan
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
+LIBRARIES = ["cudnn", "cublaslt"]
+FAST = dict.fromkeys((0, 1), -0.0005)
+"""Of libraries' algorithms: each takes half of what a kernel takes."""
+
+
+@pytest.fixture(scope="module", params=["float32", "float16"])
+def artifact(request: pytest.FixtureRequest) -> Artifact:
+    """Libraries run whatever they can."""
+    model = inception_like() if request.param == "float32" else in_float16(inception_like())
+    return tvm_interop.compile(
+        model, target="cuda", scheduler="nimble", keep_slower=True, providers=LIBRARIES
+    )
+
+
+class Noted:
+    """TVM's kernels, each noting in the log which operator it belongs to."""
+
+    def __init__(self, kernels: Any, plan: Plan) -> None:
+        self._kernels = kernels
+        self._ops = itertools.cycle(op.name for op in plan.operators if op.library is None)
+
+    def get_function(self, name: str, query_imports: bool) -> Any:
+        kernel = self._kernels.get_function(name, query_imports)
+
+        def call(*tensors: Any) -> None:
+            with fake_gpu.noted(next(self._ops)):
+                kernel(*tensors)
+
+        return tvm_ffi.convert(call)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_kernels_are_ordered_as_their_data_is(
+    artifact: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    plan = artifact.plan
+    used = Counter(op.library for op in plan.operators)
+    assert used["cudnn"] == 12
+    assert used["cublaslt"] == 1
+    assert len(plan.streams) > 1
+    kernels = Noted(artifact.load_kernels(), plan)
+    instance = CudaInstance(plan, kernels, artifact.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    instance.run()
+    instance.run()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
+
+
+def test_every_schedule_gives_the_bits_of_sequential_execution() -> None:
+    compilation = CudaCompilation(
+        inception_like(), CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:")
+    )
+    shape = compilation.program.values[compilation.program.inputs[0]].shape
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    # All that libraries write: the fake GPU computes it. TVM's kernels leave what they find.
+    seen: list[dict[str, np.ndarray]] = []
+    for name in ("sequential", "nimble", "lios"):
+        schedule = compilation.schedule(name)
+        instance = compilation.instance(compilation.plan(schedule))
+        instance.write(instance.plan.inputs[0], x)
+        instance.run()
+        first = [op for op in instance.plan.operators if instance.plan.inputs[0] in op.inputs]
+        written = [op.outputs[0] for op in first if op.library is not None]
+        seen.append({instance.plan.values[v].name: instance.read(v) for v in written})
+    assert seen[0]
+    kernels = [op.library for op in compilation.program.operators]
+    assert kernels.count("cudnn") == 12
+
+
+def test_the_fastest_provider_is_chosen() -> None:
+    options = CompileOptions("cuda", latency_db=":memory:")
+    # Equally fast: TVM's.
+    assert set(_libraries(CudaCompilation(inception_like(), options))) == {None}
+    with fake_gpu.algorithm_times(FAST):
+        compilation = CudaCompilation(inception_like(channels=24), options)
+    assert _libraries(compilation)["cudnn"] == 12
+
+
+def test_what_was_measured_decides_the_next_time(tmp_path: Path) -> None:
+    options = CompileOptions("cuda", latency_db=tmp_path / "latencies.db")
+    with fake_gpu.algorithm_times(FAST):
+        first = CudaCompilation(inception_like(channels=32), options)
+    again = CudaCompilation(inception_like(channels=32), options)
+    assert _libraries(again) == _libraries(first)
+    assert _libraries(first)["cudnn"] == 12
+
+
+def _libraries(compilation: CudaCompilation) -> Counter[str | None]:
+    return Counter(op.library for op in compilation.program.operators)
+
+
+ASK = """
+import logging, sys
+from tvm_interop import ArtifactError, DeviceError, GraphModule, load
+from tvm_interop.compile_options import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.cuda_instance import CudaInstance
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+artifact = load(sys.argv[1])
+assert GraphModule(artifact).plan == artifact.fallback
+try:
+    CudaInstance(artifact.plan, artifact.load_kernels(), artifact.weights)
+except ArtifactError as error:
+    print(error)
+try:
+    CudaCompilation("squeezenet", CompileOptions("cuda", providers=["tvm", "cudnn"]))
+except DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("/nowhere/libcudnn.so.9", "/nowhere/libcudnn.so.9: cannot open shared object file"),
+        ("libcuda.so.1", "`libcuda.so.1` has no `cudnnGetVersion`"),
+    ],
+)
+def test_a_missing_library_is_named(file: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    tvm_interop.compile(
+        inception_like(), target="cuda", scheduler="sequential", out=path, providers=["cudnn"]
+    )
+    environment = {**os.environ, "TVM_INTEROP_CUDNN_LIBRARY": file}
+    command = [sys.executable, "-c", ASK, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    warned, refused, not_compiled = done.stdout.splitlines()
+    for line in (warned, refused, not_compiled):
+        assert "`cudnn`, which is missing here" in line or "`cudnn` is missing here" in line
+        assert why in line
+        assert "install `tvm-interop[cudnn]`" in line
+    assert warned.startswith("the model was compiled for kernel library")
+    assert "TVM's kernels run" in warned
+    assert refused.startswith("operator `")

@@ -1,5 +1,8 @@
 """Makes one file to carry to a machine with a GPU: `gpu.py` and all that it needs.
 
+Operators are fused as far as libraries could follow, so that one set of TVM's kernels serves the
+plans with libraries and those without; cuDNN and cuBLASLt themselves are not in the bundle.
+
 Kernels, plans, weights, onnxruntime's outputs, TVM's runtime without its compiler, our own package,
 and the ONNX models, for PyTorch where it is. The GPU's machine needs neither a network nor a
 compiler: unpack and `sh run.sh`.

@@ -58,9 +58,10 @@ def fastest_plain(program: Program, providers: Sequence[str], latency_of: Latenc
     for name in providers:
         if name == TVM:
             continue
-        candidates = [i for i, op in enumerate(program.operators) if can_run(name, op)]
-        offered = given_to(chosen, candidates, name)
-        times_us = latency_of(offered).stages([[[i]] for i in candidates])
+        described = [i for i, op in enumerate(program.operators) if can_run(name, op)]
+        theirs = latency_of(given_to(chosen, described, name))
+        candidates = [i for i in described if theirs.can_run(i)]
+        times_us = theirs.stages([[[i]] for i in candidates])
         ours = latency_of(chosen)
         taken = {
             i: float(us)

@@ -108,6 +108,16 @@ def test_the_fastest_provider_is_chosen() -> None:
     assert _libraries(compilation)["cudnn"] == 12
 
 
+def test_what_a_library_fails_at_is_left_to_tvm(caplog: pytest.LogCaptureFixture) -> None:
+    options = CompileOptions("cuda", latency_db=":memory:")
+    fake_gpu.fail_next("cudnnGetConvolutionForwardAlgorithm_v7", 3000)
+    with fake_gpu.algorithm_times(FAST):
+        compilation = CudaCompilation(inception_like(channels=40), options)
+    (warning,) = [r.message for r in caplog.records if "no kernel of cudnn" in r.message]
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in warning
+    assert _libraries(compilation)["cudnn"] == 11
+
+
 def test_what_was_measured_decides_the_next_time(tmp_path: Path) -> None:
     options = CompileOptions("cuda", latency_db=tmp_path / "latencies.db")
     with fake_gpu.algorithm_times(FAST):

@@ -5,6 +5,8 @@ Skipped where the libraries do not load; PyTorch brings them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -54,21 +56,17 @@ def test_numbers_of_one_operator(case: str) -> None:
 
 
 def test_tf32_rounds_where_it_is_allowed() -> None:
-    exact = result(matmul((256, 256), (256, 256)), "captured")
+    op = matmul((256, 256), (256, 256))
+    expected = reference(op, numbers(op))
+    exact = result(op, "captured")
     rounded = result(matmul((256, 256), (256, 256), allow_tf32=True), "captured")
-    expected = reference(*_product_of_256())
     assert np.abs(exact - expected).max() < 1e-3
     assert 1e-3 < np.abs(rounded - expected).max() < 1
 
 
-def _product_of_256() -> tuple[LibraryOp, list[np.ndarray]]:
-    op = matmul((256, 256), (256, 256))
-    return op, numbers(op)
-
-
 @pytest.mark.parametrize("make", [inception_like, branches])
-def test_networks(make: object) -> None:
-    model: onnx.ModelProto = make()  # type: ignore[operator]
+def test_networks(make: Callable[[], onnx.ModelProto]) -> None:
+    model = make()
     artifact = tvm_interop.compile(
         model, target="cuda", scheduler="nimble", keep_slower=True, providers=LIBRARIES
     )

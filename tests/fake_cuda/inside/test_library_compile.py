@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm_ffi
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
-from tests.nets import in_float16, inception_like
+from tests.nets import Net, in_float16, inception_like
+from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import Artifact, _cuda
 from tvm_interop.compile_options import CompileOptions
 from tvm_interop.cuda_compiler import CudaCompilation
@@ -78,25 +80,39 @@ def test_kernels_are_ordered_as_their_data_is(
     assert check_log(accesses) == []
 
 
-def test_every_schedule_gives_the_bits_of_sequential_execution() -> None:
-    compilation = CudaCompilation(
-        inception_like(), CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:")
-    )
-    shape = compilation.program.values[compilation.program.inputs[0]].shape
-    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    # All that libraries write: the fake GPU computes it. TVM's kernels leave what they find.
-    seen: list[dict[str, np.ndarray]] = []
+def convolutions() -> onnx.ModelProto:
+    """Nothing but what cuDNN computes: two branches, their sum, one that is grouped."""
+    net = Net()
+    x = net.input("x", [1, 8, 6, 6])
+    one = net.op("Relu", [net.conv(x, "one", (8, 8), 3)], "one_relu")
+    two = net.op("Relu", [net.conv(x, "two", (8, 8), 5)], "two_relu")
+    deep = net.conv(net.conv(one, "grouped", (8, 8), 3, group=4), "deep", (8, 8), 1)
+    net.op("Relu", [net.op("Add", [deep, two], "sum")], "y")
+    return net.model("y")
+
+
+def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
+    """The fake cuDNN computes; every schedule and dispatch gives the bits of sequential runs."""
+    model = convolutions()
+    options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:", streams=2)
+    compilation = CudaCompilation(model, options)
+    assert _libraries(compilation) == {"cudnn": 4}
+    x = np.random.default_rng(0).standard_normal((1, 8, 6, 6)).astype(np.float32)
+    (expected,) = run_onnxruntime(model, {"x": x}).values()
+    outputs = []
     for name in ("sequential", "nimble", "lios"):
-        schedule = compilation.schedule(name)
-        instance = compilation.instance(compilation.plan(schedule))
-        instance.write(instance.plan.inputs[0], x)
-        instance.run()
-        first = [op for op in instance.plan.operators if instance.plan.inputs[0] in op.inputs]
-        written = [op.outputs[0] for op in first if op.library is not None]
-        seen.append({instance.plan.values[v].name: instance.read(v) for v in written})
-    assert seen[0]
-    kernels = [op.library for op in compilation.program.operators]
-    assert kernels.count("cudnn") == 12
+        plan = compilation.plan(compilation.schedule(name))
+        for dispatch in DISPATCHES:
+            instance = CudaInstance(
+                plan, compilation.loaded_kernels, compilation.program.weights, dispatch=dispatch
+            )
+            for array in (np.zeros_like(x), x):
+                instance.write(plan.inputs[0], array)
+                instance.run()
+            outputs.append(instance.read(plan.outputs[0]))
+    np.testing.assert_allclose(outputs[0], expected, rtol=1e-4, atol=1e-4)
+    for output in outputs:
+        np.testing.assert_array_equal(output, outputs[0])
 
 
 def test_the_fastest_provider_is_chosen() -> None:

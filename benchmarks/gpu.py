@@ -6,7 +6,9 @@ and no Relax is needed, only a GPU, its driver and Python. For each network, in 
 1. numbers: sequential execution against the outputs that onnxruntime gave, two inputs in turn;
 2. bits: captured, linked and uncaptured execution, and every schedule, against sequential;
 3. latencies: each operator, and the stages that the schedulers ask for, measured on this GPU;
-4. time: all schedules, captured, with stream priorities and without, sequential execution
+4. cuDNN and cuBLASLt, where they load: wherever they have a kernel, and wherever theirs is measured
+   to be faster than TVM's, which is then scheduled too;
+5. time: all schedules, captured, with stream priorities and without, sequential execution
    uncaptured and captured (twice, for the noise), and PyTorch, eager and in a CUDA graph,
    interleaved.
 
@@ -23,6 +25,7 @@ import json
 import random
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,10 +38,13 @@ import tvm_interop
 from tvm_interop import Artifact, OpGraph, TVMInteropError, _cuda
 from tvm_interop import schedule as run_scheduler
 from tvm_interop.cuda_instance import CudaInstance, require_gpu
+from tvm_interop.kernel_libraries import TVM, library_version, provider_names, why_missing
 from tvm_interop.latency.cuda_measured import CudaMeasuredLatency
+from tvm_interop.latency.provider_choice import choose_plain_kernels, give_to_libraries
 from tvm_interop.latency.store import LatencyStore
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
+from tvm_interop.scheduling.one_after_another import one_after_another
 from tvm_interop.stream_priority import prefer_longest_chain
 
 from . import torch_gpu
@@ -53,6 +59,13 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 """By what they cost to find: the dear ones last."""
 PREFERRING = ", priorities"
 """Added to a schedule's name where the GPU prefers the stream with the longest chain."""
+LIBRARY_PLAN = "libraries.json"
+"""Beside a network's artifact: the plan that lets libraries run what they can."""
+LIBRARIES = "sequential, libraries"
+FASTEST = "sequential, fastest kernels"
+"""Each operator has whichever kernel is measured to be the fastest, TVM's or a library's."""
+FASTEST_SCHEDULERS = ("greedy", "lios", "nimble", "opara")
+"""Those that are found at once: these are run on the fastest kernels as well."""
 MOST_STREAMS = 8
 TORCH = {"PyTorch eager": torch_gpu.eager, "PyTorch CUDA graph": torch_gpu.captured}
 TORCH_COMPILE = "torch.compile"
@@ -69,7 +82,9 @@ class Report:
     Attributes
     ----------
     numbers: of sequential execution, against onnxruntime's.
-    bits: of everything of ours, against sequential execution.
+    library_numbers: the same of sequential execution with kernels of libraries.
+    kernels: how many operators each provider's kernel is the fastest for.
+    bits: of everything of ours, against sequential execution of the same kernels.
     no_graph: why there is none, where one was asked for.
     search_s: seconds each scheduler took, measuring included.
     median_us: of all that were timed against each other, microseconds.
@@ -81,6 +96,8 @@ class Report:
     network: str
     operators: int = 0
     numbers: str = "not run"
+    library_numbers: dict[str, str] = field(default_factory=dict)
+    kernels: dict[str, int] = field(default_factory=dict)
     bits: dict[str, str] = field(default_factory=dict)
     no_graph: dict[str, str] = field(default_factory=dict)
     stages_measured: int = 0
@@ -93,7 +110,8 @@ class Report:
     @property
     def is_right(self) -> bool:
         """Whether numbers were compared and all that was compared agreed."""
-        return self.numbers == "right" and set(self.bits.values()) <= {"same"}
+        numbers = {self.numbers, *self.library_numbers.values()}
+        return numbers == {"right"} and set(self.bits.values()) <= {"same"}
 
 
 class Bench:
@@ -112,8 +130,11 @@ class Bench:
         self._graph = OpGraph.from_edges(names, self._program.edges())
         self.report.operators = len(names)
         self._instances: dict[str, CudaInstance] = {}
+        self._same_kernels: dict[str, str] = {}
+        """By instance: the sequential one of the same kernels, where it is not the first."""
         self._peers: dict[str, torch_gpu.TorchRunner] = {}
-        self._model_path = folder / "model.onnx"
+        self._store = LatencyStore(":memory:")
+        self._folder = folder
 
     def run(self) -> Report:
         """Everything, as far as time goes."""
@@ -121,9 +142,10 @@ class Bench:
         for name, dispatch in (("sequential, uncaptured", "streams"), ("sequential", "captured")):
             self._add(name, sequential, dispatch)
         self._add("sequential, again", sequential, "captured")
-        self._check_numbers()
+        self.report.numbers = self._check_numbers("sequential")
         self._add("sequential, linked", sequential, "linked")
         self._schedule_all()
+        self._add_libraries()
         self._check_bits()
         for name, way in TORCH.items():
             self._add_peer(name, way)
@@ -168,10 +190,11 @@ class Bench:
         instance.run()
         return [instance.read(v) for v in instance.plan.outputs]
 
-    def _check_numbers(self) -> None:
-        worst = self._worst_error(lambda which: self._outputs("sequential", which))
-        self.report.numbers = "right" if worst <= 1 else "WRONG"
-        print(f"  numbers {self.report.numbers}: {worst:.3f} of what is allowed")
+    def _check_numbers(self, name: str) -> str:
+        worst = self._worst_error(lambda which: self._outputs(name, which))
+        verdict = "right" if worst <= 1 else "WRONG"
+        print(f"  numbers of {name} {verdict}: {worst:.3f} of what is allowed")
+        return verdict
 
     def _worst_error(self, outputs: Callable[[int], list[np.ndarray]]) -> float:
         """How far the outputs of an input set are from onnxruntime's: above 1 is wrong."""
@@ -191,7 +214,7 @@ class Bench:
             self.report.not_run.append(f"{name}: {why}")
             return
         try:
-            model = onnx.load(self._model_path)
+            model = onnx.load(self._folder / "model.onnx")
             peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
             error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
         except Exception as failure:  # Whatever PyTorch, its compiler or the GPU raises.
@@ -209,15 +232,7 @@ class Bench:
 
     def _schedule_all(self) -> None:
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
-        names = dict.fromkeys(op.kernel for op in self._program.operators)
-        made = self._artifact.manifest.sha256["kernels.so"]
-        latency = CudaMeasuredLatency(
-            self._program,
-            self._kernels,
-            {name: f"{made}:{name}" for name in names},
-            streams=streams,
-            store=LatencyStore(":memory:"),
-        )
+        latency = self._latency_of(self._program, streams)
         for name, options in SCHEDULERS.items():
             if time.monotonic() > self._deadline:
                 self.report.not_run.append(f"{name}: out of time")
@@ -240,10 +255,62 @@ class Bench:
             print(f"  {name}: {self.report.search_s[name]:.1f} s to schedule", flush=True)
         self.report.stages_measured = latency.measured
 
+    def _latency_of(self, program: Program, streams: int) -> CudaMeasuredLatency:
+        made = self._artifact.manifest.sha256["kernels.so"]
+        return CudaMeasuredLatency(
+            program,
+            self._kernels,
+            {op.kernel: f"{made}:{op.kernel}" for op in program.operators},
+            streams=streams,
+            store=self._store,
+        )
+
+    def _add_libraries(self) -> None:
+        """Let the kernels of libraries take part, as far as there are any."""
+        libraries = [name for name in provider_names("cuda") if name != TVM]
+        for name in libraries:
+            if library_version(name) is None:
+                self.report.not_run.append(f"kernels of {name}: {why_missing(name)}")
+        found = [name for name in libraries if library_version(name) is not None]
+        plan = Plan.from_json((self._folder / LIBRARY_PLAN).read_bytes())
+        program = program_of(plan, self._artifact.weights)
+        try:
+            if found:
+                self._add_with_kernels_of(found, program)
+        except TVMInteropError as error:
+            self.report.not_run.append(f"kernels of {', '.join(found)}: {error}")
+
+    def _add_with_kernels_of(self, libraries: list[str], program: Program) -> None:
+        theirs = give_to_libraries(program, libraries)
+        fastest = choose_plain_kernels(
+            program, [TVM, *libraries], lambda program: self._latency_of(program, 1)
+        )
+        kernels = Counter(op.library or TVM for op in fastest.operators)
+        self.report.kernels = dict(kernels.most_common())
+        print(f"  fastest kernels: {self.report.kernels}")
+        for name, variant in ((LIBRARIES, theirs), (FASTEST, fastest)):
+            in_turn = one_after_another(variant, 1)
+            self._add(name, make_plan(variant, in_turn, device="cuda:0"))
+            self._same_kernels[name] = name
+            self.report.library_numbers[name] = self._check_numbers(name)
+        streams = min(MOST_STREAMS, max(self._graph.width, 1))
+        latency = self._latency_of(fastest, streams)
+        for scheduler in FASTEST_SCHEDULERS:
+            name = f"{scheduler}, fastest kernels"
+            if time.monotonic() > self._deadline:
+                self.report.not_run.append(f"{name}: out of time")
+                continue
+            schedule = run_scheduler(self._graph, scheduler, latency=latency, streams=streams)
+            self._add(name, make_plan(fastest, schedule, device="cuda:0"))
+            self._same_kernels[name] = FASTEST
+
     def _check_bits(self) -> None:
+        first = "sequential, uncaptured"
         for which in (0, 1):
-            expected = self._outputs("sequential, uncaptured", which)
+            bases = {first, *self._same_kernels.values()}
+            outputs = {base: self._outputs(base, which) for base in bases}
             for name in self._instances:
+                expected = outputs[self._same_kernels.get(name, first)]
                 got = self._outputs(name, which)
                 same = all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
                 if self.report.bits.get(name) != "DIFFERENT":
@@ -282,7 +349,10 @@ def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.nd
 
 
 def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
-    """The program that a sequential plan was made from: without Relax there is no other source."""
+    """The program that a sequential plan was made from: without Relax there is no other source.
+
+    TVM's kernels run all of it; what libraries could run is described.
+    """
     return Program(
         values=[
             # An arena's offset is the plan's own.
@@ -291,7 +361,10 @@ def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
             else Value(v.name, v.shape, v.dtype)
             for v in plan.values
         ],
-        operators=[Operator(op.name, op.kernel, op.inputs, op.outputs) for op in plan.operators],
+        operators=[
+            Operator(op.name, op.kernel, op.inputs, op.outputs, op.description)
+            for op in plan.operators
+        ],
         inputs=plan.inputs,
         outputs=plan.outputs,
         weights=weights,
@@ -319,7 +392,7 @@ def main() -> int:
     deadline = time.monotonic() + 60 * arguments.minutes
     gpu, before = _cuda.describe_device(0), gpu_state()
     print(f"{gpu}, tvm_interop {tvm_interop.__version__}; {before or 'no nvidia-smi'}")
-    print("Not in this benchmark: TensorRT, cuDNN's and cuBLASLt's kernels behind our operators.")
+    print("Not in this benchmark: TensorRT.")
     order = (arguments.networks / "order.txt").read_text().split()
     reports: list[Report] = []
 

@@ -1,5 +1,8 @@
 """Makes one file to carry to a machine with a GPU: `gpu.py` and all that it needs.
 
+Operators are fused as far as libraries could follow, so that one set of TVM's kernels serves the
+plans with libraries and those without; cuDNN and cuBLASLt themselves are not in the bundle.
+
 Kernels, plans, weights, onnxruntime's outputs, TVM's runtime without its compiler, our own package,
 and the ONNX models, for PyTorch where it is. The GPU's machine needs neither a network nor a
 compiler: unpack and `sh run.sh`.
@@ -17,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,8 +36,12 @@ from tvm_interop.compiler import CompileOptions
 from tvm_interop.cuda_compiler import CudaCompilation
 from tvm_interop.cuda_kernels import DEFAULT_ARCHS
 from tvm_interop.errors import DeviceError, TVMInteropError
+from tvm_interop.kernel_libraries import TVM, provider_names
 from tvm_interop.models.source import read_onnx
 
+from .gpu import LIBRARY_PLAN
+
+GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
 """In the order of what they tell for the time they take."""
 MOST_BYTES = 60 * 10**6
@@ -95,9 +103,13 @@ def add_network(folder: Path, name: str, archs: list[str]) -> None:
     repeat_weights(model)
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "reference.npz", **reference(model))
-    compilation = CudaCompilation(model, CompileOptions("cuda", archs=archs))
+    options = CompileOptions("cuda", archs=archs, providers=[TVM, *GPU_LIBRARIES])
+    compilation = CudaCompilation(model, options)
     artifact = compilation.artifact(compilation.sequential())
-    artifact.save(folder / "model.tar")
+    # Of the same kernels and weights: a plan that needs no library, and one that does.
+    (folder / LIBRARY_PLAN).write_text(artifact.plan.to_json())
+    plain = artifact.fallback or artifact.plan
+    replace(artifact, plan=plain, fallback=None).save(folder / "model.tar")
     took = time.monotonic() - began
     print(f"{name}: {took:.0f} s, kernels of {len(artifact.kernels) / 1e6:.1f} MB", flush=True)
 

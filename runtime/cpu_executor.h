@@ -48,7 +48,6 @@ class CpuExecutor : public Timed, private StreamWork {
   // Seconds that `number` runs took, one after the other.
   double Time(int number) override;
 
-
   int num_events() const { return num_events_; }
 
  private:

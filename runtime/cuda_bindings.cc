@@ -14,9 +14,10 @@
 
 #include "runtime/cuda_api.h"
 #include "runtime/cuda_executor.h"
+#include "runtime/cuda_library_bindings.h"
 #include "runtime/cuda_memory.h"
 #include "runtime/cuda_streams.h"
-#include "runtime/guarded.h"
+#include "runtime/guarded_cuda.h"
 #include "runtime/measure.h"
 
 namespace tvm_interop {
@@ -24,19 +25,6 @@ namespace {
 
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
-
-// As `Guarded`; a machine without what is asked for is an error of its own.
-template <typename Body>
-auto GuardedCuda(Body&& body) -> decltype(body()) {
-  return Guarded([&]() -> decltype(body()) {
-    try {
-      return body();
-    } catch (const cuda::MissingError& error) {
-      TVM_FFI_THROW(DeviceError) << error.what();
-    }
-    TVM_FFI_UNREACHABLE();
-  });
-}
 
 // A packed function and its arguments. TVM's kernels, and any that follow the same rule, take the
 // stream from tvm-ffi's environment, at each call.
@@ -69,22 +57,6 @@ class PackedCudaKernel : public CudaKernel {
   ffi::Function function_;
   std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
   std::vector<ffi::AnyView> args_;
-};
-
-class CudaStreamsObj : public ffi::Object {
- public:
-  explicit CudaStreamsObj(const std::vector<CudaStreamOptions>& options)
-      : streams(std::make_shared<CudaStreams>(options)) {}
-
-  std::shared_ptr<CudaStreams> streams;
-
-  static constexpr bool _type_mutable = true;
-  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CudaStreams", CudaStreamsObj, ffi::Object);
-};
-
-class CudaStreamsRef : public ffi::ObjectRef {
- public:
-  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(CudaStreamsRef, ffi::ObjectRef, CudaStreamsObj);
 };
 
 class CudaMemoryObj : public ffi::Object {
@@ -162,7 +134,8 @@ class PeerCopyRef : public ffi::ObjectRef {
 
 class CudaExecutorObj : public ffi::Object {
  public:
-  // A kernel is a packed function, or a copy between GPUs with its tensors bound already.
+  // A kernel is a packed function, or a library's or a copy between GPUs, with its tensors bound
+  // already.
   CudaExecutorObj(const CudaStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
                   const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Any>& kernels,
                   const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
@@ -172,6 +145,9 @@ class CudaExecutorObj : public ffi::Object {
       if (auto copy = kernels[i].as<PeerCopyRef>()) {
         copies_.push_back(*copy);
         ops[i].kernel = &const_cast<PeerCopyObj*>(copy->get())->kernel;
+      } else if (auto prepared = kernels[i].as<CudaLibraryKernelRef>()) {
+        library_kernels_.push_back(*prepared);
+        ops[i].kernel = prepared->get()->kernel();
       } else {
         std::vector<ffi::Tensor> bound;
         for (int64_t value : args[i]) bound.push_back(values[value]);
@@ -190,9 +166,10 @@ class CudaExecutorObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CudaExecutor", CudaExecutorObj, ffi::Object);
 
  private:
-  // Both outlive the executor.
+  // All outlive the executor.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::vector<PeerCopyRef> copies_;
+  std::vector<CudaLibraryKernelRef> library_kernels_;
 
  public:
   std::unique_ptr<CudaExecutor> executor;

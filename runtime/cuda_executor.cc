@@ -7,21 +7,9 @@
 
 #include "runtime/check_plan.h"
 #include "runtime/cuda_graph.h"
+#include "runtime/cuda_timing.h"
 
 namespace tvm_interop {
-namespace {
-
-// An event that keeps the time, for measuring.
-cuda::OwnedEvent TimingEvent(int device) {
-  cuda::DeviceGuard guard(device);
-  const cuda::Api& api = cuda::Api::Get();
-  cuda::Event event = nullptr;
-  TVM_INTEROP_CUDA(api, EventCreateWithFlags, &event, cuda::kWithTiming);
-  return cuda::OwnedEvent(event);
-}
-
-}  // namespace
-
 CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
                            const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch)
     : streams_(std::move(streams)),

@@ -30,7 +30,8 @@ CudaStreams::CudaStreams(const std::vector<CudaStreamOptions>& options) {
     TVM_INTEROP_CUDA(api, StreamCreateWithPriority, &stream, cuda::kNonBlocking,
                      wanted.is_urgent ? greatest : least);
     owned_.emplace_back(stream);
-    streams_.push_back({wanted.device, stream});
+    resources_.push_back(std::make_unique<CudaStreamResources>(wanted.device));
+    streams_.push_back({wanted.device, stream, resources_.back().get()});
     is_urgent_.push_back(wanted.is_urgent);
   }
 }

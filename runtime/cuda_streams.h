@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "runtime/cuda_api.h"
+#include "runtime/cuda_stream_resources.h"
 
 namespace tvm_interop {
 
@@ -18,6 +20,7 @@ struct CudaStreamOptions {
 struct CudaStream {
   int device = 0;
   cuda::Stream handle = nullptr;
+  CudaStreamResources* resources = nullptr;  // The pool's, like the stream itself.
 };
 
 // A pool of streams and events that executors share. Streams are independent of CUDA's default
@@ -61,6 +64,7 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
+  std::vector<std::unique_ptr<CudaStreamResources>> resources_;  // Gone before their streams.
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;
   std::map<int, std::vector<cuda::OwnedEvent>> free_events_;

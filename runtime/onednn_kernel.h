@@ -9,34 +9,13 @@
 
 #include "runtime/kernel_library.h"
 #include "runtime/onednn_api.h"
+#include "runtime/owned.h"
 
 namespace tvm_interop {
 namespace onednn {
 
 // Throws std::runtime_error where a call did not succeed.
 void Check(int status, const char* what);
-
-// A handle of oneDNN's, destroyed with its owner.
-template <typename Handle>
-class Owned {
- public:
-  Owned() = default;
-  Owned(Handle handle, int (*destroy)(Handle)) : handle_(handle), destroy_(destroy) {}
-  Owned(Owned&& other) noexcept { *this = std::move(other); }
-  Owned& operator=(Owned&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    std::swap(destroy_, other.destroy_);
-    return *this;
-  }
-  ~Owned() {
-    if (handle_ != nullptr) destroy_(handle_);
-  }
-  Handle get() const { return handle_; }
-
- private:
-  Handle handle_ = nullptr;
-  int (*destroy_)(Handle) = nullptr;
-};
 
 // The calling thread's team size while this object lives; then what it was. oneDNN asks for it
 // when a primitive is made and when it runs, and other users of OpenMP share it.

@@ -328,6 +328,7 @@ class OneDnnLibrary : public KernelLibrary {
   std::string WhyUnsupported(const OpDescription& op) const override {
     const std::string malformed = WhyMalformed(op);
     if (!malformed.empty()) return malformed;
+    if (op.dtype != tvm_interop::DataType::kFloat32) return "`" + op.op + "` is not of float32";
     // Rounded up, oneDNN would count what hangs over the padding's edge as padding too.
     if (op.op == "avg_pool2d" && op.counts_padding) {
       for (int axis : {0, 1}) {

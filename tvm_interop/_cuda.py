@@ -6,7 +6,7 @@ Nothing here needs CUDA until it is called; then a machine without it raises `De
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import tvm_ffi
@@ -33,6 +33,11 @@ class CudaMemory(tvm_ffi.Object):  # type: ignore[misc]
 @tvm_ffi.register_object("tvm_interop.PeerCopy", init=False)
 class PeerCopy(tvm_ffi.Object):  # type: ignore[misc]
     """A copy from one GPU to another, to be planned as an operator. Opaque."""
+
+
+@tvm_ffi.register_object("tvm_interop.CudaLibraryKernel", init=False)
+class CudaLibraryKernel(tvm_ffi.Object):  # type: ignore[misc]
+    """A kernel of cuDNN's or cuBLASLt's, its algorithm chosen, its tensors bound. Opaque."""
 
 
 @tvm_ffi.register_object("tvm_interop.CudaExecutor", init=False)
@@ -130,6 +135,61 @@ def peer_copy(source: Any, destination: Any) -> PeerCopy:
     return copy
 
 
+def load_kernel_library(name: str, path: str) -> str:
+    """Load kernel library `name` from the file at `path`, for good; its version.
+
+    Raises
+    ------
+    ExecutionError
+        It cannot be used; says why.
+    """
+    return str(_function("load_kernel_library")(name, path))
+
+
+def why_unsupported(library: str, description: Mapping[str, Any]) -> str:
+    """Why a library cannot compute an operator; empty where it can. It need not be loaded.
+
+    Parameters
+    ----------
+    description: as `LibraryOp.fields` gives it.
+    """
+    return str(_function("why_unsupported")(library, dict(description)))
+
+
+def prepare_kernel(
+    library: str,
+    description: Mapping[str, Any],
+    streams: CudaStreams,
+    stream: int,
+    tensors: Sequence[Any],
+) -> CudaLibraryKernel:
+    """Prepare a kernel of a library that is loaded; it can run on any stream of its GPU.
+
+    The first time for such an operator in this process, the library's algorithms are timed against
+    each other on that stream, and the fastest is kept.
+
+    Parameters
+    ----------
+    stream: which of `streams`; its GPU is the kernel's.
+    tensors: its arguments, aligned to 16 bytes, the output last, which is written; kept alive by
+        the kernel.
+
+    Raises
+    ------
+    ExecutionError
+        The library cannot compute this; says why.
+    """
+    kernel: CudaLibraryKernel = _function("prepare_kernel")(
+        library, dict(description), streams, stream, list(tensors)
+    )
+    return kernel
+
+
+def implementation(kernel: CudaLibraryKernel) -> str:
+    """What the library chose to run, for people."""
+    return str(_function("implementation")(kernel))
+
+
 def make_executor(
     streams: CudaStreams,
     values: Sequence[Any],
@@ -146,9 +206,9 @@ def make_executor(
     ----------
     values: tensors on GPUs; kept alive by the executor.
     names, kernels, args, stream_of, waits: one entry an operator, in the order of launching: its
-        name, its kernel (a packed function that takes its stream from tvm-ffi's environment, or a
-        `PeerCopy`), the indices of its arguments in `values`, its stream, the earlier operators it
-        waits for.
+        name, its kernel (a packed function that takes its stream from tvm-ffi's environment, a
+        `CudaLibraryKernel` or a `PeerCopy`), the indices of its arguments in `values`, its stream,
+        the earlier operators it waits for.
     dispatch: where the graph asked for cannot be made, `dispatch_of` is "streams", and
         `why_no_graph` tells.
 

@@ -79,6 +79,8 @@ class Compilation:
         self.target = cpu_target(self.options.target)
         if self.options.stream_priorities:
             raise InputError("`stream_priorities` is for GPUs: a CPU's streams are all alike")
+        if self.options.allow_tf32:
+            raise InputError("`allow_tf32` is for GPUs: no CPU rounds to TF32")
         self.providers = available_providers(self.options.providers)
         libraries = tuple(name for name in self.providers if name != TVM)
         lower: Any = LowerToUnits(self.target, libraries)

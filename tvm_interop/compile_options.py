@@ -30,13 +30,15 @@ class CompileOptions:
         others; None takes one a stream, or no such division where kernels use several threads.
     latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
     progress: told how measuring goes.
-    providers: whose kernels to choose from, `tvm` and kernel libraries such as `onednn`; None
-        takes all that are there. One that is missing is logged, and TVM's kernels do its work.
+    providers: whose kernels to choose from, `tvm` and kernel libraries: `onednn` for a CPU, `cudnn`
+        and `cublaslt` for a GPU. None takes all that are there. One that is missing is logged, and
+        TVM's kernels do its work; for a GPU see `CudaCompilation`.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`; None takes the GPU's
         that is here, or else A100's and H100's.
     stream_priorities: for a GPU: whether it prefers the stream that carries most of the longest
         chain of operators, by their latencies, or by their number where none are known.
     latency: prices operators and stages, unless a scheduler is given another; None measures here.
+    allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
     """
 
     target: Any = "llvm"
@@ -50,6 +52,7 @@ class CompileOptions:
     tuning_records: str | os.PathLike[str] | None = None
     stream_priorities: bool = False
     latency: LatencyModel | None = None
+    allow_tf32: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):

@@ -40,6 +40,7 @@ def compile(
     archs: Sequence[str] | None = None,
     tuning_records: str | os.PathLike[str] | None = None,
     stream_priorities: bool = False,
+    allow_tf32: bool = False,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
@@ -66,8 +67,10 @@ def compile(
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even where sequential execution is faster.
     progress: called with the stages measured and to be measured.
-    providers: whose kernels each operator's fastest is chosen from: `tvm`, `onednn`; by default all
-        that are there.
+    providers: whose kernels each operator's fastest is chosen from: `tvm`, and `onednn` for a CPU,
+        `cudnn` and `cublaslt` for a GPU; by default all that are there. Without a GPU nothing can
+        be measured: then TVM's kernels alone by default, and of libraries that are named each runs
+        whatever it can.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the GPU's
         that is here, or else A100's and H100's. Without a GPU there are no latencies to schedule
         by, nor is speed checked: give a scheduler that needs none, or `latency`, and `keep_slower`.
@@ -75,6 +78,8 @@ def compile(
         kernel that has a record faster than our default schedule takes its loops.
     stream_priorities: for a GPU: let it prefer the stream that carries most of the longest chain of
         operators, by their latencies, or by their number where none are known.
+    allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
+        several times faster and keeps 10 bits of 23.
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -102,6 +107,7 @@ def compile(
         tuning_records=tuning_records,
         stream_priorities=stream_priorities,
         latency=latency if isinstance(latency, LatencyModel) else None,
+        allow_tf32=allow_tf32,
     )
     compilation = new_compilation(model, compile_options, input_shapes)
     measured = None

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import tvm
 
 from . import _cuda
 from .compilation import Compilation
 from .compile_options import CompileOptions, parts_for, positive
-from .cuda_instance import CudaInstance, require_gpu
+from .cuda_instance import CudaInstance, require_cuda, require_gpu
 from .cuda_kernels import DEFAULT_ARCHS, build_cuda_kernels, cuda_target, kernels_with_workspace
 from .errors import DeviceError, InputError, ScheduleError, UnsupportedModelError
 from .frontend import load_model
-from .kernel_libraries import TVM
+from .kernel_libraries import (
+    TVM,
+    available_providers,
+    check_provider_names,
+    library_version,
+    why_missing,
+)
 from .latency import LatencyModel
 from .latency.base import op_latencies
 from .latency.cuda_measured import CudaMeasuredLatency
+from .latency.provider_choice import choose_plain_kernels, give_to_libraries
 from .plan import Plan, make_plan
 from .program import Program
 from .scheduling import Schedule, options_of
 from .scheduling import schedule as run_scheduler
+from .scheduling.one_after_another import one_after_another
 from .storage import GPU_PART_ALIGNMENT
 from .stream_priority import prefer_longest_chain
 from .transform.concat_in_place import concat_in_place
@@ -34,6 +45,8 @@ from .transform.extract import extract
 from .transform.lift_workspaces import lift_workspaces
 from .transform.lower import LowerToUnits
 
+_LOG = logging.getLogger("tvm_interop")
+
 _MOST_STREAMS = 8
 """More hardly ever run at once: the kernels of a few fill the GPU."""
 _DEVICE = "cuda:0"
@@ -41,6 +54,11 @@ _DEVICE = "cuda:0"
 
 class CudaCompilation(Compilation):
     """One model on its way to an artifact for a GPU.
+
+    Where a GPU is at hand, each operator gets whichever kernel is measured to be the fastest, TVM's
+    or a library's; by default of all libraries that load. Without one there is nothing to measure
+    by: by default TVM's kernels run all of it, and where libraries are named, each runs whatever
+    it can. So it does too where `tvm` is not among the providers.
 
     Attributes
     ----------
@@ -60,22 +78,33 @@ class CudaCompilation(Compilation):
         UnsupportedModelError
             The model cannot be imported, or a kernel needs a workspace within its loops.
         InputError
-            An input's shape is not known, or an option is for a CPU.
+            An input's shape is not known, an option is for a CPU, or TF32 is allowed and no library
+            takes part.
         DeviceError
-            No such architecture.
+            No such architecture, or a library that was named is missing where there is a GPU.
         """
         self.options = options or CompileOptions("cuda")
         _refuse_options_for_cpus(self.options)
-        self.providers = (TVM,)
+        self.providers, can_measure = _providers(self.options)
+        libraries = tuple(name for name in self.providers if name != TVM)
         self.archs = _archs(self.options)
         self.target = cuda_target(self.archs)
-        lower: Any = LowerToUnits(self.target)
+        lower: Any = LowerToUnits(self.target, libraries)
         self.module = lower(load_model(model, input_shapes))
-        self.program = concat_in_place(extract(self.module), GPU_PART_ALIGNMENT)
+        placed = concat_in_place(extract(self.module), GPU_PART_ALIGNMENT)
+        self.program = _with_tf32(placed, self.options, libraries)
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
         self.program.kernels = schedule_kernels(self.program.kernels)
         self.program = lift_workspaces(self.program)
         _refuse_workspaces(self.program)
+        self._on_tvm_alone = self.program
+        if libraries and TVM in self.providers and can_measure:
+            # On one stream, whatever the streams will be: all schedules run the same kernels.
+            self.program = choose_plain_kernels(
+                self.program, self.providers, lambda program: self._latency_of(program, 1, 1)
+            )
+        else:
+            self.program = give_to_libraries(self.program, libraries)
         self.graph = self.program.graph()
         most = min(_MOST_STREAMS, self.graph.width or 1)
         self.streams = positive("streams", self.options.streams, most)
@@ -156,6 +185,13 @@ class CudaCompilation(Compilation):
                 "give `latency`, or a scheduler that does without, such as `nimble`"
             ) from error
 
+    def _fallback(self) -> Plan | None:
+        """What runs where the kernel libraries are missing; None where none is used."""
+        if all(op.library is None for op in self.program.operators):
+            return None
+        in_turn = one_after_another(self._on_tvm_alone, 1)
+        return make_plan(self._on_tvm_alone, in_turn, device=_DEVICE)
+
     def _op_us(self, plan: Plan) -> list[float] | None:
         """What each of the plan's operators takes; None where there is nothing to tell by.
 
@@ -229,11 +265,45 @@ def _archs(options: CompileOptions) -> Sequence[str]:
 def _refuse_options_for_cpus(options: CompileOptions) -> None:
     if options.threads is not None:
         raise InputError("`threads` is for CPUs: a kernel on a GPU has as many as it likes")
-    for name in options.providers or ():
-        if name != TVM:
-            raise InputError(f"kernel provider `{name}` has no kernels for a GPU; leave it out")
     if options.tuning_records is not None:
         raise InputError("tuning records are of kernels for a CPU; leave `tuning_records` out")
+
+
+def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
+    """Whose kernels to take, and whether they can be measured here."""
+    wanted = tuple(dict.fromkeys(options.providers or ()))
+    check_provider_names(wanted, "cuda")
+    try:
+        require_cuda(0)
+    except DeviceError as error:
+        if not wanted:
+            _LOG.info("kernels of TVM alone, since none can be measured: %s", error)
+        return wanted or (TVM,), False
+    missing = [name for name in wanted if name != TVM and library_version(name) is None]
+    if missing:
+        raise DeviceError(
+            f"kernel library `{missing[0]}` is missing here: {why_missing(missing[0])}; install "
+            f"`tvm-interop[{missing[0]}]`, or leave it out of the providers"
+        )
+    return wanted or available_providers(None, "cuda"), True
+
+
+def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[str]) -> Program:
+    """`program` with the permission to round to TF32, where the options give it."""
+    if not options.allow_tf32:
+        return program
+    if not libraries:
+        raise InputError(
+            "`allow_tf32` is for kernels of libraries, and none takes part: TVM's round nothing; "
+            "name `cudnn` or `cublaslt` among the providers"
+        )
+    operators = [
+        replace(op, description=msgspec.structs.replace(op.description, allow_tf32=True))
+        if op.description is not None and op.description.dtype == "float32"
+        else op
+        for op in program.operators
+    ]
+    return replace(program, operators=operators)
 
 
 def _refuse_workspaces(program: Program) -> None:

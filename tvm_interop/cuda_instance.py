@@ -12,8 +12,9 @@ import numpy as np
 import tvm_ffi
 
 from . import _cuda
-from .errors import ArtifactError, DeviceError, InputError
-from .instance import aligned_copy, aligned_empty, as_tensor, kernel_functions
+from .errors import ArtifactError, DeviceError, ExecutionError, InputError
+from .instance import aligned_copy, aligned_empty, as_tensor, kernel_functions, require_library
+from .library_op import LibraryOp
 from .plan import Plan, PlannedOperator
 
 _LOG = logging.getLogger("tvm_interop")
@@ -69,13 +70,13 @@ class CudaInstance:
         self._twins = plan.twins()
         for v, array in weights.items():
             self.write(v, array)
-        called = sorted({op.kernel for op in plan.operators if not op.is_copy})
-        functions = kernel_functions(kernels, called)
+        called = {op.kernel for op in plan.operators if op.library is None and not op.is_copy}
+        functions = kernel_functions(kernels, sorted(called))
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
             [op.name for op in plan.operators],
-            [self._peer_copy(op) if op.is_copy else functions[op.kernel] for op in plan.operators],
+            [self._kernel(op, functions) for op in plan.operators],
             [(*op.inputs, *op.outputs) for op in plan.operators],
             [op.stream for op in plan.operators],
             [op.waits for op in plan.operators],
@@ -119,9 +120,38 @@ class CudaInstance:
         """Run once; operator, stream, start and end in microseconds since the run began, each."""
         return _cuda.profile(self.executor)
 
+    def _kernel(self, op: PlannedOperator, functions: Mapping[str, Any]) -> Any:
+        """What runs operator `op`: a copy, a library's kernel, or one of TVM's `functions`."""
+        if op.is_copy:
+            return self._peer_copy(op)
+        if op.library is not None and op.description is not None:
+            return self._library_kernel(op, op.library, op.description)
+        return functions[op.kernel]
+
     def _peer_copy(self, op: PlannedOperator) -> _cuda.PeerCopy:
         (source,), (target,) = op.inputs, op.outputs
         return _cuda.peer_copy(self.tensors[source], self.tensors[target])
+
+    def _library_kernel(
+        self, op: PlannedOperator, library: str, description: LibraryOp
+    ) -> _cuda.CudaLibraryKernel:
+        """The kernel of the library that is to run `op`.
+
+        Raises
+        ------
+        ArtifactError
+            The library is missing, or cannot compute this.
+        """
+        require_library(op.name, library)
+        tensors = [self.tensors[v] for v in (*op.inputs, *op.outputs)]
+        try:
+            return _cuda.prepare_kernel(
+                library, description.fields(), self.streams, op.stream, tensors
+            )
+        except ExecutionError as error:
+            raise ArtifactError(
+                f"operator `{op.name}`: {error}; compile the model again"
+            ) from error
 
     def _allocate(self, plan: Plan) -> list[Any]:
         """Two blocks a GPU: the arena, laid out by the plan, and one for what stays."""
@@ -164,7 +194,18 @@ def require_gpu(plan: Plan) -> None:
         Says what is missing.
     """
     for number in cuda_devices(plan):
-        _cuda.describe_device(number)
+        require_cuda(number)
+
+
+def require_cuda(device: int) -> None:
+    """See that GPU number `device` is there, and TVM's part that loads kernels for it.
+
+    Raises
+    ------
+    DeviceError
+        Says what is missing.
+    """
+    _cuda.describe_device(device)
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
     import tvm

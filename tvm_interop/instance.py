@@ -101,11 +101,7 @@ class Instance:
         """
         if op.library is None or op.description is None:
             return None
-        if library_version(op.library) is None:
-            raise ArtifactError(
-                f"operator `{op.name}` needs kernel library `{op.library}`, which is missing here: "
-                f"{why_missing(op.library)}"
-            )
+        require_library(op.name, op.library)
         values = (*op.inputs, *op.outputs)
         try:
             return _runtime.prepare_kernel(
@@ -132,6 +128,21 @@ class Instance:
                 begin = (planned.offset or 0) if planned.storage == "alias" else 0
                 self.arrays[v] = _view(whole[begin:], planned)
                 _runtime.bind(self.executor, v, as_tensor(self.arrays[v]))
+
+
+def require_library(op: str, library: str) -> None:
+    """See that the kernel library that is to run operator `op` is loaded.
+
+    Raises
+    ------
+    ArtifactError
+        It cannot be; says why.
+    """
+    if library_version(library) is None:
+        raise ArtifactError(
+            f"operator `{op}` needs kernel library `{library}`, which is missing here: "
+            f"{why_missing(library)}; install `tvm-interop[{library}]`, or compile the model again"
+        )
 
 
 def make_streams(plan: Plan) -> _runtime.CpuStreams:

@@ -1,4 +1,4 @@
-"""Finds the kernel libraries of this machine: oneDNN so far.
+"""Finds the kernel libraries of this machine: oneDNN for CPUs, cuDNN and cuBLASLt for GPUs.
 
 A library is looked for once in a process. Where one is missing, TVM's kernels do its work.
 """
@@ -9,10 +9,11 @@ import functools
 import importlib.metadata
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from . import _runtime
+from . import _cuda, _runtime
 from .errors import ArtifactError, ExecutionError, InputError
 from .library_op import LibraryOp
 
@@ -21,30 +22,89 @@ _LOG = logging.getLogger("tvm_interop")
 TVM = "tvm"
 """The provider that is always there: kernels that TVM compiles."""
 
-_ONEDNN_OVERRIDE = "TVM_INTEROP_ONEDNN_LIBRARY"
-_ONEDNN_PACKAGE = "onednn-cpu-gomp"
-_ONEDNN_FILE = "libdnnl.so.3"
+Device = Literal["cpu", "cuda"]
 
 
-def provider_names() -> tuple[str, ...]:
-    """Every provider of kernels there could be; `tvm` first."""
-    return (TVM, *_FINDERS)
+@dataclass(frozen=True)
+class _Library:
+    """Where a library may be.
+
+    Attributes
+    ----------
+    device: what its kernels run on.
+    override: environment variable that names its file.
+    package: what brings it, as an installer knows it.
+    file: its name, for which the system is asked where the package is not installed.
+    """
+
+    device: Device
+    override: str
+    package: str
+    file: str
+
+    def find(self) -> str:
+        """The file to load."""
+        override = os.environ.get(self.override)
+        if override:
+            return override
+        try:
+            files: Any = importlib.metadata.files(self.package) or ()
+        except importlib.metadata.PackageNotFoundError:
+            files = ()
+        for file in files:
+            if file.name == self.file:
+                return str(file.locate().resolve())
+        return self.file
 
 
-def available_providers(wanted: Iterable[str] | None = None) -> tuple[str, ...]:
+_LIBRARIES = {
+    "onednn": _Library("cpu", "TVM_INTEROP_ONEDNN_LIBRARY", "onednn-cpu-gomp", "libdnnl.so.3"),
+    "cudnn": _Library("cuda", "TVM_INTEROP_CUDNN_LIBRARY", "nvidia-cudnn-cu13", "libcudnn.so.9"),
+    "cublaslt": _Library(
+        "cuda", "TVM_INTEROP_CUBLASLT_LIBRARY", "nvidia-cublas", "libcublasLt.so.13"
+    ),
+}
+_WHY_MISSING: dict[str, str] = {}
+
+
+def provider_names(device: Device | None = None) -> tuple[str, ...]:
+    """Every provider of kernels there could be, by default for any device; `tvm` first."""
+    return (TVM, *(name for name, lib in _LIBRARIES.items() if device in (None, lib.device)))
+
+
+def check_provider_names(names: Iterable[str], device: Device) -> None:
+    """See that each of `names` is a provider of kernels for `device`.
+
+    Raises
+    ------
+    InputError
+        Names the one that is not.
+    """
+    known = provider_names(device)
+    for name in names:
+        if name in known:
+            continue
+        if name in _LIBRARIES:
+            where = "a GPU" if device == "cuda" else "a CPU"
+            raise InputError(
+                f"kernel provider `{name}` has no kernels for {where}; leave it out, or compile "
+                f"for a target it has some for: here there are {', '.join(known)}"
+            )
+        raise InputError(f"there is no kernel provider `{name}`: there are {', '.join(known)}")
+
+
+def available_providers(
+    wanted: Iterable[str] | None = None, device: Device = "cpu"
+) -> tuple[str, ...]:
     """Those of the `wanted` providers that are there, by default of all; what is not is logged.
 
     Raises
     ------
     InputError
-        There is no provider of that name.
+        There is no provider of that name for `device`.
     """
-    names = provider_names() if wanted is None else tuple(dict.fromkeys(wanted))
-    for name in names:
-        if name not in provider_names():
-            raise InputError(
-                f"there is no kernel provider `{name}`: there are {', '.join(provider_names())}"
-            )
+    names = provider_names(device) if wanted is None else tuple(dict.fromkeys(wanted))
+    check_provider_names(names, device)
     return tuple(name for name in names if name == TVM or library_version(name) is not None)
 
 
@@ -57,13 +117,11 @@ def library_version(name: str) -> str | None:
     ArtifactError
         There is no library of that name.
     """
-    if name not in _FINDERS:
-        raise ArtifactError(
-            f"there is no kernel library `{name}`: upgrade tvm_interop, or compile the model again"
-        )
-    path = _FINDERS[name]()
+    library = _library(name)
+    on_cpu = library.device == "cpu"
+    load = _runtime.load_kernel_library if on_cpu else _cuda.load_kernel_library
     try:
-        return _runtime.load_kernel_library(name, path)
+        return load(name, library.find())
     except ExecutionError as error:
         _LOG.info("no kernels of %s, TVM's do its work: %s", name, error)
         _WHY_MISSING[name] = str(error)
@@ -76,24 +134,20 @@ def why_missing(name: str) -> str | None:
 
 
 def is_supported(name: str, op: LibraryOp) -> bool:
-    """Whether library `name`, which is loaded, can compute `op`."""
-    return not _runtime.why_unsupported(name, op.fields())
+    """Whether library `name` can compute `op`; one for CPUs has to be loaded."""
+    return not why_unsupported(name, op)
 
 
-def _find_onednn() -> str:
-    """The file named by `$TVM_INTEROP_ONEDNN_LIBRARY`, the installed package's, or the system's."""
-    override = os.environ.get(_ONEDNN_OVERRIDE)
-    if override:
-        return override
-    try:
-        files: Any = importlib.metadata.files(_ONEDNN_PACKAGE) or ()
-    except importlib.metadata.PackageNotFoundError:
-        files = ()
-    for file in files:
-        if file.name == _ONEDNN_FILE:
-            return str(file.locate().resolve())
-    return _ONEDNN_FILE
+def why_unsupported(name: str, op: LibraryOp) -> str:
+    """Why library `name` cannot compute `op`, empty where it can; one for CPUs has to be loaded."""
+    on_cpu = _library(name).device == "cpu"
+    ask = _runtime.why_unsupported if on_cpu else _cuda.why_unsupported
+    return ask(name, op.fields())
 
 
-_FINDERS: dict[str, Callable[[], str]] = {"onednn": _find_onednn}
-_WHY_MISSING: dict[str, str] = {}
+def _library(name: str) -> _Library:
+    if name not in _LIBRARIES:
+        raise ArtifactError(
+            f"there is no kernel library `{name}`: upgrade tvm_interop, or compile the model again"
+        )
+    return _LIBRARIES[name]

@@ -11,7 +11,7 @@ from .storage import Layout
 
 
 class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An operator on float32 tensors, apart from any model and any kernel.
+    """An operator, apart from any model and any kernel.
 
     Attributes
     ----------
@@ -25,6 +25,9 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     padding: top, left, bottom, right.
     has_sum: whether a tensor of the output's shape is added, before the activation.
     clip_low, clip_high: of the activation `clip`.
+    dtype: of all its tensors; those of float16 add up in float32.
+    allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
+        10 of their 23 bits and is several times faster.
     counts_padding: for `avg_pool2d`, whether padding counts as zeros.
     lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
         (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
@@ -48,10 +51,16 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     lrn_alpha: float = 0.0
     lrn_beta: float = 0.0
     lrn_bias: float = 0.0
+    dtype: Literal["float32", "float16"] = "float32"
+    allow_tf32: bool = False
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""
-        return msgspec.json.encode(self).decode()
+        fields = self.fields()
+        for name, default in _LATER.items():
+            if fields[name] == default:
+                del fields[name]
+        return msgspec.json.encode(fields).decode()
 
     @staticmethod
     def from_json(text: str | bytes) -> LibraryOp:
@@ -82,3 +91,8 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             _, channels, height, width = self.shapes[1]
             return 2 * size * channels * height * width
         return 2 * size * self.shapes[0][-1] if self.op == "matmul" else 0
+
+
+_LATER: dict[str, Any] = {"dtype": "float32", "allow_tf32": False}
+"""Fields that came later: with these values they are left out of the text, which databases of
+latencies are full of."""

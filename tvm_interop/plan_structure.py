@@ -127,8 +127,8 @@ def _check_description(plan: Plan, op: PlannedOperator) -> None:
             f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
             f"tensors are {tuple(value.shape for value in values)}"
         )
-    if any(value.dtype != "float32" for value in values):
-        raise ArtifactError(f"operator `{op.name}` has a tensor that is not float32")
+    if any(value.dtype != op.description.dtype for value in values):
+        raise ArtifactError(f"operator `{op.name}` has a tensor that is not {op.description.dtype}")
     for value, layout in zip(values, op.description.layouts, strict=True):
         if value.layout != layout:
             raise ArtifactError(

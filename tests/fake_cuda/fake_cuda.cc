@@ -62,14 +62,18 @@ int RefuseWhileCapturing() {
 
 int Enqueue(Stream* stream, std::function<void()> work) {
   if (!stream->is_alive) return kInvalidHandle;
-  TheState().clock_ms += 1e-3;
   if (stream->capture != nullptr) {
     if (!stream->capture->is_valid) return kCaptureInvalidated;
     stream->capture->graph->nodes.push_back(std::move(work));
-  } else if (work) {
-    work();
+  } else {
+    Do(work);
   }
   return kSuccess;
+}
+
+void Do(const std::function<void()>& work) {
+  TheState().clock_ms += 1e-3;
+  if (work) work();
 }
 
 Stream* Resolve(void* stream) {

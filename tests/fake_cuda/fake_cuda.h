@@ -82,6 +82,9 @@ int RefuseWhileCapturing();
 // Puts work on a stream: into the graph where it is being captured, or else done now.
 int Enqueue(Stream* stream, std::function<void()> work);
 
+// Does work, which takes a microsecond.
+void Do(const std::function<void()>& work);
+
 Stream* Resolve(void* stream);
 
 // One line of the log: a JSON object, written when the line ends.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ _KDL_CUDA = 2
 _EFFECT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _DRIVER: Any = ctypes.CDLL("libcuda.so.1")
 _RUNTIME: Any = ctypes.CDLL("libcudart.so.13")
+_CUDNN: Any = ctypes.CDLL("libcudnn.so.9")
+_CUBLASLT: Any = ctypes.CDLL("libcublasLt.so.13")
 _FFI: Any = ctypes.CDLL(find_libtvm_ffi())
 _FFI.TVMFFIEnvGetStream.restype = ctypes.c_void_p
 _DRIVER.FakeCudaLaunch.argtypes = [ctypes.c_char_p, ctypes.c_void_p, _EFFECT, ctypes.c_int64]
@@ -39,6 +41,22 @@ def stop_log() -> None:
 def fail_next(call: str, status: int) -> None:
     """Let the next `call` fail."""
     _DRIVER.FakeCudaFailNext(call.encode(), status)
+
+
+@contextmanager
+def algorithm_times(ms: Mapping[int, float]) -> Iterator[None]:
+    """Let algorithms of the kernel libraries, by number, take so many milliseconds more."""
+    _set_times(ms)
+    try:
+        yield
+    finally:
+        _set_times(dict.fromkeys(ms, 0.0))
+
+
+def _set_times(ms: Mapping[int, float]) -> None:
+    for set_time in (_CUDNN.FakeCudnnSetTime, _CUBLASLT.FakeCublasLtSetTime):
+        for algorithm, time in ms.items():
+            set_time(algorithm, ctypes.c_double(time))
 
 
 @contextmanager

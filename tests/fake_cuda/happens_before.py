@@ -30,9 +30,12 @@ from typing import Any
 _CREATED = {"cudaStreamCreate": "stream", "cudaEventCreate": "event", "cudaMalloc": "address"}
 _CREATED |= {"cudaGraphCreate": "graph", "cudaStreamEndCapture": "graph"}
 _CREATED |= {"cudaGraphInstantiate": "exec"}
+_CREATED |= {"cudnnCreate": "handle", "cublasLtCreate": "handle"}
 _DESTROYED = {"cudaStreamDestroy": "stream", "cudaEventDestroy": "event", "cudaFree": "address"}
 _DESTROYED |= {"cudaGraphDestroy": "graph", "cudaGraphExecDestroy": "exec"}
+_DESTROYED |= {"cudnnDestroy": "handle", "cublasLtDestroy": "handle"}
 _NOT_CAPTURED = ("cudaMalloc", "cudaFree", "cudaEventSynchronize", "cuModuleLoadData")
+_NOT_CAPTURED += ("cudnnCreate", "cublasLtCreate")
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,10 @@ class _Checker:
 
     def _launch(self, entry: dict[str, Any]) -> None:
         touched = self._accesses.get(self._op, OpAccesses())
+        if "workspace" in entry:  # A library's kernel: it tells what it touches.
+            workspace = _pieces("workspace", entry["workspace"])
+            writes = (*_pieces("", entry["writes"]), *workspace)
+            touched = OpAccesses(_pieces("", entry["reads"]), writes)
         work = _Work(self._op or entry["kernel"], touched, self._stream(entry).device)
         if work.device not in (None, entry["device"]):
             self._fault(
@@ -409,6 +416,12 @@ def _unnamed(touched: OpAccesses) -> OpAccesses:
     """The same bytes of no value in particular."""
     reads = tuple(replace(access, value="") for access in touched.reads)
     return OpAccesses(reads, tuple(replace(access, value="") for access in touched.writes))
+
+
+def _pieces(value: str, text: str) -> tuple[Access, ...]:
+    """Memory that a library's kernel touches: addresses and sizes, as the log has them."""
+    pieces = (map(int, piece.split(":")) for piece in text.split())
+    return tuple(Access(value, begin, begin + nbytes) for begin, nbytes in pieces)
 
 
 def _ancestors(graph: _Graph, nodes: set[int]) -> set[int]:

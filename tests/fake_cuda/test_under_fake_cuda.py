@@ -28,6 +28,9 @@ def test_inside(tests: Path) -> None:
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}
+    # The real ones may be installed: PyTorch brings them.
+    environment["TVM_INTEROP_CUDNN_LIBRARY"] = f"{folder}/libcudnn.so.9"
+    environment["TVM_INTEROP_CUBLASLT_LIBRARY"] = f"{folder}/libcublasLt.so.13"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False

@@ -47,6 +47,7 @@ def compile_model(
     streams: options.Streams = None,
     threads: options.Threads = None,
     stream_priorities: options.StreamPriorities = False,
+    allow_tf32: options.AllowTf32 = False,
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
@@ -128,6 +129,7 @@ def compile_model(
     artifact runs sequentially, and you are told.
     """
     from ..compiler import compile as compile_to_artifact
+    from ..cuda_instance import runs_on_cuda
     from .pass_context import pass_context
 
     check_output_format(output_format)
@@ -158,6 +160,7 @@ def compile_model(
             archs=options.parse_names(arch),
             tuning_records=tuning_records,
             stream_priorities=stream_priorities,
+            allow_tf32=allow_tf32,
             **options.scheduler_options(
                 max_group_ops=max_group_ops,
                 max_groups=max_groups,
@@ -167,7 +170,9 @@ def compile_model(
             ),
         )
     if not as_json:
-        note_missing_libraries(options.parse_names(providers))
+        note_missing_libraries(
+            options.parse_names(providers), "cuda" if runs_on_cuda(artifact.plan) else "cpu"
+        )
     typer.echo(json.dumps(_facts(artifact)) if as_json else _summary(artifact))
 
 

@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
+    from ..kernel_libraries import Device
     from ..latency.measured import Progress as MeasuringProgress
 
 INTERRUPTED = 130
@@ -29,11 +30,18 @@ def complain(message: str) -> None:
     print(f"tvm-interop: error: {message}", file=sys.stderr)
 
 
-def note_missing_libraries(wanted: Sequence[str] | None) -> None:
-    """Tell on standard error which of the wanted kernel libraries are not there, and why."""
+def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None:
+    """Tell on standard error which of the wanted kernel libraries are not there, and why.
+
+    Parameters
+    ----------
+    wanted: names; None stands for all that have kernels for `device`.
+    """
     from ..kernel_libraries import TVM, provider_names, why_missing
 
-    for name in wanted if wanted is not None else provider_names():
+    if wanted is not None and device == "cuda":
+        return  # Those that are named run what they can: it is no longer TVM's.
+    for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)
         if why is not None:
             print(f"tvm-interop: no kernels of {name}, TVM's do its work: {why}", file=sys.stderr)

@@ -10,7 +10,7 @@ SCHEDULERS = (
     "lios-rand1", "lios-rand2", "nimble", "opara", "sequential",
 )  # fmt: skip
 
-PROVIDERS = ("tvm", "onednn")
+PROVIDERS = ("tvm", "onednn", "cudnn", "cublaslt")
 
 NETWORKS = (
     "inception_v3", "randwire", "nasnet_a", "squeezenet", "resnet50", "googlenet", "bert_base",

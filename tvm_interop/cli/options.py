@@ -99,6 +99,14 @@ StreamPriorities = Annotated[
         rich_help_panel="Scheduling",
     ),
 ]
+AllowTf32 = Annotated[
+    bool,
+    typer.Option(
+        "--allow-tf32",
+        help="For `--target cuda`: kernel libraries may round factors of float32 products to TF32.",
+        rich_help_panel="Model",
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -178,7 +186,8 @@ Providers = Annotated[
         "--providers",
         metavar="NAME,...",
         help=f"Whose kernels to choose from: {', '.join(PROVIDERS)}; by default all that "
-        "are there.",
+        "are there and fit the target. For `--target cuda` on a machine without a GPU: whose "
+        "kernels to take, by default TVM's.",
         rich_help_panel="Model",
     ),
 ]

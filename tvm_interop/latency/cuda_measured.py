@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
 import tvm
 
 from .. import _cuda
+from ..errors import ExecutionError
 from ..instance import as_tensor
 from .measured import MeasuredLatency
 from .record import Setting
+
+_LOG = logging.getLogger("tvm_interop")
 
 
 class CudaMeasuredLatency(MeasuredLatency):
@@ -23,6 +27,19 @@ class CudaMeasuredLatency(MeasuredLatency):
 
     Kept under the GPU's name and its driver's version.
     """
+
+    def can_run(self, op: int) -> bool:
+        """Whether the library of operator `op` has a kernel for this GPU: that is known only here.
+
+        Why it has none is logged.
+        """
+        try:
+            self._kernel(op)
+        except ExecutionError as error:
+            operator = self._program.operators[op]
+            _LOG.warning("no kernel of %s for `%s`: %s", operator.library, operator.name, error)
+            return False
+        return True
 
     def _describe_setting(self) -> Setting:
         return Setting(
@@ -49,6 +66,19 @@ class CudaMeasuredLatency(MeasuredLatency):
         *bound, shares = plan
         assert not any(shares), "a GPU shares its kernels out itself"
         return _cuda.make_executor(self._streams, *bound)
+
+    def _library_kernel(self, op: int) -> _cuda.CudaLibraryKernel:
+        """Prepared on the first stream, it runs on any."""
+        operator = self._program.operators[op]
+        assert operator.library is not None
+        assert operator.description is not None
+        return _cuda.prepare_kernel(
+            operator.library,
+            operator.description.fields(),
+            self._streams,
+            0,
+            [self._tensor(v) for v in (*operator.inputs, *operator.outputs)],
+        )
 
     def _on_device(self, array: np.ndarray) -> Any:
         memory = _cuda.make_memory(0, array.nbytes)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from ..kernel_libraries import TVM, is_supported
+from ..kernel_libraries import TVM
 from ..library_op import LibraryOp
 from ..program import Operator, Program, Value
 from ..storage import BLOCK, Layout
-from .measured import MeasuredLatency
+from .provider_choice import LatencyOf, PlainChoice, can_run, fastest_plain, given_to
 from .two_labels import PairCost, cheapest_labels
-
-LatencyOf = Callable[[Program], MeasuredLatency]
 
 
 def choose_kernels(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> Program:
@@ -34,7 +32,7 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
     providers: names, available. Without `tvm` among them its kernels run only what no other can.
     latency_of: measures the operators of a program that has the same tensors.
     """
-    plain = _fastest_plain(program, providers, latency_of)
+    plain = fastest_plain(program, providers, latency_of)
     chosen = plain.program
     for library in (name for name in providers if name != TVM):
         costs = _LayoutCosts(program, plain, library, latency_of)
@@ -44,37 +42,6 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
         blocked = {v for v, label in labels.items() if label == 1}
         return _laid_out(chosen, blocked, library)
     return chosen
-
-
-@dataclass
-class _Plain:
-    """The fastest kernels on plain tensors, and the microseconds they take, by operator."""
-
-    program: Program
-    us: dict[int, float]
-
-
-def _fastest_plain(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> _Plain:
-    chosen = program
-    best_us: dict[int, float] = {}
-    for name in providers:
-        if name == TVM:
-            continue
-        candidates = [i for i, op in enumerate(program.operators) if _can_run(name, op)]
-        offered = _given(chosen, candidates, name)
-        times_us = latency_of(offered).stages([[[i]] for i in candidates])
-        ours = latency_of(chosen)
-        taken = {
-            i: float(us)
-            for i, us in zip(candidates, times_us, strict=True)
-            if (TVM not in providers and chosen.operators[i].library is None)
-            or ours.takes_longer(i, float(us))
-        }
-        kept = [i for i in candidates if i not in taken]
-        best_us |= dict(zip(kept, ours.stages([[[i]] for i in kept]).tolist(), strict=True))
-        best_us |= taken
-        chosen = _given(chosen, list(taken), name)
-    return _Plain(chosen, best_us)
 
 
 class _LayoutCosts:
@@ -87,10 +54,10 @@ class _LayoutCosts:
     """
 
     def __init__(
-        self, program: Program, plain: _Plain, library: str, latency_of: LatencyOf
+        self, program: Program, plain: PlainChoice, library: str, latency_of: LatencyOf
     ) -> None:
         self._program, self._plain = program, plain
-        self._library_ops = [i for i, op in enumerate(program.operators) if _can_run(library, op)]
+        self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
         self._elementwise = [i for i, op in enumerate(program.operators) if _any_layout(program, i)]
         self.free = _blockable(program, self._library_ops, self._elementwise)
         self.equal = [
@@ -100,7 +67,7 @@ class _LayoutCosts:
             if root in self.free
         ]
         self._ops = [i for i in self._library_ops if self.free.intersection(self._roots(i))]
-        blocked = _laid_out(_given(plain.program, self._ops, library), self.free, library)
+        blocked = _laid_out(given_to(plain.program, self._ops, library), self.free, library)
         times_us = latency_of(blocked).stages([[[i]] for i in self._ops])
         self._blocked_us = dict(zip(self._ops, times_us.tolist(), strict=True))
         self._reorder_us = _reorder_us(
@@ -237,14 +204,3 @@ def _reorder_us(
     turning = replace(program, values=values, operators=operators, weights={})
     times = latency_of(turning).stages([[[i]] for i in range(len(operators))])
     return {shape: float(times[2 * k : 2 * k + 2].mean()) for k, shape in enumerate(shapes)}
-
-
-def _can_run(library: str, op: Operator) -> bool:
-    return op.description is not None and is_supported(library, op.description)
-
-
-def _given(program: Program, ops: Sequence[int], library: str) -> Program:
-    operators = list(program.operators)
-    for i in ops:
-        operators[i] = replace(operators[i], library=library)
-    return replace(program, operators=operators)

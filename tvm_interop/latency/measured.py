@@ -103,6 +103,10 @@ class MeasuredLatency(LatencyModel):
         self._measure_ops()
         return self._op_us[op]
 
+    def can_run(self, op: int) -> bool:
+        """Whether operator `op` has a kernel here, as it should: its library said that it could."""
+        return True
+
     def takes_longer(self, op: int, than_us: float) -> bool:
         """Whether operator `op` takes longer than `than_us`, found out no better than need be.
 
@@ -268,14 +272,7 @@ class MeasuredLatency(LatencyModel):
         if operator.library is None or operator.description is None:
             return self._functions[operator.kernel]
         if op not in self._library_kernels:
-            values = (*operator.inputs, *operator.outputs)
-            self._library_kernels[op] = _runtime.prepare_kernel(
-                operator.library,
-                operator.description.fields(),
-                self._threads,
-                [self._tensor(v) for v in values],
-                [self._program.is_constant(v) for v in values],
-            )
+            self._library_kernels[op] = self._library_kernel(op)
         return self._library_kernels[op]
 
     def _tensor(self, value: int) -> Any:
@@ -291,6 +288,19 @@ class MeasuredLatency(LatencyModel):
                 array[...] = self._rng.standard_normal(shape) if array.dtype.kind == "f" else 0
             self._tensors[value] = self._on_device(array)
         return self._tensors[value]
+
+    def _library_kernel(self, op: int) -> Any:
+        operator = self._program.operators[op]
+        assert operator.library is not None
+        assert operator.description is not None
+        values = (*operator.inputs, *operator.outputs)
+        return _runtime.prepare_kernel(
+            operator.library,
+            operator.description.fields(),
+            self._threads,
+            [self._tensor(v) for v in values],
+            [self._program.is_constant(v) for v in values],
+        )
 
     def _on_device(self, array: np.ndarray) -> Any:
         return as_tensor(array)

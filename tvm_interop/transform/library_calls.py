@@ -199,7 +199,7 @@ def _extend(group: _Group, graph: _Dataflow, taken: set[relax.Var]) -> None:
             other = value.args[1] if value.args[0].same_as(group.vars[-1]) else value.args[0]
             if any(other.same_as(arg) for arg in group.args):
                 return
-            shape, output = _float_shape(other), op.shapes[-1]
+            shape, output = _float_shape(other, op.dtype), op.shapes[-1]
             channels = output[1] if op.op == "conv2d" else output[-1]
             if shape is None or static_shape(value.ty) != output:
                 return
@@ -219,15 +219,31 @@ def _conv2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     if layouts != ("NCHW", "OIHW", "NCHW"):
         return None
-    weight = _float_shape(call.args[1])
+    weight = static_shape(call.args[1].ty)
     if weight is None:
         return None
     fields = _window_fields(weight[2:], attrs)
-    return _group("conv2d", var, call, True, groups=int(attrs.groups), **fields)
+    return _contraction("conv2d", var, call, graph, groups=int(attrs.groups), **fields)
 
 
 def _matmul(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
-    return _group("matmul", var, call, True)
+    return _contraction("matmul", var, call, graph)
+
+
+def _contraction(
+    op: str, var: relax.Var, call: relax.Call, graph: _Dataflow, **fields: Any
+) -> _Group | None:
+    """A sum of products. One of float16 gives float32 (see `WideSums`), and is cast back here."""
+    if _float_shape(call.args[0], "float16") is None:
+        return _group(op, var, call, True, **fields)
+    following = graph.only_user(var)
+    if following is None or following[1].op.name != "relax.astype":
+        return None
+    cast, value = following
+    group = _group(op, cast, call, True, **fields)
+    if group is not None:
+        group.vars, group.values = [var, cast], [call, value]
+    return group
 
 
 def _max_pool2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
@@ -322,13 +338,15 @@ ANCHORS: dict[str, Callable[[relax.Var, relax.Call, _Dataflow], _Group | None]] 
 def _group(
     op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
 ) -> _Group | None:
-    shapes = [_float_shape(expr) for expr in (*call.args, var)]
+    dtype = _float_type(call.args[0])
+    shapes = [_float_shape(expr, dtype) for expr in (*call.args, var)] if dtype else [None]
     if None in shapes:
         return None
     description = LibraryOp(
         op=op,  # type: ignore[arg-type]
         shapes=tuple(shapes),  # type: ignore[arg-type]
         layouts=tuple("plain" for _ in shapes),
+        dtype=dtype,  # type: ignore[arg-type]
         **fields,
     )
     return _Group([var], [call], list(call.args), description, takes_more)
@@ -351,12 +369,17 @@ def _is_by_channel(shape: _Shape, op: LibraryOp) -> bool:
     return padded == tuple(dim if a == channel_axis else 1 for a, dim in enumerate(output))
 
 
-def _float_shape(expr: relax.Expr) -> _Shape | None:
-    """The shape of a float32 tensor, all of it known; None for anything else."""
+def _float_type(expr: relax.Expr) -> str | None:
+    """The type of a tensor's numbers, where libraries have kernels for it."""
     ty = getattr(expr, "ty", None)
-    if not isinstance(ty, relax.TensorType) or str(ty.dtype) != "float32":
+    if not isinstance(ty, relax.TensorType) or str(ty.dtype) not in ("float32", "float16"):
         return None
-    return static_shape(ty)
+    return str(ty.dtype)
+
+
+def _float_shape(expr: relax.Expr, dtype: str = "float32") -> _Shape | None:
+    """The shape of a tensor of `dtype`, all of it known; None for anything else."""
+    return static_shape(expr.ty) if _float_type(expr) == dtype else None
 
 
 def _number(expr: relax.Expr) -> float | None:

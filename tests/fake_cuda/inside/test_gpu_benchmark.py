@@ -13,7 +13,17 @@ import onnx
 import pytest
 
 from benchmarks import torch_gpu
-from benchmarks.gpu import PREFERRING, SCHEDULERS, TORCH, Bench, Report, main
+from benchmarks.gpu import (
+    FASTEST,
+    FASTEST_SCHEDULERS,
+    LIBRARIES,
+    PREFERRING,
+    SCHEDULERS,
+    TORCH,
+    Bench,
+    Report,
+    main,
+)
 from benchmarks.gpu_bundle import add_network, repeat_weights
 from tests.nets import inception_like
 
@@ -37,14 +47,28 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     assert set(report.bits.values()) == {"same"}
     assert report.no_graph == {}
     assert report.stages_measured > 0
+    on_fastest = {f"{name}, fastest kernels" for name in FASTEST_SCHEDULERS}
+    assert {LIBRARIES, FASTEST, *on_fastest} <= set(report.median_us)
+    assert report.kernels == {"tvm": report.operators}  # All take equally long here.
+    assert set(report.library_numbers) == {LIBRARIES, FASTEST}
     # The fake GPU computes nothing, and is found out.
     assert report.numbers == "WRONG"
     assert not report.is_right
 
 
+def test_libraries_that_are_missing_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu.library_version", lambda name: None)
+    monkeypatch.setattr("benchmarks.gpu.why_missing", lambda name: "nobody installed it")
+    report = Bench(folder, deadline=time.monotonic() - 1).run()
+    assert {LIBRARIES, FASTEST}.isdisjoint(report.median_us)
+    for name in ("cudnn", "cublaslt"):
+        assert f"kernels of {name}: nobody installed it" in report.not_run
+
+
 def test_what_is_not_run_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = Bench(folder, deadline=time.monotonic() - 1).run()
     missing = [f"{name}: out of time" for name in SCHEDULERS]
+    missing += [f"{name}, fastest kernels: out of time" for name in FASTEST_SCHEDULERS]
     missing += [f"{name}: {torch_gpu.why_not()}" for name in TORCH]
     assert report.not_run == missing
     printed = capsys.readouterr().out

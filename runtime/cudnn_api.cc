@@ -1,0 +1,27 @@
+#include "runtime/cudnn_api.h"
+
+#include <stdexcept>
+
+#include "runtime/shared_library.h"
+
+namespace tvm_interop {
+namespace cudnn {
+
+Api Api::Load(const std::string& path) {
+  const SharedLibrary library(path);
+  Api api;
+  // The version first: what another major version calls by the same name may be another function.
+  api.GetVersion = library.Find<size_t()>("cudnnGetVersion");
+  const size_t major = api.GetVersion() / kVersionUnit;
+  if (major != kVersion) {
+    throw std::runtime_error("`" + path + "` is cuDNN " + std::to_string(major) + ", not " +
+                             std::to_string(kVersion));
+  }
+#define TVM_INTEROP_FIND(result, name, args) api.name = library.Find<result args>("cudnn" #name);
+  TVM_INTEROP_CUDNN_FUNCTIONS(TVM_INTEROP_FIND)
+#undef TVM_INTEROP_FIND
+  return api;
+}
+
+}  // namespace cudnn
+}  // namespace tvm_interop

@@ -1,0 +1,96 @@
+// What the fake cuDNN and the fake cuBLASLt share: kernels that compute on the host, and log what
+// they read and write.
+#ifndef TESTS_FAKE_CUDA_FAKE_LIBRARY_H_
+#define TESTS_FAKE_CUDA_FAKE_LIBRARY_H_
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fake_cuda.h"
+
+namespace fake_cuda {
+
+// Larger kernels than this leave their output as it is: tests of whole networks look at orders.
+constexpr int64_t kMostMultiplications = 4'000'000;
+
+// Numbers of float32 or float16, somewhere.
+class Numbers {
+ public:
+  Numbers(const void* data, bool is_half) : data_(const_cast<void*>(data)), is_half_(is_half) {}
+  float at(int64_t i) const {
+    return is_half_ ? static_cast<float>(static_cast<_Float16*>(data_)[i])
+                    : static_cast<float*>(data_)[i];
+  }
+  void set(int64_t i, float number) const {
+    if (is_half_) {
+      static_cast<_Float16*>(data_)[i] = static_cast<_Float16>(number);
+    } else {
+      static_cast<float*>(data_)[i] = number;
+    }
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  void* data_;
+  bool is_half_;
+};
+
+// A piece of memory that a kernel touches.
+struct Piece {
+  const void* address;
+  int64_t nbytes;
+};
+
+inline std::string Text(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) {
+    if (piece.nbytes == 0) continue;
+    text += (text.empty() ? "" : " ") + std::to_string(reinterpret_cast<intptr_t>(piece.address)) +
+            ":" + std::to_string(piece.nbytes);
+  }
+  return text;
+}
+
+// How long an algorithm of a library takes, in milliseconds, beyond any kernel's time.
+static std::map<int64_t, double>& ExtraTimes() {
+  static std::map<int64_t, double> times;
+  return times;
+}
+
+// A kernel of a library.
+struct LibraryLaunch {
+  const char* call;
+  int64_t algorithm;
+  int64_t math;  // What the products may be made with, in the library's numbers.
+  std::vector<Piece> reads;
+  std::vector<Piece> writes;
+  Piece workspace;
+};
+
+inline int Launch(const LibraryLaunch& launch, Stream* stream, std::function<void()> compute) {
+  Line("launch")
+      .Add("kernel", std::string(launch.call))
+      .Add("stream", int64_t{stream->id})
+      .Add("device", int64_t{TheState().device})
+      .Add("algorithm", launch.algorithm)
+      .Add("math", launch.math)
+      .Add("reads", Text(launch.reads))
+      .Add("writes", Text(launch.writes))
+      .Add("workspace", Text({launch.workspace}));
+  const double extra_ms = ExtraTimes()[launch.algorithm];
+  const Piece scratch = launch.workspace;
+  return Enqueue(stream, [extra_ms, scratch, compute = std::move(compute)] {
+    TheState().clock_ms += extra_ms;
+    if (scratch.nbytes > 0) std::memset(const_cast<void*>(scratch.address), 0x5a, scratch.nbytes);
+    compute();
+  });
+}
+
+}  // namespace fake_cuda
+
+#endif  // TESTS_FAKE_CUDA_FAKE_LIBRARY_H_

@@ -1,0 +1,259 @@
+"""cuDNN and cuBLASLt behind operators: what they are told, and what their kernels share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.happens_before import check
+from tests.library_cases import CASES, conv2d, library_of, matmul, numbers, plan_of, reference
+from tvm_interop import ExecutionError, Schedule, _cuda
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.kernel_libraries import library_version
+from tvm_interop.library_op import LibraryOp
+from tvm_interop.plan import Plan, make_plan
+from tvm_interop.program import Operator, Program, Value
+
+DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    for library in ("cudnn", "cublaslt"):
+        assert library_version(library) is not None
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_libraries_are_told_what_to_compute(case: str, check_log: Callable[..., list[str]]) -> None:
+    op = CASES[case]
+    arrays = numbers(op)
+    instance = CudaInstance(plan_of(op), None, {})
+    assert instance.dispatch == "captured"
+    for v, array in enumerate(arrays):
+        instance.write(v, array)
+    instance.run()
+    tolerance = 1e-5 if op.dtype == "float32" else 2e-2
+    got = instance.read(len(arrays))
+    np.testing.assert_allclose(got, reference(op, arrays), rtol=tolerance, atol=tolerance)
+    del instance
+    assert check_log() == []
+
+
+def diamond(op: LibraryOp) -> tuple[Program, Plan]:
+    """Two of `op` on two streams, a third that adds the output of the one to its own."""
+    joined = conv2d(*op.shapes[:2], op.shapes[-1], has_sum=True)
+    shapes = [op.shapes[0], op.shapes[1], *[op.shapes[-1]] * 3]
+    program = Program(
+        values=[Value(f"v{i}", shape, "float32") for i, shape in enumerate(shapes)],
+        operators=[
+            Operator("left", "", (0, 1), (2,), op, "cudnn"),
+            Operator("right", "", (0, 1), (3,), op, "cudnn"),
+            Operator("join", "", (2, 1, 3), (4,), joined, "cudnn"),
+        ],
+        inputs=(0, 1),
+        outputs=(4,),
+    )
+    schedule = Schedule("by hand", ("left", "right", "join"), streams=[[0, 2], [1]])
+    return program, make_plan(program, schedule, device="cuda:0")
+
+
+SQUARE = conv2d((1, 4, 6, 5), (4, 4, 3, 3), (1, 4, 6, 5))
+
+
+def run_diamond(dispatch: _cuda.Dispatch) -> tuple[np.ndarray, np.ndarray]:
+    """The output of two runs on other inputs, and what it should be."""
+    _, plan = diamond(SQUARE)
+    instance = CudaInstance(plan, None, {}, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)
+        x, w = (rng.standard_normal(shape).astype(np.float32) for shape in SQUARE.shapes[:2])
+        instance.write(0, x)
+        instance.write(1, w)
+        instance.run()
+    branch = reference(SQUARE, [x, w])
+    return instance.read(4), reference(SQUARE, [branch, w]) + branch
+
+
+@pytest.fixture(scope="module")
+def chosen() -> None:
+    """All algorithms of the diamond are chosen: its log has nothing but its own kernels."""
+    run_diamond("streams")
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_streams_do_not_share_a_workspace(
+    dispatch: _cuda.Dispatch, chosen: None, tmp_path: Path, check_log: Callable[..., list[str]]
+) -> None:
+    got, expected = run_diamond(dispatch)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    assert check_log() == []
+    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    spaces: dict[int, set[str]] = {}
+    for line in lines:
+        if line.get("workspace"):
+            spaces.setdefault(line["stream"], set()).add(line["workspace"])
+    first, second = spaces.values()
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert sum(line["call"] == "cudnnCreate" for line in lines) == 2
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_one_workspace_for_two_streams_is_a_race(
+    dispatch: _cuda.Dispatch, chosen: None, tmp_path: Path, check_log: Callable[..., list[str]]
+) -> None:
+    """As it would be in the log, had both streams the first one's."""
+    run_diamond(dispatch)
+    check_log()
+    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    shared = next(line["workspace"] for line in lines if line.get("workspace"))
+    planted = [{**line, "workspace": shared} if line.get("workspace") else line for line in lines]
+    log = tmp_path / "planted.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in planted))
+    faults = check(log)
+    assert any(fault.startswith("race on `workspace`") for fault in faults)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_dropped_wait_between_kernels_of_libraries(
+    dispatch: _cuda.Dispatch, chosen: None, check_log: Callable[..., list[str]]
+) -> None:
+    _, plan = diamond(SQUARE)
+    operators = tuple(msgspec.structs.replace(op, waits=()) for op in plan.operators)
+    broken = msgspec.structs.replace(plan, operators=operators)
+    instance = CudaInstance(broken, None, {}, dispatch=dispatch)
+    instance.run()
+    del instance
+    assert any("without an order" in fault for fault in check_log())
+
+
+def prepared(op: LibraryOp, streams: _cuda.CudaStreams) -> str:
+    """What is chosen for `op`."""
+    memory = _cuda.make_memory(0, 1 << 20)
+    offsets = range(0, 1 << 20, 1 << 16)
+    tensors = [
+        _cuda.tensor_within(memory, offset, shape, op.dtype)
+        for offset, shape in zip(offsets, op.shapes, strict=False)
+    ]
+    kernel = _cuda.prepare_kernel(library_of(op), op.fields(), streams, 0, tensors)
+    return _cuda.implementation(kernel)
+
+
+def new_conv(width: int, **fields: Any) -> LibraryOp:
+    """One that no other test has chosen an algorithm for."""
+    return conv2d((1, 2, 3, width), (2, 2, 3, 3), (1, 2, 3, width), **fields)
+
+
+@pytest.mark.parametrize(
+    ("ms", "fields", "choice"),
+    [
+        # Equally fast: the first, if it takes one kernel in place of two.
+        ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
+        ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
+        ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),
+        # Without an activation one algorithm alone is fused.
+        ({}, {"has_bias": True}, "algorithm 1, fused"),
+        ({1: 1.0}, {"has_bias": True}, "algorithm 0"),
+        ({}, {}, "algorithm 1"),
+        # Too much memory (4), other bits each time (5), refused (3): never taken.
+        ({0: 1.0, 1: 1.0, 7: 1.0, 4: -1.0, 5: -1.0, 3: -1.0}, {}, "algorithm 1"),
+    ],
+)
+def test_the_fastest_algorithm_is_chosen(
+    ms: Mapping[int, float], fields: dict[str, Any], choice: str, request: pytest.FixtureRequest
+) -> None:
+    width = 20 + sum(map(ord, request.node.name)) % 1000
+    with fake_gpu.algorithm_times(ms):
+        assert prepared(new_conv(width, **fields), _cuda.make_streams([0])) == choice
+
+
+def test_a_choice_is_remembered() -> None:
+    op, other = (new_conv(width, has_bias=True, activation="relu") for width in (10, 11))
+    with fake_gpu.algorithm_times({1: 1.0}):
+        assert prepared(op, _cuda.make_streams([0])) == "algorithm 0, fused"
+    with fake_gpu.algorithm_times({0: 1.0}):
+        assert prepared(op, _cuda.make_streams([0])) == "algorithm 0, fused"
+        assert prepared(other, _cuda.make_streams([0])) == "algorithm 1, fused"
+
+
+def test_what_is_remembered_is_not_measured_again(
+    chosen: None, tmp_path: Path, check_log: Callable[..., list[str]]
+) -> None:
+    instance = CudaInstance(diamond(SQUARE)[1], None, {}, dispatch="streams")
+    del instance
+    check_log()
+    # Each kernel once, to see it run: those of the sum are two.
+    assert (tmp_path / "calls.jsonl").read_text().count('"call":"launch"') == 4
+
+
+def test_an_algorithm_that_fails_is_left_out() -> None:
+    op = new_conv(12, has_bias=True, activation="relu")
+    fake_gpu.fail_next("cudnnConvolutionBiasActivationForward", 1)
+    assert prepared(op, _cuda.make_streams([0])) == "algorithm 0, fused"
+
+
+def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[str]]) -> None:
+    streams = _cuda.make_streams([0])
+    assert prepared(matmul((3, 7), (7, 2)), streams) == "number 0 of cuBLASLt's choice"
+    with fake_gpu.algorithm_times({0: 1.0}):
+        assert prepared(matmul((3, 7), (7, 3)), streams) == "number 1 of cuBLASLt's choice"
+    del streams
+    assert check_log() == []
+    asked = [json.loads(x) for x in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    asked = [line for line in asked if line["call"] == "cublasLtMatmulAlgoGetHeuristic"]
+    # Sums that are divided are added up in an order of their own, in float32.
+    assert {line["reduction_schemes"] for line in asked} == {2}
+    assert {line["alignment"] for line in asked} == {16}
+
+
+@pytest.mark.parametrize(
+    ("op", "math"),
+    [
+        (new_conv(13), 3),  # CUDNN_FMA_MATH
+        (new_conv(13, allow_tf32=True), 0),  # CUDNN_DEFAULT_MATH
+        (new_conv(13, dtype="float16"), 1),  # CUDNN_TENSOR_OP_MATH
+        (new_conv(13, dtype="float16", allow_tf32=True), 1),
+        (matmul((3, 8), (8, 2)), 68),  # CUBLAS_COMPUTE_32F
+        (matmul((3, 8), (8, 2), allow_tf32=True), 77),  # CUBLAS_COMPUTE_32F_FAST_TF32
+        (matmul((3, 8), (8, 2), dtype="float16"), 68),
+    ],
+)
+def test_tf32_is_allowed_or_not(
+    op: LibraryOp, math: int, tmp_path: Path, check_log: Callable[..., list[str]]
+) -> None:
+    prepared(op, _cuda.make_streams([0]))
+    check_log()
+    lines = [json.loads(x) for x in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert {line["math"] for line in lines if line["call"] == "launch"} == {math}
+
+
+def test_what_a_library_refuses_is_said() -> None:
+    streams = _cuda.make_streams([0])
+    clipped = new_conv(14, activation="clip", clip_high=6.0)
+    with pytest.raises(ExecutionError, match="`cudnn` has no more than ReLU"):
+        prepared(clipped, streams)
+    memory = _cuda.make_memory(0, 1 << 12)
+    op = matmul((3, 5), (5, 4))
+    tensors = [
+        _cuda.tensor_within(memory, offset, shape, op.dtype)
+        for offset, shape in zip((0, 260, 1024), op.shapes, strict=True)
+    ]
+    with pytest.raises(ExecutionError, match="argument 1 of `matmul` is not aligned to 16 bytes"):
+        _cuda.prepare_kernel(library_of(op), op.fields(), streams, 0, tensors)
+
+
+def test_a_kernel_that_fails_names_its_operator() -> None:
+    instance = CudaInstance(plan_of(CASES["bias"]), None, {}, dispatch="streams")
+    fake_gpu.fail_next("cudnnConvolutionBiasActivationForward", 5)
+    with pytest.raises(
+        ExecutionError, match=r"operator `op` failed: `cudnnConvolutionBias.*failed"
+    ):
+        instance.run()

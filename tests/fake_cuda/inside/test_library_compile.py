@@ -1,0 +1,194 @@
+"""From a model to kernels of cuDNN and cuBLASLt on a GPU, as far as the fake CUDA goes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm_ffi
+
+import tvm_interop
+from tests.fake_cuda import fake_gpu
+from tests.nets import Net, in_float16, inception_like
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tvm_interop import Artifact, _cuda
+from tvm_interop.compile_options import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.plan import Plan
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
+LIBRARIES = ["cudnn", "cublaslt"]
+FAST = dict.fromkeys((0, 1), -0.0005)
+"""Of libraries' algorithms: each takes half of what a kernel takes."""
+
+
+@pytest.fixture(scope="module", params=["float32", "float16"])
+def artifact(request: pytest.FixtureRequest) -> Artifact:
+    """Libraries run whatever they can."""
+    model = inception_like() if request.param == "float32" else in_float16(inception_like())
+    return tvm_interop.compile(
+        model, target="cuda", scheduler="nimble", keep_slower=True, providers=LIBRARIES
+    )
+
+
+class Noted:
+    """TVM's kernels, each noting in the log which operator it belongs to."""
+
+    def __init__(self, kernels: Any, plan: Plan) -> None:
+        self._kernels = kernels
+        self._ops = itertools.cycle(op.name for op in plan.operators if op.library is None)
+
+    def get_function(self, name: str, query_imports: bool) -> Any:
+        kernel = self._kernels.get_function(name, query_imports)
+
+        def call(*tensors: Any) -> None:
+            with fake_gpu.noted(next(self._ops)):
+                kernel(*tensors)
+
+        return tvm_ffi.convert(call)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_kernels_are_ordered_as_their_data_is(
+    artifact: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    plan = artifact.plan
+    used = Counter(op.library for op in plan.operators)
+    assert used["cudnn"] == 12
+    assert used["cublaslt"] == 1
+    assert len(plan.streams) > 1
+    kernels = Noted(artifact.load_kernels(), plan)
+    instance = CudaInstance(plan, kernels, artifact.weights, dispatch=dispatch)
+    assert instance.dispatch == dispatch
+    instance.run()
+    instance.run()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
+
+
+def convolutions() -> onnx.ModelProto:
+    """Nothing but what cuDNN computes: two branches, their sum, one that is grouped."""
+    net = Net()
+    x = net.input("x", [1, 8, 6, 6])
+    one = net.op("Relu", [net.conv(x, "one", (8, 8), 3)], "one_relu")
+    two = net.op("Relu", [net.conv(x, "two", (8, 8), 5)], "two_relu")
+    deep = net.conv(net.conv(one, "grouped", (8, 8), 3, group=4), "deep", (8, 8), 1)
+    net.op("Relu", [net.op("Add", [deep, two], "sum")], "y")
+    return net.model("y")
+
+
+def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
+    """The fake cuDNN computes; every schedule and dispatch gives the bits of sequential runs."""
+    model = convolutions()
+    options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:", streams=2)
+    compilation = CudaCompilation(model, options)
+    assert _libraries(compilation) == {"cudnn": 4}
+    x = np.random.default_rng(0).standard_normal((1, 8, 6, 6)).astype(np.float32)
+    (expected,) = run_onnxruntime(model, {"x": x}).values()
+    outputs = []
+    for name in ("sequential", "nimble", "lios"):
+        plan = compilation.plan(compilation.schedule(name))
+        for dispatch in DISPATCHES:
+            instance = CudaInstance(
+                plan, compilation.loaded_kernels, compilation.program.weights, dispatch=dispatch
+            )
+            for array in (np.zeros_like(x), x):
+                instance.write(plan.inputs[0], array)
+                instance.run()
+            outputs.append(instance.read(plan.outputs[0]))
+    np.testing.assert_allclose(outputs[0], expected, rtol=1e-4, atol=1e-4)
+    for output in outputs:
+        np.testing.assert_array_equal(output, outputs[0])
+
+
+def test_the_fastest_provider_is_chosen() -> None:
+    options = CompileOptions("cuda", latency_db=":memory:")
+    # Equally fast: TVM's.
+    assert set(_libraries(CudaCompilation(inception_like(), options))) == {None}
+    with fake_gpu.algorithm_times(FAST):
+        compilation = CudaCompilation(inception_like(channels=24), options)
+    assert _libraries(compilation)["cudnn"] == 12
+
+
+def test_what_a_library_fails_at_is_left_to_tvm(caplog: pytest.LogCaptureFixture) -> None:
+    options = CompileOptions("cuda", latency_db=":memory:")
+    fake_gpu.fail_next("cudnnGetConvolutionForwardAlgorithm_v7", 3000)
+    with fake_gpu.algorithm_times(FAST):
+        compilation = CudaCompilation(inception_like(channels=40), options)
+    (warning,) = [r.message for r in caplog.records if "no kernel of cudnn" in r.message]
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in warning
+    assert _libraries(compilation)["cudnn"] == 11
+
+
+def test_what_was_measured_decides_the_next_time(tmp_path: Path) -> None:
+    options = CompileOptions("cuda", latency_db=tmp_path / "latencies.db")
+    with fake_gpu.algorithm_times(FAST):
+        first = CudaCompilation(inception_like(channels=32), options)
+    again = CudaCompilation(inception_like(channels=32), options)
+    assert _libraries(again) == _libraries(first)
+    assert _libraries(first)["cudnn"] == 12
+
+
+def _libraries(compilation: CudaCompilation) -> Counter[str | None]:
+    return Counter(op.library for op in compilation.program.operators)
+
+
+ASK = """
+import logging, sys
+from tvm_interop import ArtifactError, DeviceError, GraphModule, load
+from tvm_interop.compile_options import CompileOptions
+from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.cuda_instance import CudaInstance
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+artifact = load(sys.argv[1])
+assert GraphModule(artifact).plan == artifact.fallback
+try:
+    CudaInstance(artifact.plan, artifact.load_kernels(), artifact.weights)
+except ArtifactError as error:
+    print(error)
+try:
+    CudaCompilation("squeezenet", CompileOptions("cuda", providers=["tvm", "cudnn"]))
+except DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("/nowhere/libcudnn.so.9", "/nowhere/libcudnn.so.9: cannot open shared object file"),
+        ("libcuda.so.1", "`libcuda.so.1` has no `cudnnGetVersion`"),
+    ],
+)
+def test_a_missing_library_is_named(file: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    tvm_interop.compile(
+        inception_like(), target="cuda", scheduler="sequential", out=path, providers=["cudnn"]
+    )
+    environment = {**os.environ, "TVM_INTEROP_CUDNN_LIBRARY": file}
+    command = [sys.executable, "-c", ASK, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    warned, refused, not_compiled = done.stdout.splitlines()
+    for line in (warned, refused, not_compiled):
+        assert "`cudnn`, which is missing here" in line or "`cudnn` is missing here" in line
+        assert why in line
+        assert "install `tvm-interop[cudnn]`" in line
+    assert warned.startswith("the model was compiled for kernel library")
+    assert "TVM's kernels run" in warned
+    assert refused.startswith("operator `")

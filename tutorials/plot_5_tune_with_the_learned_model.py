@@ -57,8 +57,9 @@ onnx.save(model, folder / "block.onnx")
 # --------------------------
 # Operators are measured alone first. Then each round measures the stages that could change the
 # schedule, learns from them, and says how far off its predictions of just those had been, made
-# before they were measured. The first round has learned nothing yet, so it predicts nothing. Small
-# budgets are for a tutorial: by default the search ends when the schedule gets no better.
+# before they were measured. A first round that has learned nothing yet predicts nothing; where
+# operators are divided into parts, those measured as a whole have taught it a little. Small budgets
+# are for a tutorial: by default the search ends when the schedule gets no better.
 
 options = CompileOptions(streams=2, threads=1, latency_db=database, providers=["tvm"])
 compilation = Compilation(model, options)

@@ -80,7 +80,12 @@ def test_near_the_same_in_float32(name: str) -> None:
 @pytest.mark.parametrize("name", ["inception_like", "norms"])
 def test_the_same_operators_with_the_same_names(name: str) -> None:
     model = getattr(nets, name)()
-    assert for_cuda(in_float16(model)).graph.names == for_cuda(model).graph.names
+
+    def names(model: onnx.ModelProto) -> list[str]:
+        # Parts of half the size may not begin where they can be written in place.
+        return [name for name in for_cuda(model).graph.names if not name.endswith("/Concat")]
+
+    assert names(in_float16(model)) == names(model)
 
 
 def wide_convolution() -> onnx.ModelProto:

@@ -16,7 +16,8 @@ from tvm_interop.latency.store import LatencyStore
 
 @pytest.fixture(scope="module")
 def compilation() -> Compilation:
-    return Compilation(inception_like(), CompileOptions(streams=2, latency_db=":memory:"))
+    options = CompileOptions(streams=2, latency_db=":memory:", providers=["tvm"])
+    return Compilation(inception_like(), options)
 
 
 def latency(compilation: Compilation, store: LatencyStore | None = None) -> MeasuredLatency:

@@ -273,6 +273,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              }
              return devices;
            })
+      .def("tvm_interop.cuda.out_of_reach",
+           [](const CudaStreamsRef& streams) {
+             ffi::Array<ffi::Array<int64_t>> pairs;
+             for (const auto& [device, peer] : streams->streams->out_of_reach()) {
+               pairs.push_back({device, peer});
+             }
+             return pairs;
+           })
       .def("tvm_interop.cuda.make_memory",
            [](int64_t device, int64_t nbytes) {
              return GuardedCuda([&] {

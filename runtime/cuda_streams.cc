@@ -18,7 +18,9 @@ CudaStreams::CudaStreams(const std::vector<CudaStreamOptions>& options) {
   }
   for (int device : devices_) {
     for (int peer : devices_) {
-      if (device != peer) cuda::EnablePeerAccess(device, peer);
+      if (device != peer && !cuda::EnablePeerAccess(device, peer)) {
+        out_of_reach_.emplace_back(device, peer);
+      }
     }
   }
   for (const CudaStreamOptions& wanted : options) {

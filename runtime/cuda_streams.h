@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda_api.h"
@@ -39,6 +40,9 @@ class CudaStreams {
   CudaStream first_on(int device) const;
   // Each device once, in the order of its first stream.
   const std::vector<int>& devices() const { return devices_; }
+  // Pairs of devices of which the first cannot reach the memory of the second: what is copied
+  // between them goes through the host.
+  const std::vector<std::pair<int, int>>& out_of_reach() const { return out_of_reach_; }
   const std::vector<bool>& is_urgent() const { return is_urgent_; }
   bool has_urgent() const;
 
@@ -67,6 +71,7 @@ class CudaStreams {
   std::vector<std::unique_ptr<CudaStreamResources>> resources_;  // Gone before their streams.
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;
+  std::vector<std::pair<int, int>> out_of_reach_;
   std::map<int, std::vector<cuda::OwnedEvent>> free_events_;
   std::atomic<bool> in_use_{false};
 };

@@ -94,6 +94,11 @@ def stream_devices(streams: CudaStreams) -> list[int]:
     return [int(device) for device in _function("stream_devices")(streams)]
 
 
+def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
+    """GPUs of the streams, by number, of which the first cannot reach the memory of the second."""
+    return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
+
+
 def make_memory(device: int, nbytes: int) -> CudaMemory:
     """Allocate a block, all zeros.
 

@@ -244,8 +244,20 @@ def _number(device: str) -> int:
 
 
 def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
-    """Streams for `plan`, each on its GPU and of its priority."""
-    return _cuda.make_streams(cuda_devices(plan), [stream.urgent for stream in plan.streams])
+    """Streams for `plan`, each on its GPU and of its priority.
+
+    Where GPUs cannot reach each other's memory, a warning is logged: copies are slower then.
+    """
+    urgent = [stream.urgent for stream in plan.streams]
+    streams = _cuda.make_streams(cuda_devices(plan), urgent)
+    for device, peer in _cuda.out_of_reach(streams):
+        _LOG.warning(
+            "cuda:%d cannot reach the memory of cuda:%d: copies between them go through the host, "
+            "which is right but slow",
+            device,
+            peer,
+        )
+    return streams
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:

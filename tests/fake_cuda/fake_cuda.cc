@@ -129,6 +129,9 @@ void FakeCudaFailNext(const char* call, int status) {
   fake_cuda::g_any_failures = true;
 }
 
+// Whether GPUs can reach each other's memory.
+void FakeCudaSetPeerAccess(int can) { fake_cuda::TheState().can_access_peers = can != 0; }
+
 // A kernel of the test's own: `effect(arg)` is what it does to memory. It may be null.
 int FakeCudaLaunch(const char* name, void* stream, void (*effect)(int64_t), int64_t arg) {
   FAKE_CUDA_CALL("launch");

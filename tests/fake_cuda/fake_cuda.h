@@ -64,6 +64,7 @@ struct State {
   Capture* capture = nullptr;  // One at a time.
   double clock_ms = 0;
   std::vector<std::pair<int, int>> peers;
+  bool can_access_peers = true;
 };
 
 State& TheState();

@@ -87,7 +87,7 @@ int cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 
 int cudaDeviceCanAccessPeer(int* can, int, int) {
   FAKE_CUDA_CALL("cudaDeviceCanAccessPeer");
-  return *can = 1, kSuccess;
+  return *can = TheState().can_access_peers, kSuccess;
 }
 
 int cudaDeviceEnablePeerAccess(int peer, unsigned) {

@@ -44,6 +44,16 @@ def fail_next(call: str, status: int) -> None:
 
 
 @contextmanager
+def gpus_apart() -> Iterator[None]:
+    """GPUs that cannot reach each other's memory."""
+    _DRIVER.FakeCudaSetPeerAccess(0)
+    try:
+        yield
+    finally:
+        _DRIVER.FakeCudaSetPeerAccess(1)
+
+
+@contextmanager
 def algorithm_times(ms: Mapping[int, float]) -> Iterator[None]:
     """Let algorithms of the kernel libraries, by number, take so many milliseconds more."""
     _set_times(ms)

@@ -29,6 +29,14 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def heavy_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A round of whose search takes long enough to be caught in the middle."""
+    path = tmp_path_factory.mktemp("tune") / "heavy.onnx"
+    onnx.save(inception_like(size=112, channels=64), path)
+    return path
+
+
 def arguments(net: Path, folder: Path, *more: str) -> list[str]:
     return [
         "tune", str(net), "-o", str(folder / "schedule.json"), "--streams", "2",
@@ -137,11 +145,11 @@ def start(net: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_killed_twice_it_goes_on(net: Path, tmp_path: Path) -> None:
+def test_killed_twice_it_goes_on(heavy_net: Path, tmp_path: Path) -> None:
     """With a signal nobody can catch, while it measures."""
     before: dict[str, float] = {}
     for _ in range(2):
-        with start(net, tmp_path) as search:
+        with start(heavy_net, tmp_path) as search:
             assert search.stderr is not None
             assert "round" in search.stderr.readline()
             search.send_signal(signal.SIGKILL)
@@ -152,15 +160,15 @@ def test_killed_twice_it_goes_on(net: Path, tmp_path: Path) -> None:
         assert len(after) > len(before), "it went on"
         before = after
         Schedule.from_json((tmp_path / "schedule.json").read_text())
-    with start(net, tmp_path) as search:
+    with start(heavy_net, tmp_path) as search:
         out, _ = search.communicate()
     assert search.returncode == 0
     assert "wrote" in out
 
 
 @pytest.mark.slow
-def test_ctrl_c_as_a_person_would(net: Path, tmp_path: Path) -> None:
-    with start(net, tmp_path) as search:
+def test_ctrl_c_as_a_person_would(heavy_net: Path, tmp_path: Path) -> None:
+    with start(heavy_net, tmp_path) as search:
         assert search.stderr is not None
         assert "round" in search.stderr.readline()
         search.send_signal(signal.SIGINT)

@@ -237,6 +237,18 @@ def test_gpus_of_a_plan_get_access_to_each_other(tmp_path: Path) -> None:
         make_instance(program, plan, "captured")
 
 
+def test_gpus_that_cannot_reach_each_other_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    program, plan = to_and_fro()
+    with fake_gpu.gpus_apart():
+        instance, _ = make_instance(program, plan, "captured")
+    assert "cuda:0 cannot reach the memory of cuda:1" in caplog.text
+    assert "cuda:1 cannot reach the memory of cuda:0" in caplog.text
+    instance.run()
+    caplog.clear()
+    make_instance(program, plan, "captured")
+    assert not caplog.text
+
+
 def test_a_copy_that_fails_is_named() -> None:
     program, plan = to_and_fro()
     instance, _ = make_instance(program, plan, "streams")

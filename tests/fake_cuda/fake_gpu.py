@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import tvm_ffi
 from tvm_ffi.libinfo import find_libtvm_ffi
 
 from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.plan import Plan
 
 from .happens_before import Access, OpAccesses
 
@@ -127,6 +129,26 @@ class Kernels:
             status = _DRIVER.FakeCudaLaunch(name.encode(), stream, effect, 0)
         if status:
             raise RuntimeError(f"launch failed with {status}")
+
+
+class Noted:
+    """TVM's kernels of a plan, each noting in the log which operator it belongs to."""
+
+    def __init__(self, kernels: Any, plan: Plan) -> None:
+        self._kernels = kernels
+        self._ops = itertools.cycle(
+            op.name for op in plan.operators if op.library is None and not op.is_copy
+        )
+
+    def get_function(self, name: str, query_imports: bool) -> Any:
+        """As a TVM module gives out its kernels."""
+        kernel = self._kernels.get_function(name, query_imports)
+
+        def call(*tensors: Any) -> None:
+            with noted(next(self._ops)):
+                kernel(*tensors)
+
+        return tvm_ffi.convert(call)
 
 
 def array_at(tensor: Any) -> np.ndarray:

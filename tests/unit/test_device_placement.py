@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.damage import damaged
 from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
@@ -218,16 +219,6 @@ def test_plans_from_before_there_were_devices() -> None:
 
 
 # Damage. What one stream or one GPU could tell is told elsewhere.
-
-
-def damaged(plan: Plan, **changes: Any) -> str:
-    """The plan's JSON with an operator's or value's field overwritten: `B__waits=[...]`."""
-    document = json.loads(plan.to_json())
-    for path, value in changes.items():
-        name, field = path.split("__")
-        entries = [*document["operators"], *document["values"]]
-        next(e for e in entries if e["name"] == name)[field] = value
-    return json.dumps(document)
 
 
 def test_a_dropped_wait_of_a_copy() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.damage import damaged
 from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError, Stage
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
@@ -32,16 +33,6 @@ NAMES = ("A", "B", "C", "D", "E")
 
 def two_stream_plan() -> Plan:
     return make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 3, 4], [2]]))
-
-
-def damaged(plan: Plan, **changes: Any) -> str:
-    """The plan's JSON with an operator's or value's field overwritten: `B__waits=[...]`."""
-    document = json.loads(plan.to_json())
-    for path, value in changes.items():
-        name, field = path.split("__")
-        entries = [*document["operators"], *document["values"]]
-        next(e for e in entries if e["name"] == name)[field] = value
-    return json.dumps(document)
 
 
 def test_waits_are_the_fewest() -> None:

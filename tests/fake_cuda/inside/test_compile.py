@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
@@ -45,23 +42,6 @@ def artifact() -> Artifact:
     )
 
 
-class Noted:
-    """A kernel library that notes in the log which operator each launch belongs to."""
-
-    def __init__(self, kernels: Any, plan: Plan) -> None:
-        self._kernels = kernels
-        self._ops = itertools.cycle(op.name for op in plan.operators if not op.is_copy)
-
-    def get_function(self, name: str, query_imports: bool) -> Any:
-        kernel = self._kernels.get_function(name, query_imports)
-
-        def call(*tensors: Any) -> None:
-            with fake_gpu.noted(next(self._ops)):
-                kernel(*tensors)
-
-        return tvm_ffi.convert(call)
-
-
 def test_the_gpus_own_architecture_is_compiled_for(artifact: Artifact) -> None:
     assert '"arch":"sm_90"' in artifact.manifest.target
     assert len(artifact.plan.streams) > 1
@@ -71,7 +51,7 @@ def test_the_gpus_own_architecture_is_compiled_for(artifact: Artifact) -> None:
 def test_tvms_kernels_are_ordered_as_their_data_is(
     artifact: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
 ) -> None:
-    kernels = Noted(artifact.load_kernels(), artifact.plan)
+    kernels = fake_gpu.Noted(artifact.load_kernels(), artifact.plan)
     instance = CudaInstance(artifact.plan, kernels, artifact.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
     instance.run()
@@ -96,7 +76,7 @@ def test_tvms_kernels_run_on_the_gpu_of_their_stream(
 ) -> None:
     """One library serves all GPUs: TVM loads its code for each at the first launch there."""
     plan = on_two_gpus.plan
-    kernels = Noted(on_two_gpus.load_kernels(), plan)
+    kernels = fake_gpu.Noted(on_two_gpus.load_kernels(), plan)
     instance = CudaInstance(plan, kernels, on_two_gpus.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
     instance.run()
@@ -156,7 +136,7 @@ def test_a_model_of_float16(dispatch: _cuda.Dispatch, check_log: Callable[..., l
     artifact = tvm_interop.compile(
         in_float16(inception_like()), target="cuda", scheduler="nimble", keep_slower=True
     )
-    kernels = Noted(artifact.load_kernels(), artifact.plan)
+    kernels = fake_gpu.Noted(artifact.load_kernels(), artifact.plan)
     instance = CudaInstance(artifact.plan, kernels, artifact.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
     x = np.linspace(-1, 1, 8 * 14 * 14).reshape(1, 8, 14, 14).astype(np.float16)
@@ -195,7 +175,7 @@ def test_kernels_with_a_workspace_run_side_by_side(
         plan = msgspec.structs.replace(plan, values=values)
         with pytest.raises(PlanError, match="shares bytes with"):
             plan.check()
-    kernels = Noted(with_workspaces.load_kernels(), plan)
+    kernels = fake_gpu.Noted(with_workspaces.load_kernels(), plan)
     instance = CudaInstance(plan, kernels, with_workspaces.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
     instance.run()

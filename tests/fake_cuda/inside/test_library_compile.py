@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -10,12 +9,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-import tvm_ffi
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
@@ -25,7 +22,6 @@ from tvm_interop import Artifact, _cuda
 from tvm_interop.compile_options import CompileOptions
 from tvm_interop.cuda_compiler import CudaCompilation
 from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.plan import Plan
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -44,23 +40,6 @@ def artifact(request: pytest.FixtureRequest) -> Artifact:
     )
 
 
-class Noted:
-    """TVM's kernels, each noting in the log which operator it belongs to."""
-
-    def __init__(self, kernels: Any, plan: Plan) -> None:
-        self._kernels = kernels
-        self._ops = itertools.cycle(op.name for op in plan.operators if op.library is None)
-
-    def get_function(self, name: str, query_imports: bool) -> Any:
-        kernel = self._kernels.get_function(name, query_imports)
-
-        def call(*tensors: Any) -> None:
-            with fake_gpu.noted(next(self._ops)):
-                kernel(*tensors)
-
-        return tvm_ffi.convert(call)
-
-
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_kernels_are_ordered_as_their_data_is(
     artifact: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
@@ -70,7 +49,7 @@ def test_kernels_are_ordered_as_their_data_is(
     assert used["cudnn"] == 12
     assert used["cublaslt"] == 1
     assert len(plan.streams) > 1
-    kernels = Noted(artifact.load_kernels(), plan)
+    kernels = fake_gpu.Noted(artifact.load_kernels(), plan)
     instance = CudaInstance(plan, kernels, artifact.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
     instance.run()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from tests.damage import change_operator
 from tests.fake_cuda import fake_gpu
 from tvm_interop import ArtifactError, PlanError, Schedule, _cuda
 from tvm_interop.cuda_instance import CudaInstance
@@ -56,13 +56,6 @@ def faults_of(
     accesses = fake_gpu.accesses_of(instance)
     del instance
     return check_log(accesses)
-
-
-def change_operator(plan: Plan, name: str, **fields: Any) -> Plan:
-    operators = tuple(
-        msgspec.structs.replace(op, **fields) if op.name == name else op for op in plan.operators
-    )
-    return msgspec.structs.replace(plan, operators=operators)
 
 
 def place(plan: Plan, name: str, offset: int) -> Plan:

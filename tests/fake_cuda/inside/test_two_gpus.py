@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests.damage import change_operator
 from tests.fake_cuda import fake_gpu
 from tests.fake_cuda.happens_before import Access, OpAccesses
 from tests.fake_cuda.random_program import (
@@ -322,13 +323,6 @@ def faults_of(
     accesses = fake_gpu.accesses_of(instance)
     del instance
     return check_log(accesses)
-
-
-def change_operator(plan: Plan, name: str, **fields: Any) -> Plan:
-    operators = tuple(
-        msgspec.structs.replace(op, **fields) if op.name == name else op for op in plan.operators
-    )
-    return msgspec.structs.replace(plan, operators=operators)
 
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)

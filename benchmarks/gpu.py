@@ -40,7 +40,7 @@ from tvm_interop import schedule as run_scheduler
 from tvm_interop.cuda_instance import CudaInstance, require_gpu
 from tvm_interop.kernel_libraries import TVM, library_version, provider_names, why_missing
 from tvm_interop.latency.cuda_measured import CudaMeasuredLatency
-from tvm_interop.latency.provider_choice import choose_plain_kernels, give_to_libraries
+from tvm_interop.latency.provider_choice import fastest_plain, give_to_libraries
 from tvm_interop.latency.store import LatencyStore
 from tvm_interop.plan import Plan, make_plan
 from tvm_interop.program import Operator, Program, Value
@@ -282,9 +282,9 @@ class Bench:
 
     def _add_with_kernels_of(self, libraries: list[str], program: Program) -> None:
         theirs = give_to_libraries(program, libraries)
-        fastest = choose_plain_kernels(
+        fastest = fastest_plain(
             program, [TVM, *libraries], lambda program: self._latency_of(program, 1)
-        )
+        ).program
         kernels = Counter(op.library or TVM for op in fastest.operators)
         self.report.kernels = dict(kernels.most_common())
         print(f"  fastest kernels: {self.report.kernels}")

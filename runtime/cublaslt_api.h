@@ -20,7 +20,6 @@ using MatrixLayout = struct MatrixLayoutObject*;
 using Preference = struct PreferenceObject*;
 
 constexpr size_t kVersion = 13;
-constexpr size_t kVersionUnit = 10000;  // A version is major * 10000 + minor * 100 + patch.
 
 enum Status : int { kSuccess = 0 };
 enum MatrixType : int { kFloat = 0, kHalf = 2 };

@@ -1,16 +1,12 @@
 #include "runtime/cublaslt_library.h"
 
-#include <algorithm>
 #include <array>
 #include <functional>
 #include <numeric>
 #include <stdexcept>
-#include <utility>
 
+#include "runtime/choosing_library.h"
 #include "runtime/cublaslt_api.h"
-#include "runtime/cuda_choice.h"
-#include "runtime/cuda_memory.h"
-#include "runtime/cuda_timing.h"
 #include "runtime/owned.h"
 
 namespace tvm_interop {
@@ -33,7 +29,7 @@ void Check(const Api& api, int status, const char* call) {
   Check(api, (api).function(__VA_ARGS__), "cublasLt" #function)
 
 // A way to compute one product.
-struct Choice {
+struct RankedAlgorithm {
   Algorithm algorithm = {};
   size_t workspace_nbytes = 0;
   int rank = 0;  // In cuBLASLt's own order.
@@ -108,6 +104,8 @@ class Descs {
 // One product of a model. Which algorithm runs is set once it has been chosen.
 class CublasLtMatmul : public CudaLibraryKernel {
  public:
+  using Choice = RankedAlgorithm;
+
   CublasLtMatmul(const Api& api, const OpDescription& op, const std::vector<void*>& args)
       : api_(api),
         descs_(api, op, op.has_bias ? args[2] : nullptr),
@@ -200,48 +198,11 @@ class CublasLtMatmul : public CudaLibraryKernel {
   Choice choice_;
 };
 
-class CublasLtLibrary : public CudaKernelLibrary {
- public:
-  explicit CublasLtLibrary(const std::string& path) : api_(Api::Load(path)) {}
-
-  std::string version() const override {
-    const size_t version = api_.GetVersion();
-    return std::to_string(version / kVersionUnit) + "." +
-           std::to_string(version / 100 % (kVersionUnit / 100)) + "." +
-           std::to_string(version % 100);
-  }
-
-  std::unique_ptr<CudaLibraryKernel> Prepare(const OpDescription& op, const CudaStream& stream,
-                                             const std::vector<void*>& args) override {
-    const std::string why = WhyUnsupportedOnCuda("cublaslt", op);
-    if (!why.empty()) throw std::runtime_error(why);
-    CheckCudaArguments(op, args);
-    auto kernel = std::make_unique<CublasLtMatmul>(api_, op, args);
-    kernel->Use(chosen_.Get(op, stream, [&] { return Fastest(*kernel, stream); }));
-    return kernel;
-  }
-
- private:
-  static Choice Fastest(const CublasLtMatmul& kernel, const CudaStream& stream) {
-    const std::vector<Choice> candidates = kernel.Candidates(stream);
-    size_t most = 0;
-    for (const Choice& candidate : candidates) {
-      most = std::max(most, candidate.workspace_nbytes);
-    }
-    const CudaMemory workspace(stream.device, most);
-    return candidates[FastestOf(candidates.size(), stream, [&](size_t i) {
-      kernel.Launch(stream, candidates[i], workspace.at(0));
-    })];
-  }
-
-  Api api_;
-  RememberedChoices<Choice> chosen_;
-};
-
 }  // namespace
 
 std::unique_ptr<CudaKernelLibrary> LoadCublasLt(const std::string& path) {
-  return std::make_unique<CublasLtLibrary>(path);
+  return std::make_unique<ChoosingLibrary<cublaslt::Api, CublasLtMatmul>>(
+      "cublaslt", cublaslt::Api::Load(path));
 }
 
 std::string WhyNotForCublasLt(const OpDescription& op) {

@@ -1,8 +1,8 @@
 #include "runtime/cuda_api.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
+
+#include "runtime/shared_library.h"
 
 namespace tvm_interop {
 namespace cuda {
@@ -12,37 +12,38 @@ constexpr const char* kOverride = "TVM_INTEROP_CUDART_LIBRARY";
 constexpr const char* kRuntime = "libcudart.so.13";
 constexpr const char* kDriver = "libcuda.so.1";
 
-void* Open(const std::string& path, const std::string& advice) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr) return library;
-  const char* why = dlerror();
-  throw MissingError("no CUDA here: " + (why != nullptr ? why : "`" + path + "` does not load") +
-                     "; " + advice);
+SharedLibrary Open(const std::string& path, const std::string& advice) {
+  try {
+    return SharedLibrary(path);
+  } catch (const std::runtime_error& error) {
+    throw MissingError(std::string("no CUDA here: ") + error.what() + "; " + advice);
+  }
 }
 
-void* Find(void* library, const std::string& path, const std::string& name) {
-  void* symbol = dlsym(library, name.c_str());
-  if (symbol == nullptr) {
-    throw MissingError("`" + path + "` has no `" + name + "`: CUDA 13 is needed");
+template <typename Function>
+Function* Find(const SharedLibrary& library, const char* name) {
+  try {
+    return library.Find<Function>(name);
+  } catch (const std::runtime_error& error) {
+    throw MissingError(std::string(error.what()) + ": CUDA 13 is needed");
   }
-  return symbol;
 }
 
 Api LoadApi() {
   const char* override_path = std::getenv(kOverride);
   const std::string path = override_path != nullptr ? override_path : kRuntime;
   // The driver first: without it the runtime loads and then fails at every call.
-  void* driver = Open(kDriver, "install NVIDIA's driver, or compile for `llvm`");
-  void* runtime = Open(path,
-                       "install CUDA 13's runtime (the package nvidia-cuda-runtime), put it "
-                       "on LD_LIBRARY_PATH, or name it in TVM_INTEROP_CUDART_LIBRARY");
+  const SharedLibrary driver = Open(kDriver, "install NVIDIA's driver, or compile for `llvm`");
+  const SharedLibrary runtime =
+      Open(path,
+           "install CUDA 13's runtime (the package nvidia-cuda-runtime), put it "
+           "on LD_LIBRARY_PATH, or name it in TVM_INTEROP_CUDART_LIBRARY");
   Api api;
-#define TVM_INTEROP_FIND(result, name, args) \
-  api.name = reinterpret_cast<result(*) args>(Find(runtime, path, "cuda" #name));
+#define TVM_INTEROP_FIND(result, name, args) api.name = Find<result args>(runtime, "cuda" #name);
   TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(TVM_INTEROP_FIND)
 #undef TVM_INTEROP_FIND
 #define TVM_INTEROP_FIND(result, name, args) \
-  api.driver.name = reinterpret_cast<result(*) args>(Find(driver, kDriver, "cu" #name));
+  api.driver.name = Find<result args>(driver, "cu" #name);
   TVM_INTEROP_CUDA_DRIVER_FUNCTIONS(TVM_INTEROP_FIND)
 #undef TVM_INTEROP_FIND
   int count = 0;

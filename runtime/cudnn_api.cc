@@ -1,7 +1,6 @@
 #include "runtime/cudnn_api.h"
 
-#include <stdexcept>
-
+#include "runtime/nvidia_version.h"
 #include "runtime/shared_library.h"
 
 namespace tvm_interop {
@@ -12,11 +11,7 @@ Api Api::Load(const std::string& path) {
   Api api;
   // The version first: what another major version calls by the same name may be another function.
   api.GetVersion = library.Find<size_t()>("cudnnGetVersion");
-  const size_t major = api.GetVersion() / kVersionUnit;
-  if (major != kVersion) {
-    throw std::runtime_error("`" + path + "` is cuDNN " + std::to_string(major) + ", not " +
-                             std::to_string(kVersion));
-  }
+  CheckMajorVersion(path, "cuDNN", api.GetVersion(), kVersion);
 #define TVM_INTEROP_FIND(result, name, args) api.name = library.Find<result args>("cudnn" #name);
   TVM_INTEROP_CUDNN_FUNCTIONS(TVM_INTEROP_FIND)
 #undef TVM_INTEROP_FIND

@@ -20,7 +20,6 @@ using ConvolutionDesc = struct ConvolutionDescObject*;
 using ActivationDesc = struct ActivationDescObject*;
 
 constexpr size_t kVersion = 9;
-constexpr size_t kVersionUnit = 10000;  // A version is major * 10000 + minor * 100 + patch.
 
 enum Status : int { kSuccess = 0 };
 enum TensorType : int { kFloat = 0, kHalf = 2 };

@@ -4,11 +4,8 @@
 #include <array>
 #include <limits>
 #include <stdexcept>
-#include <utility>
 
-#include "runtime/cuda_choice.h"
-#include "runtime/cuda_memory.h"
-#include "runtime/cuda_timing.h"
+#include "runtime/choosing_library.h"
 #include "runtime/cudnn_api.h"
 #include "runtime/owned.h"
 
@@ -98,6 +95,8 @@ class Descs {
 // One convolution of a model. Which algorithm runs is set once it has been chosen.
 class CudnnConvolution : public CudaLibraryKernel {
  public:
+  using Choice = Algorithm;
+
   CudnnConvolution(const Api& api, const OpDescription& op, const std::vector<void*>& args)
       : api_(api),
         descs_(api, op),
@@ -218,48 +217,11 @@ class CudnnConvolution : public CudaLibraryKernel {
   Algorithm algorithm_;
 };
 
-class CudnnLibrary : public CudaKernelLibrary {
- public:
-  explicit CudnnLibrary(const std::string& path) : api_(Api::Load(path)) {}
-
-  std::string version() const override {
-    const size_t version = api_.GetVersion();
-    return std::to_string(version / kVersionUnit) + "." +
-           std::to_string(version / 100 % (kVersionUnit / 100)) + "." +
-           std::to_string(version % 100);
-  }
-
-  std::unique_ptr<CudaLibraryKernel> Prepare(const OpDescription& op, const CudaStream& stream,
-                                             const std::vector<void*>& args) override {
-    const std::string why = WhyUnsupportedOnCuda("cudnn", op);
-    if (!why.empty()) throw std::runtime_error(why);
-    CheckCudaArguments(op, args);
-    auto kernel = std::make_unique<CudnnConvolution>(api_, op, args);
-    kernel->Use(chosen_.Get(op, stream, [&] { return Fastest(*kernel, stream); }));
-    return kernel;
-  }
-
- private:
-  static Algorithm Fastest(const CudnnConvolution& kernel, const CudaStream& stream) {
-    const std::vector<Algorithm> candidates = kernel.Candidates(stream);
-    size_t most = 0;
-    for (const Algorithm& candidate : candidates) {
-      most = std::max(most, candidate.workspace_nbytes);
-    }
-    const CudaMemory workspace(stream.device, most);
-    return candidates[FastestOf(candidates.size(), stream, [&](size_t i) {
-      kernel.Launch(stream, candidates[i], workspace.at(0));
-    })];
-  }
-
-  Api api_;
-  RememberedChoices<Algorithm> chosen_;
-};
-
 }  // namespace
 
 std::unique_ptr<CudaKernelLibrary> LoadCudnn(const std::string& path) {
-  return std::make_unique<CudnnLibrary>(path);
+  return std::make_unique<ChoosingLibrary<cudnn::Api, CudnnConvolution>>("cudnn",
+                                                                         cudnn::Api::Load(path));
 }
 
 std::string WhyNotForCudnn(const OpDescription& op) {

@@ -140,27 +140,6 @@ def peer_copy(source: Any, destination: Any) -> PeerCopy:
     return copy
 
 
-def load_kernel_library(name: str, path: str) -> str:
-    """Load kernel library `name` from the file at `path`, for good; its version.
-
-    Raises
-    ------
-    ExecutionError
-        It cannot be used; says why.
-    """
-    return str(_function("load_kernel_library")(name, path))
-
-
-def why_unsupported(library: str, description: Mapping[str, Any]) -> str:
-    """Why a library cannot compute an operator; empty where it can. It need not be loaded.
-
-    Parameters
-    ----------
-    description: as `LibraryOp.fields` gives it.
-    """
-    return str(_function("why_unsupported")(library, dict(description)))
-
-
 def prepare_kernel(
     library: str,
     description: Mapping[str, Any],

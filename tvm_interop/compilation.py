@@ -310,7 +310,7 @@ class Compilation:
             )
         shares_out = schedule.num_streams == 1 and not self.program.is_divided
         threads = self.streams * self.threads if shares_out else self.threads
-        return make_plan(self.program, schedule, threads, self.parallel_kernels)
+        return self._make_plan(self.program, schedule, threads)
 
     def instance(self, plan: Plan) -> Any:
         """The plan with memory under it, ready to run."""
@@ -372,9 +372,11 @@ class Compilation:
         if all(op.library is None for op in self.program.operators):
             return None
         in_turn = one_after_another(self._on_tvm_alone, 1)
-        return make_plan(
-            self._on_tvm_alone, in_turn, self.streams * self.threads, self.parallel_kernels
-        )
+        return self._make_plan(self._on_tvm_alone, in_turn, self.streams * self.threads)
+
+    def _make_plan(self, program: Program, schedule: Schedule, threads: int) -> Plan:
+        """The plan of a schedule of `program`, with so many threads for each stream's kernels."""
+        return make_plan(program, schedule, threads, self.parallel_kernels)
 
 
 def _check_learned(latency: str, scheduler: str) -> None:

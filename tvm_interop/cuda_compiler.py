@@ -31,12 +31,11 @@ from .kernel_libraries import (
 from .latency import LatencyModel
 from .latency.base import op_latencies
 from .latency.cuda_measured import CudaMeasuredLatency
-from .latency.provider_choice import choose_plain_kernels, give_to_libraries
+from .latency.provider_choice import fastest_plain, give_to_libraries
 from .plan import Plan, make_plan
 from .program import Program
 from .scheduling import Schedule, options_of
 from .scheduling import schedule as run_scheduler
-from .scheduling.one_after_another import one_after_another
 from .storage import GPU_PART_ALIGNMENT
 from .stream_priority import prefer_longest_chain
 from .transform.concat_in_place import concat_in_place
@@ -100,9 +99,9 @@ class CudaCompilation(Compilation):
         self._on_tvm_alone = self.program
         if libraries and TVM in self.providers and can_measure:
             # On one stream, whatever the streams will be: all schedules run the same kernels.
-            self.program = choose_plain_kernels(
+            self.program = fastest_plain(
                 self.program, self.providers, lambda program: self._latency_of(program, 1, 1)
-            )
+            ).program
         else:
             self.program = give_to_libraries(self.program, libraries)
         self.graph = self.program.graph()
@@ -125,7 +124,7 @@ class CudaCompilation(Compilation):
 
     def plan(self, schedule: Schedule) -> Plan:
         """The plan of a schedule: for GPU 0, unless it names GPUs."""
-        plan = make_plan(self.program, schedule, device=_DEVICE)
+        plan = self._make_plan(self.program, schedule, self.threads)
         if not self.options.stream_priorities or len(plan.streams) == 1:
             return plan
         return prefer_longest_chain(plan, self._op_us(plan))
@@ -185,12 +184,8 @@ class CudaCompilation(Compilation):
                 "give `latency`, or a scheduler that does without, such as `nimble`"
             ) from error
 
-    def _fallback(self) -> Plan | None:
-        """What runs where the kernel libraries are missing; None where none is used."""
-        if all(op.library is None for op in self.program.operators):
-            return None
-        in_turn = one_after_another(self._on_tvm_alone, 1)
-        return make_plan(self._on_tvm_alone, in_turn, device=_DEVICE)
+    def _make_plan(self, program: Program, schedule: Schedule, threads: int) -> Plan:
+        return make_plan(program, schedule, device=_DEVICE)  # Threads are a CPU's.
 
     def _op_us(self, plan: Plan) -> list[float] | None:
         """What each of the plan's operators takes; None where there is nothing to tell by.

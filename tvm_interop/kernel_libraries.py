@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import _cuda, _runtime
+from ._library import native_function
 from .errors import ArtifactError, ExecutionError, InputError
 from .library_op import LibraryOp
 
@@ -41,6 +41,11 @@ class _Library:
     override: str
     package: str
     file: str
+
+    @property
+    def group(self) -> str:
+        """Which of the native functions are about it."""
+        return "runtime" if self.device == "cpu" else "cuda"
 
     def find(self) -> str:
         """The file to load."""
@@ -118,10 +123,9 @@ def library_version(name: str) -> str | None:
         There is no library of that name.
     """
     library = _library(name)
-    on_cpu = library.device == "cpu"
-    load = _runtime.load_kernel_library if on_cpu else _cuda.load_kernel_library
+    load = native_function(library.group, "load_kernel_library")
     try:
-        return load(name, library.find())
+        return str(load(name, library.find()))
     except ExecutionError as error:
         _LOG.info("no kernels of %s, TVM's do its work: %s", name, error)
         _WHY_MISSING[name] = str(error)
@@ -140,9 +144,8 @@ def is_supported(name: str, op: LibraryOp) -> bool:
 
 def why_unsupported(name: str, op: LibraryOp) -> str:
     """Why library `name` cannot compute `op`, empty where it can; one for CPUs has to be loaded."""
-    on_cpu = _library(name).device == "cpu"
-    ask = _runtime.why_unsupported if on_cpu else _cuda.why_unsupported
-    return ask(name, op.fields())
+    ask = native_function(_library(name).group, "why_unsupported")
+    return str(ask(name, op.fields()))
 
 
 def _library(name: str) -> _Library:

@@ -12,16 +12,6 @@ from .measured import MeasuredLatency
 LatencyOf = Callable[[Program], MeasuredLatency]
 
 
-def choose_plain_kernels(
-    program: Program, providers: Sequence[str], latency_of: LatencyOf
-) -> Program:
-    """`program` with the fastest kernel for each operator, all tensors plain: as a GPU has them.
-
-    See `fastest_plain`.
-    """
-    return fastest_plain(program, providers, latency_of).program
-
-
 def give_to_libraries(program: Program, libraries: Sequence[str]) -> Program:
     """`program` with each operator run by the first of `libraries` that can; nothing is measured.
 

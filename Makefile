@@ -6,12 +6,12 @@ BIN := $(VENV)/bin
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DTVM_INTEROP_TESTS=ON -DTVM_INTEROP_WERROR=ON
 SPREAD := --numprocesses 2 --dist loadfile
-CXX_FILES := $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc tests/cpp/*.h tests/cpp/*.cc \
-	tests/fake_cuda/*.h tests/fake_cuda/*.cc)
-NATIVE := CMakeLists.txt $(wildcard passes/*.h passes/*.cc runtime/*.h runtime/*.cc)
+CXX_CORE := $(shell find passes runtime -name '*.h' -o -name '*.cc')
+CXX_FILES := $(CXX_CORE) $(wildcard tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc)
+NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-full gpu-bundle test test-slow lint format cpp-test sanitize docs wheel wheel-test clean
+.PHONY: help soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-test sanitize fuzz docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,11 +45,12 @@ test: lint cpp-test ## Everything but the slow tests
 test-slow: $(VENV)/installed ## The slow tests
 	$(BIN)/python -m pytest $(SPREAD) -m slow $(ARGS)
 
-lint: $(VENV)/installed ## Style and types, C++ and Python
+lint: $(VENV)/installed ## Style, types and directions of imports
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/installed ## Bring the code into style
 	$(BIN)/clang-format -i $(CXX_FILES)
@@ -68,6 +69,15 @@ sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address
 	  $(BIN)/cmake --build build/sanitize-$${sanitizer%,*} && \
 	  $(BIN)/ctest --test-dir build/sanitize-$${sanitizer%,*} --output-on-failure || exit 1; \
 	done
+
+fuzz: $(VENV)/installed ## 100,000 inputs that are wrong: errors of ours, or a defect (ARGS='--inputs 600')
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(VENV)/installed ## An hour of mixed load, forks among it: nothing lost, every output right (SECONDS=120)
+	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600)
+
+mutations: ## Breaks the pool of threads on purpose: tests must notice
+	$(PYTHON) tests/cpp/mutations.py
 
 docs: $(VENV)/docs-installed ## The site, in build/docs (ARGS='-D plot_gallery=0' leaves the tutorials unrun)
 	$(BIN)/python -m sphinx -W --keep-going -b html $(ARGS) docs build/docs

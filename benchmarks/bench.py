@@ -18,7 +18,7 @@ import onnx
 import tvm_interop
 from tvm_interop import models
 from tvm_interop.cli.console import measuring_bar
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 
 from . import harness, machine_state
 from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph, thread_choices

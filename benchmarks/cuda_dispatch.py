@@ -24,13 +24,14 @@ from tvm import relax
 
 import tvm_interop
 from benchmarks.dispatch import chain_program, relax_module, tiny_kernel
-from tvm_interop import Schedule, _cuda
-from tvm_interop.cuda_compiler import native_arch
-from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.cuda_kernels import build_cuda_kernels, compiling_with_nvcc, cuda_target
-from tvm_interop.machine import cpu_model
-from tvm_interop.plan import make_plan
-from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+from tvm_interop import Schedule
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.compiler.cuda import native_arch
+from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.kernels.build_cuda import build_cuda_kernels, compiling_with_nvcc, cuda_target
+from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.machine.cpu_name import cpu_model
+from tvm_interop.plan.make import make_plan
 
 ROUNDS = 21
 RUNS = 50

@@ -21,8 +21,8 @@ from rich.table import Table
 
 import tvm_interop
 from tvm_interop.cli.console import measuring_bar
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.machine import cpu_model
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.machine.cpu_name import cpu_model
 from tvm_interop.models import light
 from tvm_interop.scheduling import Schedule
 

@@ -20,12 +20,13 @@ import tvm
 from tvm import relax, te
 
 import tvm_interop  # First: it sets how TVM binds threads.
-from tvm_interop import Schedule, _runtime
-from tvm_interop.instance import Instance
-from tvm_interop.kernels import build_kernels
-from tvm_interop.machine import cpu_model
-from tvm_interop.plan import make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop import Schedule
+from tvm_interop._native import cpu as _runtime
+from tvm_interop.execution.cpu import Instance
+from tvm_interop.kernels.build import build_kernels
+from tvm_interop.machine.cpu_name import cpu_model
+from tvm_interop.plan.make import make_plan
+from tvm_interop.program.program import Operator, Program, Value
 
 ROUNDS = 41
 RUNS = 200

@@ -35,17 +35,20 @@ import numpy as np
 import onnx
 
 import tvm_interop
-from tvm_interop import Artifact, OpGraph, TVMInteropError, _cuda
+from tvm_interop import Artifact, OpGraph, TVMInteropError
 from tvm_interop import schedule as run_scheduler
-from tvm_interop.cuda_instance import CudaInstance, require_gpu
-from tvm_interop.kernel_libraries import TVM, library_version, provider_names, why_missing
-from tvm_interop.latency.cuda_measured import CudaMeasuredLatency
-from tvm_interop.latency.provider_choice import fastest_plain, give_to_libraries
-from tvm_interop.latency.store import LatencyStore
-from tvm_interop.plan import Plan, make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.compiler.provider_choice import fastest_plain, give_to_libraries
+from tvm_interop.execution.cuda import CudaInstance, require_gpu
+from tvm_interop.machine.kernel_libraries import TVM, library_version, provider_names, why_missing
+from tvm_interop.measure.cuda import CudaMeasuredLatency
+from tvm_interop.measure.store import LatencyStore
+from tvm_interop.plan.check import read_plan
+from tvm_interop.plan.make import make_plan
+from tvm_interop.plan.plan import Plan
+from tvm_interop.plan.stream_priority import prefer_longest_chain
+from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.scheduling.one_after_another import one_after_another
-from tvm_interop.stream_priority import prefer_longest_chain
 
 from . import torch_gpu
 
@@ -272,7 +275,7 @@ class Bench:
             if library_version(name) is None:
                 self.report.not_run.append(f"kernels of {name}: {why_missing(name)}")
         found = [name for name in libraries if library_version(name) is not None]
-        plan = Plan.from_json((self._folder / LIBRARY_PLAN).read_bytes())
+        plan = read_plan((self._folder / LIBRARY_PLAN).read_bytes())
         program = program_of(plan, self._artifact.weights)
         try:
             if found:

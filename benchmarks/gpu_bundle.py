@@ -31,12 +31,12 @@ import tvm
 from onnx import numpy_helper
 
 import tvm_interop
-from tvm_interop import _library
-from tvm_interop.compiler import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.cuda_kernels import DEFAULT_ARCHS
+from tvm_interop._native import library as _library
+from tvm_interop.compiler.api import CompileOptions
+from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.errors import DeviceError, TVMInteropError
-from tvm_interop.kernel_libraries import TVM, provider_names
+from tvm_interop.kernels.build_cuda import DEFAULT_ARCHS
+from tvm_interop.machine.kernel_libraries import TVM, provider_names
 from tvm_interop.models.source import read_onnx
 
 from .gpu import LIBRARY_PLAN
@@ -104,14 +104,16 @@ def add_network(folder: Path, name: str, archs: list[str]) -> None:
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "reference.npz", **reference(model))
     options = CompileOptions("cuda", archs=archs, providers=[TVM, *GPU_LIBRARIES])
-    compilation = CudaCompilation(model, options)
+    compilation = Compilation(model, options)
     artifact = compilation.artifact(compilation.sequential())
     # Of the same kernels and weights: a plan that needs no library, and one that does.
     (folder / LIBRARY_PLAN).write_text(artifact.plan.to_json())
     plain = artifact.fallback or artifact.plan
     replace(artifact, plan=plain, fallback=None).save(folder / "model.tar")
     took = time.monotonic() - began
-    print(f"{name}: {took:.0f} s, kernels of {len(artifact.kernels) / 1e6:.1f} MB", flush=True)
+    print(
+        f"{name}: {took:.0f} s, kernels of {len(artifact.machine_code()) / 1e6:.1f} MB", flush=True
+    )
 
 
 def repeat_weights(model: onnx.ModelProto) -> None:

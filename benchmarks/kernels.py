@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.models import light
 
 from . import harness, machine_state
@@ -231,7 +231,7 @@ def peak():
 """
 _MEMORY_OF = {
     "ours": """
-import tvm, tvm_interop, tvm_interop.kernel_libraries as libraries
+import tvm, tvm_interop, tvm_interop.machine.kernel_libraries as libraries
 libraries.available_providers()
 before = peak()
 module = tvm_interop.GraphModule(tvm_interop.load(folder + "/model.tar"))

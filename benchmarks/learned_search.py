@@ -33,8 +33,7 @@ import numpy as np
 
 from tvm_interop import GraphModule, Schedule, models
 from tvm_interop.cli.console import measuring_bar
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.latency.exchange import export_lines, import_lines
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.latency.learned import (
     LearnedLatency,
     PredictionError,
@@ -42,7 +41,8 @@ from tvm_interop.latency.learned import (
     prediction_error,
     samples_of,
 )
-from tvm_interop.latency.store import LatencyStore
+from tvm_interop.measure.exchange import export_lines, import_lines
+from tvm_interop.measure.store import LatencyStore
 
 from . import harness, machine_state
 from .bench import random_feed

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-from tvm_interop.machine import cpu_model
+from tvm_interop.machine.cpu_name import cpu_model
 
 QUIET = 0.05
 """Most of the processors' time that others may take on a machine that counts as quiet."""

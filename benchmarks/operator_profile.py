@@ -36,8 +36,8 @@ import numpy as np
 import onnx
 
 from tvm_interop import GraphModule
-from tvm_interop.compile_options import parts_for
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.options import parts_for
 from tvm_interop.models.source import read_onnx
 
 from . import harness, machine_state

@@ -18,7 +18,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tvm_interop import GraphModule
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 
 from . import harness, machine_state
 from .peers import OnnxRuntime, read_in_place

@@ -86,6 +86,35 @@ class OnnxRuntime(Peer):
         return lambda: session.run(None, dict(feed))
 
 
+class OpenVino(Peer):
+    """OpenVINO on the CPU: in float32, or in what it picks by itself, which may be bfloat16."""
+
+    def __init__(self, float32: bool) -> None:
+        self.name = "OpenVINO, float32" if float32 else "OpenVINO, as installed"
+        self._float32 = float32
+
+    def missing(self) -> str | None:
+        return _not_installed("openvino")
+
+    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
+        import openvino
+
+        core = openvino.Core()
+        config: dict[str, object] = {"PERFORMANCE_HINT": "LATENCY"}
+        if self._float32:
+            config["INFERENCE_PRECISION_HINT"] = "f32"
+        read = core.read_model(model.SerializeToString())
+        read.reshape({v.name: list(feed[v.name].shape) for v in _inputs(model)})
+        request = core.compile_model(read, "CPU", config).create_infer_request()
+        outputs = range(len(model.graph.output))
+
+        def run() -> list[np.ndarray]:
+            request.infer(dict(feed), share_inputs=True)
+            return [request.get_output_tensor(i).data for i in outputs]
+
+        return run
+
+
 class Torch(Peer):
     """PyTorch on the CPU, through a twin of the ONNX graph: eager, or compiled by inductor."""
 
@@ -180,7 +209,7 @@ def read_in_place(module: Any, feed: Feed) -> Runner:
     The arrays are the same each time, as other runtimes keep theirs in a pool: the first touch of
     fresh memory costs more than a small operator does.
     """
-    from tvm_interop.instance import aligned_copy
+    from tvm_interop.program.host_memory import aligned_copy
 
     kept = {name: aligned_copy(array) for name, array in feed.items()}
     for name, array in kept.items():

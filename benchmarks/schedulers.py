@@ -27,8 +27,8 @@ import onnx
 import tvm_interop
 from tvm_interop import models
 from tvm_interop.cli.console import measuring_bar
-from tvm_interop.compile_options import parts_for
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.options import parts_for
 
 from . import harness, machine_state
 from .bench import add_measuring_options, random_feed

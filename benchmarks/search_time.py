@@ -28,7 +28,7 @@ import tvm_interop
 from tests.graphs import latencies, layered
 from tvm_interop import LatencyTable, OpGraph
 from tvm_interop.latency import LatencyModel
-from tvm_interop.machine import cpu_model
+from tvm_interop.machine.cpu_name import cpu_model
 from tvm_interop.scheduling import OperatorTraits
 
 from .paper_device import paper_network

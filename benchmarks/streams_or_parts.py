@@ -20,8 +20,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tvm_interop import _runtime
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop._native import cpu as _runtime
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.scheduling import Schedule
 
 from . import machine_state

@@ -22,6 +22,7 @@ project = "tvm_interop"
 author = "the tvm_interop contributors"
 release = __version__
 extensions = [
+    "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",

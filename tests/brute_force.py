@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from tvm_interop.graph import OpGraph
+from tvm_interop.program.graph import OpGraph
 
 
 def cheapest_stages(graph: OpGraph, price: Callable[[frozenset[int]], float]) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tvm_interop.plan import Plan
+from tvm_interop.plan.plan import Plan
 
 
 def damaged(plan: Plan, **changes: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tvm_interop.graph import OpGraph
+from tvm_interop.program.graph import OpGraph
 
 
 def layered(num_ops: int, seed: int, *, layer: int = 6, reach: int = 2) -> OpGraph:

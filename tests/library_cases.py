@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tvm_interop import Schedule
-from tvm_interop.library_op import LibraryOp
-from tvm_interop.plan import Plan, make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop.plan.make import make_plan
+from tvm_interop.plan.plan import Plan
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.program import Operator, Program, Value
 
 
 def conv2d(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tvm_interop.remote import ServerAddress
+from tvm_interop.execution.rpc_server import ServerAddress
 
 KEY = "test-machine"
 WAIT_S = 120.0

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import tvm_interop
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.models import build
 from tvm_interop.viz.page import to_page
 from tvm_interop.viz.record import record

@@ -10,7 +10,7 @@ import numpy as np
 
 import tvm_interop
 from tvm_interop import LatencyTable, OpGraph
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.models import build
 
 # %%

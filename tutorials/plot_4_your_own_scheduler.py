@@ -6,13 +6,14 @@ A scheduler is a function from a graph and a latency model to a ``Schedule``. Re
 found by ``compile``, by the command line in the same process, and by ``schedulers()``.
 
 The one written here is HEFT, as old as it is good: operators in order of the longest path that
-leads from them to the end, each to the stream where it ends first.
+leads from them to the end, each to the stream where it ends first. (The name ``heft`` is taken: it
+places operators on several GPUs.)
 """
 
 import numpy as np
 
 import tvm_interop
-from tvm_interop import LatencyTable, OpGraph, Schedule, register_scheduler
+from tvm_interop import LatencyTable, OpGraph, Schedule, operator_graph, register_scheduler
 from tvm_interop.models import build, skeleton
 
 # %%
@@ -23,7 +24,7 @@ from tvm_interop.models import build, skeleton
 # same schedule for the same input, so ties are broken by the lowest id.
 
 
-@register_scheduler("heft")
+@register_scheduler("my-heft")
 def heft(graph: OpGraph, latency, *, streams: int = 2, wait_us: float = 1.0) -> Schedule:
     """Topcuoglu et al., "Performance-Effective and Low-Complexity Task Scheduling", 2002."""
     took = [latency.op(op) for op in range(graph.num_ops)]
@@ -45,7 +46,7 @@ def heft(graph: OpGraph, latency, *, streams: int = 2, wait_us: float = 1.0) -> 
         stream_of[op] = min(range(streams), key=start_on)
         end[op] = free[stream_of[op]] = start_on(stream_of[op]) + took[op]
         order[stream_of[op]].append(op)
-    return Schedule("heft", graph.names, streams=[ops for ops in order if ops])
+    return Schedule("my-heft", graph.names, streams=[ops for ops in order if ops])
 
 
 # %%
@@ -54,9 +55,9 @@ def heft(graph: OpGraph, latency, *, streams: int = 2, wait_us: float = 1.0) -> 
 # No device is needed to try a scheduler: NASNet-A as a graph, with latencies drawn at random.
 # ``makespan`` is predicted for every schedule alike.
 
-graph = OpGraph.from_model(skeleton("nasnet_a"))
+graph = operator_graph(skeleton("nasnet_a"))
 table = LatencyTable(np.random.default_rng(0).lognormal(3, 1, graph.num_ops))
-for name in ("sequential", "greedy", "lios", "lios+", "heft"):
+for name in ("sequential", "greedy", "lios", "lios+", "my-heft"):
     options = {} if name in ("sequential", "greedy") else {"streams": 4}
     schedule = tvm_interop.schedule(graph, name, latency=table, **options)
     print(f"{name:11} {schedule.makespan / 1e3:6.2f} ms on {schedule.num_streams} streams")
@@ -67,7 +68,7 @@ for name in ("sequential", "greedy", "lios", "lios+", "heft"):
 # By name, like any other: latencies are then measured, its options are ``compile``'s.
 
 model = build("squeezenet", image_size=32)
-artifact = tvm_interop.compile(model, scheduler="heft", streams=2, wait_us=2.0, keep_slower=True)
+artifact = tvm_interop.compile(model, scheduler="my-heft", streams=2, wait_us=2.0, keep_slower=True)
 print(f"{artifact.schedule.scheduler}: {len(artifact.plan.operators)} operators")
 
 # %%

@@ -33,11 +33,14 @@ from .errors import (
 
 if TYPE_CHECKING:
     from . import transform
-    from .artifact import Artifact, load
-    from .compiler import compile
-    from .executor import GraphModule, measure_interleaved
-    from .graph import OpGraph
+    from .artifact.artifact import Artifact, load
+    from .checking.api import check
+    from .compiler.api import compile
+    from .compiler.operator_graph import operator_graph
+    from .execution.graph_module import GraphModule, measure_interleaved
+    from .execution.threads import num_threads, set_num_threads
     from .latency import LatencyModel, LatencyTable
+    from .program.graph import OpGraph
     from .scheduling import Schedule, Stage
     from .scheduling.registry import register_scheduler, schedule, schedulers
 
@@ -59,34 +62,42 @@ __all__ = [
     "TVMInteropError",
     "UnsupportedModelError",
     "__version__",
+    "check",
     "compile",
     "load",
     "measure_interleaved",
+    "num_threads",
+    "operator_graph",
     "register_scheduler",
     "schedule",
     "schedulers",
+    "set_num_threads",
     "transform",
 ]
 
 _HOME = {
-    "Artifact": "artifact",
-    "GraphModule": "executor",
+    "Artifact": "artifact.artifact",
+    "GraphModule": "execution.graph_module",
     "LatencyModel": "latency",
     "LatencyTable": "latency",
-    "OpGraph": "graph",
+    "OpGraph": "program.graph",
     "Schedule": "scheduling",
     "Stage": "scheduling",
-    "compile": "compiler",
-    "load": "artifact",
-    "measure_interleaved": "executor",
+    "check": "checking.api",
+    "compile": "compiler.api",
+    "load": "artifact.artifact",
+    "measure_interleaved": "execution.graph_module",
+    "num_threads": "execution.threads",
+    "operator_graph": "compiler.operator_graph",
     "register_scheduler": "scheduling",
     "schedule": "scheduling",
     "schedulers": "scheduling",
+    "set_num_threads": "execution.threads",
 }
 """Modules of the names that are imported when they are first asked for: TVM takes seconds to
 import, and help and shell completion do without."""
 
-_NEEDS_COMPILER = ("compile", "transform")
+_NEEDS_COMPILER = ("compile", "operator_graph", "transform")
 
 _pass_hook.install()
 

@@ -1,10 +1,13 @@
 """Every exception that `tvm_interop` raises on purpose.
 
 A message names the offender, says why it is one, and says what to do. The native code raises
-the same classes: `_library` registers each with tvm-ffi under its own name.
+the same classes: `_native.library` registers each with tvm-ffi under its own name.
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
 
 
 class TVMInteropError(Exception):
@@ -45,3 +48,21 @@ class LatencyError(TVMInteropError, ValueError):
 
 class ExecutionError(TVMInteropError):
     """An operator failed while a model ran, or a model was run where it cannot be."""
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """A question with the name of `known` that is closest to `name`; empty if none is close.
+
+    Examples
+    --------
+    >>> did_you_mean("grady", ["greedy", "ios"])
+    ' (did you mean `greedy`?)'
+    """
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""
+
+
+def first_line(error: Exception) -> str:
+    """What `error` says without TVM's backtrace, or its class where it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from .cli.app import run_app
 from .errors import InputError, TVMInteropError
-from .target_text import TARGET_OPTIONS, read_target
+from .machine.target_text import TARGET_OPTIONS, read_target
 
 _HARMLESS = {
     "--cross-compiler": "kernels are linked with g++",

@@ -1,4 +1,4 @@
-#include "passes/blocks.h"
+#include "passes/graph/blocks.h"
 
 #include <set>
 
@@ -69,6 +69,13 @@ TEST_CASE(BlocksAreAsDefined) {
     with_cuts += blocks.size() > 1;
   }
   CHECK(with_cuts > 50);
+}
+
+TEST_CASE(AMillionOperatorsInARow) {
+  // With a bit for each two of them this would not fit into memory.
+  std::vector<tvm_interop::Edge> edges;
+  for (int op = 1; op < 1000000; ++op) edges.emplace_back(op - 1, op);
+  CHECK_EQ(FindBlocks(MakeGraph(1000000, std::move(edges))).size(), 1000000u);
 }
 
 TEST_CASE(AnEmptyGraphHasNone) { CHECK(FindBlocks(MakeGraph(0, {})).empty()); }

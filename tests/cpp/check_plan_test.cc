@@ -1,4 +1,4 @@
-#include "runtime/check_plan.h"
+#include "runtime/core/check_plan.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,8 +1,6 @@
 // The CUDA executor on the fake CUDA, for the sanitizers' sake: what is right and in which order is
 // tested from Python, under `tests/fake_cuda`.
 
-#include "runtime/cuda_executor.h"
-
 #include <dlfcn.h>
 
 #include <memory>
@@ -10,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda_memory.h"
+#include "runtime/cuda/executor.h"
+#include "runtime/cuda/memory.h"
 #include "tests/cpp/check.h"
 
 namespace {

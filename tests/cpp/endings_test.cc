@@ -1,8 +1,8 @@
-#include "passes/endings.h"
+#include "passes/schedulers/endings.h"
 
 #include <set>
 
-#include "passes/bit_set.h"
+#include "passes/graph/bit_set.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
 

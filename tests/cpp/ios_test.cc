@@ -1,12 +1,12 @@
-#include "passes/ios.h"
+#include "passes/schedulers/ios.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "passes/error.h"
-#include "passes/ios_pricing.h"
+#include "passes/graph/error.h"
+#include "passes/schedulers/ios_pricing.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
 
@@ -18,6 +18,7 @@ using tvm_interop::IosSearch;
 using tvm_interop::OpGraph;
 using tvm_interop::PricingProgress;
 using tvm_interop::Schedule;
+using tvm_interop::StageBook;
 using tvm_interop::WantedStages;
 
 constexpr double kFar = 1e9;  // dearer than any way
@@ -256,12 +257,11 @@ TEST_CASE(LoweredBoundsBringStagesBack) {
   for (unsigned seed = 0; seed < 100; ++seed) {
     const OpGraph graph = RandomGraph(9, 0.2, seed);
     const IosSearch search(graph, {});
-    std::vector<double> price_us = PriceStages(search.stages(), RandomUs(9, seed));
-    IosPricing pricing(search);
-    const std::vector<size_t> singles = pricing.SingleOperators();
-    std::vector<double> single_us;
-    for (size_t stage : singles) single_us.push_back(price_us[stage]);
-    pricing.SetBounds(single_us, {});
+    const std::vector<double> op_us = RandomUs(9, seed);
+    std::vector<double> price_us = PriceStages(search.stages(), op_us);
+    StageBook book;
+    IosPricing pricing(search, &book);
+    pricing.SetBounds(op_us, {});
     // Other stages take half of their bound, or more.
     std::mt19937 random(seed);
     for (size_t i = 0; i < price_us.size(); ++i) {

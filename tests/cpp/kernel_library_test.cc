@@ -1,17 +1,15 @@
-#include "runtime/kernel_library.h"
+#include "runtime/cpu/kernel_library.h"
 
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "runtime/cpu_executor.h"
+#include "runtime/cpu/executor.h"
 #include "tests/cpp/check.h"
 
 using tvm_interop::Activation;
 using tvm_interop::CpuExecutor;
-using tvm_interop::CpuStreams;
-using tvm_interop::CpuStreamsOptions;
 using tvm_interop::KernelArgument;
 using tvm_interop::KernelLibrary;
 using tvm_interop::Layout;
@@ -148,8 +146,6 @@ TEST_CASE(PreparedKernelsRunSideBySide) {
   std::vector<std::vector<float>> results(kStreams, std::vector<float>(8));
   std::vector<void*> addresses{data.data(), results[0].data(), results[1].data()};
   std::vector<std::unique_ptr<LibraryKernel>> kernels;
-  CpuStreamsOptions options;
-  options.num_streams = kStreams;
   std::vector<tvm_interop::PlannedOp> ops;
   for (int s = 0; s < kStreams; ++s) {
     kernels.push_back(
@@ -157,7 +153,7 @@ TEST_CASE(PreparedKernelsRunSideBySide) {
     kernels.back()->Repack();
     ops.push_back({"pool" + std::to_string(s), kernels.back().get(), s, {}});
   }
-  CpuExecutor executor(std::make_shared<CpuStreams>(options), ops);
+  CpuExecutor executor(kStreams, 1, ops);
   for (int run = 0; run < 500; ++run) {
     data[0] = static_cast<float>(run);
     executor.Run();

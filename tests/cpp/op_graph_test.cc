@@ -1,6 +1,6 @@
-#include "passes/op_graph.h"
+#include "passes/graph/op_graph.h"
 
-#include "passes/error.h"
+#include "passes/graph/error.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/op_graph.h"
+#include "passes/graph/op_graph.h"
 
 inline std::vector<std::string> Names(int n) {
   std::vector<std::string> names;

@@ -14,8 +14,8 @@ import numpy as np
 import tvm_ffi
 from tvm_ffi.libinfo import find_libtvm_ffi
 
-from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.plan import Plan
+from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.plan.plan import Plan
 
 from .happens_before import Access, OpAccesses
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tvm_interop import Schedule
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop.program.program import Operator, Program, Value
 
 SHAPE = (8,)
 

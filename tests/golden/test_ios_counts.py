@@ -7,8 +7,8 @@ So do the counts for r = 3, s = 8 (47 transitions and 26 stages, 4616 and 775).
 
 import pytest
 
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
 # SqueezeNet's fire block with a convolution on its bypass. The squeeze is op 0, the expands 1 and

@@ -5,8 +5,8 @@ The paper prints (v6, p2, 8, 13) in step 6 of the table; its own EFT column says
 
 import pytest
 
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
 LATENCY_US = [3, 5, 5, 5, 8, 15, 10, 7, 13, 2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_interop import OpGraph, models, schedule
+from tvm_interop import OpGraph, models, operator_graph, schedule
 from tvm_interop.models.randwire import GRAPH_SEED, wiring
 
 # units, edges, width
@@ -31,13 +31,13 @@ def test_every_network_is_counted() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts(name: str) -> None:
-    graph = OpGraph.from_model(name)
+    graph = operator_graph(name)
     assert (graph.num_ops, graph.num_edges, graph.width) == COUNTS[name]
 
 
 @pytest.mark.parametrize(("name", "stages"), [("squeezenet", 38), ("inception_v3", 61)])
 def test_greedy_stages(name: str, stages: int) -> None:
-    assert len(schedule(OpGraph.from_model(name), "greedy", None, max_groups=8).stages) == stages
+    assert len(schedule(operator_graph(name), "greedy", None, max_groups=8).stages) == stages
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_greedy_stages(name: str, stages: int) -> None:
     [("squeezenet", 61, 37, 13, 24), ("inception_v3", 153, 83, 36, 70)],
 )
 def test_nimble(name: str, edges: int, matched: int, chains: int, syncs: int) -> None:
-    graph = OpGraph.from_model(name)
+    graph = operator_graph(name)
     least = [
         [
             v
@@ -63,7 +63,7 @@ def test_nimble(name: str, edges: int, matched: int, chains: int, syncs: int) ->
 @pytest.mark.parametrize(("name", "ops", "width"), [("squeezenet", 6, 3), ("inception_v3", 11, 6)])
 def test_blocks_of_the_paper(name: str, ops: int, width: int) -> None:
     """Table 1 of IOS: operators and width of a fire with a bypass, and of Inception's E."""
-    graph = OpGraph.from_model(name)
+    graph = operator_graph(name)
     assert graph.width == width
     assert ops in {len(block) for block in graph.blocks()}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_interop.graph import OpGraph
+from tvm_interop import operator_graph
 from tvm_interop.scheduling import schedule
 
 # Network: reduced edges, matching, chains, waits, streams.
@@ -11,6 +11,6 @@ FIGURES = {"squeezenet": (61, 37, 13, 24, 3), "inception_v3": (153, 83, 36, 70, 
 
 @pytest.mark.parametrize("network", FIGURES)
 def test_the_published_figures(network):
-    stats = schedule(OpGraph.from_model(network, unit="schedule"), "nimble").stats
+    stats = schedule(operator_graph(network, unit="schedule"), "nimble").stats
     counted = ("reduced_edges", "matching", "chains", "waits", "streams")
     assert tuple(stats[name] for name in counted) == FIGURES[network]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_interop import DeviceError, _cuda
-from tvm_interop.cuda_instance import require_gpu
-from tvm_interop.plan import Plan, Stream
+from tvm_interop import DeviceError
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.execution.cuda import require_gpu
+from tvm_interop.plan.plan import Plan, Stream
 
 
 def why_not() -> str:

@@ -8,13 +8,14 @@ from pathlib import Path
 import tvm
 from tvm import te
 
-from tvm_interop import _cuda
-from tvm_interop.cuda_compiler import native_arch
-from tvm_interop.cuda_instance import require_gpu
-from tvm_interop.cuda_kernels import build_cuda_kernels, cuda_target
-from tvm_interop.instance import kernel_functions, load_kernels
-from tvm_interop.plan import Plan, Stream
-from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+from tvm_interop._native import cuda as _cuda
+from tvm_interop._native.kernels import load_kernels
+from tvm_interop.compiler.cuda import native_arch
+from tvm_interop.execution.cpu import kernel_functions
+from tvm_interop.execution.cuda import require_gpu
+from tvm_interop.kernels.build_cuda import build_cuda_kernels, cuda_target
+from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.plan.plan import Plan, Stream
 
 FAR = 1 << 28
 """Numbers, a gigabyte: beyond what the other tensors' memory could be."""

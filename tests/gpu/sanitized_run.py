@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import tvm_interop
-from tvm_interop import _cuda
-from tvm_interop.cuda_instance import CudaInstance, cuda_devices, require_gpu
-from tvm_interop.plan import Plan
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.execution.cuda import CudaInstance, cuda_devices, require_gpu
+from tvm_interop.plan.plan import Plan
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 

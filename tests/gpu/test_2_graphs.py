@@ -10,10 +10,11 @@ import pytest
 
 from tests.networks import SMALL, feeds
 from tests.workspaces import SHAPE, two_attentions
-from tvm_interop import _cuda, models
-from tvm_interop.compiler import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop import models
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.compiler.api import CompileOptions
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.execution.cuda import CudaInstance
 
 SCHEDULERS = {"greedy": {}, "lios": {}, "nimble": {}, "opara": {}, "ios": {"max_group_ops": 2}}
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
@@ -24,9 +25,7 @@ class Subject:
 
     def __init__(self) -> None:
         self.model: onnx.ModelProto = models.build("squeezenet", image_size=SMALL["squeezenet"])
-        self.compilation = CudaCompilation(
-            self.model, CompileOptions("cuda", latency_db=":memory:")
-        )
+        self.compilation = Compilation(self.model, CompileOptions("cuda", latency_db=":memory:"))
         sequential = self.instance("sequential", "streams")
         self.inputs = [feeds(self.model, seed) for seed in (1, 2)]
         self.expected = [self.outputs(sequential, inputs) for inputs in self.inputs]
@@ -81,7 +80,7 @@ def test_the_same_bits_on_two_gpus(subject: Subject, dispatch: _cuda.Dispatch) -
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_workspaces_side_by_side(dispatch: _cuda.Dispatch) -> None:
-    compilation = CudaCompilation(two_attentions(), CompileOptions("cuda", latency_db=":memory:"))
+    compilation = Compilation(two_attentions(), CompileOptions("cuda", latency_db=":memory:"))
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(SHAPE).astype(np.float32) for _ in range(3)]
     results = []

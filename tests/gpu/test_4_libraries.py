@@ -16,12 +16,13 @@ from tests.gpu.agreement import assert_like_onnxruntime
 from tests.library_cases import CASES, matmul, numbers, plan_of, reference
 from tests.nets import branches, inception_like
 from tests.networks import feeds
-from tvm_interop import GraphModule, _cuda
-from tvm_interop.compile_options import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.kernel_libraries import why_missing
-from tvm_interop.library_op import LibraryOp
+from tvm_interop import GraphModule
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.machine.kernel_libraries import why_missing
+from tvm_interop.program.library_op import LibraryOp
 
 LIBRARIES = ["cudnn", "cublaslt"]
 
@@ -77,7 +78,7 @@ def test_networks(make: Callable[[], onnx.ModelProto]) -> None:
 def test_schedules_give_the_same_bits() -> None:
     model = inception_like()
     options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:")
-    compilation = CudaCompilation(model, options)
+    compilation = Compilation(model, options)
     (x,) = feeds(model, 1).values()
     outputs = []
     for scheduler in ("sequential", "nimble", "lios", "opara"):

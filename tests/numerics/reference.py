@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from tvm_interop.kernels import build_kernels
-from tvm_interop.program import Program
+from tvm_interop.kernels.build import build_kernels
+from tvm_interop.program.program import Program
 
 
 def run_program(

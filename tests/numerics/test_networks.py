@@ -10,7 +10,7 @@ from tests.networks import SMALL, feeds
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.numerics.test_schedules import run
 from tvm_interop import GraphModule, LatencyTable, models
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 
 _SCHEDULERS: dict[str, dict[str, int]] = {
     "sequential": {},

@@ -8,7 +8,7 @@ import pytest
 
 import tvm_interop
 from tvm_interop import GraphModule, LatencyTable
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.models import light
 
 QUICK = ("squeezenet", "shufflenet")

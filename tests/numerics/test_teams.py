@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests import nets
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.kernels import uses_parallel_loops
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.kernels.build import uses_parallel_loops
 from tvm_interop.models import light
-from tvm_interop.plan import make_plan
+from tvm_interop.plan.make import make_plan
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])

@@ -16,10 +16,10 @@ from tests.contended_device import SETTING, ContendedDevice
 from tests.graphs import divided, layered, randwire, sparse
 from tests.nets import chain, inception_like
 from tvm_interop import InputError, OpGraph, ScheduleError
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.latency.active import ActiveSearch, Round
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.latency.learned import LearnedLatency
-from tvm_interop.latency.store import LatencyStore
+from tvm_interop.measure.active import ActiveSearch, Round
+from tvm_interop.measure.store import LatencyStore
 from tvm_interop.scheduling import schedule
 
 pytest.importorskip("xgboost", reason="xgboost is not installed (extra `learned`)")
@@ -88,6 +88,56 @@ def test_no_round_begins_after_the_time_budget() -> None:
     assert several(list(device.asked)) == 0
     op_us = [device.op(i) for i in range(20)]
     assert found.makespan == pytest.approx(sum(op_us))
+
+
+class Noisy(ContendedDevice):
+    """Each stage is measured 5% too high or too low; measured again, it is as it should be."""
+
+    def __init__(self, num_ops: int) -> None:
+        super().__init__(num_ops)
+        self.settled: set[str] = set()
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        return super().stages(stages) * self.factors(stages)
+
+    def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        return super().known(stages) * self.factors(stages)
+
+    def factors(self, stages: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        off = [0.05 * (-1) ** (sum(map(ord, key)) % 2) for key in self.keys(stages)]
+        settled = [key in self.settled for key in self.keys(stages)]
+        return np.where(settled, 1, 1 + np.array(off))
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        self.settled.update(self.keys(stages))
+        return len(stages)
+
+
+def test_the_stages_chosen_are_measured_again() -> None:
+    graph, device = randwire(20, 3), Noisy(20)
+    search = make_search(graph, device)
+    found = search.run()
+    assert found.stats["stages_measured_again"] == len(found.stages)
+    stages = [list(stage.by_stream().values()) for stage in found.stages]
+    assert found.makespan == pytest.approx(sum(map(device.stage, stages)))
+    assert search.rounds[-1].best_us < 0.99 * found.makespan
+    late = make_search(graph, Noisy(20), time_budget_s=0.0).run()
+    assert late.stats["stages_measured_again"] == 0
+
+
+def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
+    """Where nothing gains, the search still makes its three attempts to find what does."""
+
+    class NothingGains(ContendedDevice):
+        def stage(self, groups: Sequence[Sequence[int]]) -> float:
+            super().stage(groups)
+            alone_us = sum(self.op(op) for group in groups for op in group)
+            return alone_us * (1 + 0.01 * (len(groups) - 1))
+
+    search = make_search(randwire(12, 1), NothingGains(12))
+    search.run()
+    drawn = [r.samples < 24 for r in search.rounds]
+    assert drawn == [True] * 3 + [False] * 3
 
 
 def test_stages_of_the_same_kernels_are_measured_once() -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import lzma
+import mmap
+import os
+import platform
+import shutil
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +19,8 @@ import pytest
 
 import tvm_interop
 from tests.nets import two_inputs
-from tvm_interop import ArtifactError, GraphModule, InputError
-from tvm_interop.kernel_libraries import why_missing
+from tvm_interop import ArtifactError, DeviceError, GraphModule, InputError
+from tvm_interop.machine.kernel_libraries import why_missing
 
 needs_onednn = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
@@ -55,7 +62,7 @@ def test_round_trip(saved: Path) -> None:
     assert np.isfinite(module.get_output(0).numpy()).all()
 
 
-MEMBERS = {"manifest.json", "plan.json", "schedule.json", "kernels.so", "weights.npz"}
+MEMBERS = {"manifest.json", "plan.json", "schedule.json", "kernels.so", "weights.bin"}
 
 
 def test_members(tmp_path: Path) -> None:
@@ -90,8 +97,10 @@ def test_a_missing_library(
     feeds = {"image": np.ones((1, 4, 2, 2), "float32"), "vector": np.ones((1, 6), "float32")}
     module = GraphModule(tvm_interop.load(path))
     module.run(**feeds)
-    monkeypatch.setattr("tvm_interop.artifact.library_version", lambda name: None)
-    monkeypatch.setattr("tvm_interop.artifact.why_missing", lambda name: "nobody installed it")
+    monkeypatch.setattr("tvm_interop.artifact.artifact.library_version", lambda name: None)
+    monkeypatch.setattr(
+        "tvm_interop.artifact.artifact.why_missing", lambda name: "nobody installed it"
+    )
     artifact = tvm_interop.load(path)
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)
@@ -129,7 +138,7 @@ def test_truncated(saved: Path, tmp_path: Path, keep: float) -> None:
         tvm_interop.load(cut)
 
 
-@pytest.mark.parametrize("name", ["plan.json", "schedule.json", "kernels.so", "weights.npz"])
+@pytest.mark.parametrize("name", ["plan.json", "schedule.json", "kernels.so", "weights.bin"])
 def test_a_damaged_or_missing_member_is_named(saved: Path, tmp_path: Path, name: str) -> None:
     contents = members(saved)
     flipped = bytearray(contents[name])
@@ -158,9 +167,10 @@ def test_foreign_files(saved: Path, tmp_path: Path) -> None:
 def test_newer_and_unknown_manifests(saved: Path, tmp_path: Path) -> None:
     contents = members(saved)
     manifest = json.loads(contents["manifest.json"])
-    newer = json.dumps({**manifest, "version": 2, "new_field": 1}).encode()
-    with pytest.raises(ArtifactError, match=r"version 2.*upgrade"):
-        tvm_interop.load(write(tmp_path / "newer.tar", {**contents, "manifest.json": newer}))
+    newer = json.dumps({**manifest, "version": 4, "new_field": 1}).encode()
+    with_newer = {**contents, "manifest.json": newer, "new_member.bin": b"1234"}
+    with pytest.raises(ArtifactError, match=r"version 4.*upgrade"):
+        tvm_interop.load(write(tmp_path / "newer.tar", with_newer))
     unknown = json.dumps({**manifest, "colour": "red"}).encode()
     with pytest.raises(ArtifactError, match="colour"):
         tvm_interop.load(write(tmp_path / "odd.tar", {**contents, "manifest.json": unknown}))
@@ -174,8 +184,258 @@ def test_saving_fails_whole(saved: Path, tmp_path: Path) -> None:
         artifact.save(tmp_path / "nowhere" / "model.tar")
     target = tmp_path / "model.tar"
     target.write_bytes(b"an older file")
-    artifact.weights = {0: object()}  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="allow_pickle"):
+    artifact.weights = {}
+    with pytest.raises(ArtifactError, match="no data for weight"):
+        artifact.save(target)
+    artifact.weights = tvm_interop.load(saved).weights
+    artifact.weights[max(artifact.weights)] = np.zeros(3, "complex64")
+    with pytest.raises(ArtifactError, match=r"is complex64\(3,\), the plan says"):
         artifact.save(target)
     assert target.read_bytes() == b"an older file"
     assert [p.name for p in tmp_path.iterdir()] == ["model.tar"]
+
+
+# Files of before.
+
+OLD = Path(__file__).parents[1] / "data" / "artifacts"
+"""Of `two_inputs`, on two streams, for any x86-64: TVM's kernels, and oneDNN's with a fallback."""
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.tar"
+    path.write_bytes(lzma.decompress((OLD / f"{name}.tar.xz").read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["version_1_tvm", "version_1_onednn"])
+def test_artifacts_of_version_1(name: str, tmp_path: Path) -> None:
+    artifact = tvm_interop.load(unpacked(name, tmp_path))
+    assert artifact.manifest.version == 1
+    assert (artifact.fallback is not None) == (name == "version_1_onednn")
+    again = tmp_path / "again.tar"
+    artifact.save(again)
+    assert set(members(again)) >= {"weights.bin"}
+    rewritten = tvm_interop.load(again)
+    assert rewritten.manifest.version == 2
+    assert rewritten.plan == artifact.plan
+    for v, array in artifact.weights.items():
+        np.testing.assert_array_equal(rewritten.weights[v], array)
+    if platform.machine() != "x86_64":
+        return
+    feeds = {"image": np.ones((1, 4, 2, 2), "float32"), "vector": np.ones((1, 6), "float32")}
+    now = tvm_interop.compile(two_inputs(), "llvm -mcpu=x86-64", "lios", providers=["tvm"])
+    outputs = []
+    for each in (artifact, rewritten, now):
+        module = GraphModule(each)
+        module.run(**feeds)
+        outputs.append([module.get_output(i).numpy() for i in range(2)])
+    for i in range(2):
+        np.testing.assert_array_equal(outputs[0][i], outputs[1][i])
+        np.testing.assert_allclose(outputs[0][i], outputs[2][i], rtol=1e-5, atol=1e-6)
+
+
+# Weights stay in the file.
+
+
+def test_weights_are_in_memory_once(saved: Path) -> None:
+    artifact = tvm_interop.load(saved)
+    assert artifact.weights
+    module = GraphModule(artifact)
+    for v, array in artifact.weights.items():
+        assert array.ctypes.data % 64 == 0
+        assert np.shares_memory(array, module._instance.arrays[v])
+        base = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        assert isinstance(base, memoryview | mmap.mmap)
+
+
+def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    shutil.copy(saved, path)
+    feeds = {"image": np.ones((1, 4, 2, 2), "float32"), "vector": np.ones((1, 6), "float32")}
+    artifact = tvm_interop.load(path)
+    module = GraphModule(artifact)
+    module.run(**feeds)
+    before = module.get_output(0).numpy()
+    artifact.save(path)  # In the place of the file that the weights are in.
+    module.run(**feeds)
+    np.testing.assert_array_equal(module.get_output(0).numpy(), before)
+    v = min(artifact.weights)
+    artifact.weights[v][...] = 7  # One's own, not the file's.
+    assert not (tvm_interop.load(path).weights[v] == 7).any()
+
+
+# Files that someone made who means harm: every digest in them is right.
+
+
+def crafted(saved: Path, path: Path, **changes: bytes | None) -> Path:
+    """`saved` with members replaced, or dropped where None; all digests right again."""
+    contents = {**members(saved), **{name.replace("__", "."): c for name, c in changes.items()}}
+    kept = {name: data for name, data in contents.items() if data is not None}
+    manifest = json.loads(kept.pop("manifest.json"))
+    manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()}
+    return write(path, {"manifest.json": json.dumps(manifest).encode(), **kept})
+
+
+def test_a_plan_that_is_unsafe_names_the_file(saved: Path, tmp_path: Path) -> None:
+    plan = json.loads(members(saved)["plan.json"])
+    plan["arena_bytes"] = 2**62
+    path = crafted(saved, tmp_path / "crafted.tar", plan__json=json.dumps(plan).encode())
+    with pytest.raises(ArtifactError, match=r"crafted\.tar`: the arena has 4611686018427387904"):
+        tvm_interop.load(path)
+
+
+def test_a_schedule_of_another_model(saved: Path, tmp_path: Path) -> None:
+    text = members(saved)["schedule.json"]
+    path = crafted(saved, tmp_path / "a.tar", schedule__json=text.replace(b"left/", b"rite/"))
+    with pytest.raises(ArtifactError, match=r"`left/Conv` is in the plan alone"):
+        tvm_interop.load(path)
+    for damage in (b"\xff\xff", b"[" * 100_000, b""):
+        path = crafted(saved, tmp_path / "b.tar", schedule__json=damage)
+        with pytest.raises(ArtifactError, match=r"b\.tar`: the schedule"):
+            tvm_interop.load(path)
+
+
+def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
+    contents = members(saved)
+    manifest = json.loads(contents["manifest.json"])
+    (first, *_) = manifest["weights"]
+    for fields, message in (
+        ({"weights": {}}, "there is no data for weight"),
+        ({"weights": {**manifest["weights"], first: 2**62}}, "is no place for it"),
+        ({"weights": {**manifest["weights"], first: -64}}, "is no place for it"),
+        ({"weights": {**manifest["weights"], first: 4}}, "is no place for it"),
+        ({"weights": {**manifest["weights"], first: 2**70}}, "."),
+        ({"sha256": {**manifest["sha256"], "x.bin": "00"}}, "`x.bin` that is no SHA-256"),
+        ({"sha256": {**manifest["sha256"], "x.bin": "0" * 64}}, "a member `'x.bin'`, which no"),
+    ):
+        text = json.dumps({**manifest, **fields}).encode()
+        path = write(tmp_path / "crafted.tar", {**contents, "manifest.json": text})
+        with pytest.raises(ArtifactError, match=message):
+            tvm_interop.load(path)
+    path = write(tmp_path / "deep.tar", {**contents, "manifest.json": b"[" * 100_000})
+    with pytest.raises(ArtifactError, match=r"`manifest\.json` is none"):
+        tvm_interop.load(path)
+
+
+def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
+    """Ten kilobytes that claim eight gigabytes, as GNU tar's sparse files and otherwise."""
+    contents = members(saved)
+    for kind, size, message in (
+        (tarfile.GNUTYPE_SPARSE, 512, "no plain file"),
+        (tarfile.SYMTYPE, 0, "no plain file"),
+        (tarfile.XHDTYPE, 512, "no plain file"),
+        (tarfile.GNUTYPE_LONGNAME, 2**33, "no plain file"),
+        (tarfile.REGTYPE, 2**33, "`weights.bin` is to have 8589934592 bytes, and the file has"),
+        (tarfile.REGTYPE, 2**62, "`weights.bin` is to have 4611686018427387904 bytes"),
+    ):
+        path = tmp_path / "sparse.tar"
+        data = write(path, {"manifest.json": contents["manifest.json"]}).read_bytes()
+        info = tarfile.TarInfo("weights.bin")
+        info.type, info.size = kind, size
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        header[482:483] = b"\1"  # Where a sparse file's header has more to come.
+        header[148:156] = b"        "
+        header[148:156] = f"{sum(header):06o}\0 ".encode()
+        end = len(data.rstrip(b"\0")) // 512 * 512 + 512
+        path.write_bytes(data[:end] + bytes(header) + bytes(8192))
+        with pytest.raises(ArtifactError, match=message):
+            tvm_interop.load(path)
+
+
+def test_members_twice(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "twice.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, data in [*members(saved).items(), ("plan.json", b"{}")]:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(ArtifactError, match=r"`plan\.json` is in it twice"):
+        tvm_interop.load(path)
+
+
+def npz(**members_: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members_.items():
+            archive.writestr(f"{name.removeprefix('v')}.npy", data)
+    return buffer.getvalue()
+
+
+def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
+    """An array's header may claim terabytes: none are asked for."""
+    old = unpacked("version_1_tvm", tmp_path)
+    weights = [v for v, e in enumerate(tvm_interop.load(old).plan.values) if e.storage == "weight"]
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (2**40,)}
+    )
+    claims = npz(**{f"v{v}": header.getvalue() + bytes(2000) for v in weights})
+    pickled = npz(**{f"v{v}": b"\x93NUMPY\1\0" + bytes(2000) for v in weights})
+    for data, message in (
+        (claims, r"is float32\(1099511627776,\), the plan says"),
+        (pickled, r"`weights\.npz` cannot be read"),
+        (npz() + bytes(2000), r"`weights\.npz` cannot be read"),
+        (b"", "smaller than the plan's weights"),
+        (bytes(2000), r"`weights\.npz` cannot be read"),
+    ):
+        path = crafted(old, tmp_path / "crafted.tar", weights__npz=data)
+        with pytest.raises(ArtifactError, match=message):
+            tvm_interop.load(path)
+
+
+# Code that is not run.
+
+
+def test_without_kernels(saved: Path, tmp_path: Path) -> None:
+    artifact = tvm_interop.load(saved, kernels=False)
+    whole = tvm_interop.load(saved)
+    assert (artifact.plan, artifact.schedule) == (whole.plan, whole.schedule)
+    assert artifact.kernels is None
+    for use in (GraphModule, lambda a: a.save(tmp_path / "again.tar")):
+        with pytest.raises(ArtifactError, match="loaded with kernels=False"):
+            use(artifact)
+    assert not list(tmp_path.iterdir())
+    # Its code is checked for damage all the same.
+    other = write(tmp_path / "other.tar", {**members(saved), "kernels.so": b"other code"})
+    with pytest.raises(ArtifactError, match=r"`kernels\.so` is damaged"):
+        tvm_interop.load(other, kernels=False)
+
+
+def test_a_pinned_digest(saved: Path, tmp_path: Path) -> None:
+    digest = hashlib.sha256(saved.read_bytes()).hexdigest()
+    assert tvm_interop.load(saved, sha256=digest).plan == tvm_interop.load(saved).plan
+    assert tvm_interop.load(saved, sha256=digest.upper()).path == saved
+    other = crafted(saved, tmp_path / "other.tar", kernels__so=b"other code")
+    tvm_interop.load(other)  # Right in itself, and not what was pinned.
+    with pytest.raises(ArtifactError, match=f"other.tar`: its SHA-256 is .*, not {digest}"):
+        tvm_interop.load(other, sha256=digest)
+    longer = tmp_path / "longer.tar"
+    longer.write_bytes(saved.read_bytes() + b"more")
+    with pytest.raises(ArtifactError, match="its SHA-256 is"):
+        tvm_interop.load(longer, sha256=digest)
+    with pytest.raises(ArtifactError, match="its SHA-256 is"):
+        tvm_interop.load(saved, sha256="")
+
+
+def test_a_folder_that_nothing_may_run_from(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = tvm_interop.load(saved)
+
+    def refuse(path: object) -> None:
+        raise RuntimeError("failed to map segment from shared object")
+
+    monkeypatch.setattr("tvm_interop._native.kernels.load_kernels", refuse)
+    with pytest.raises(ArtifactError, match="do not load here: failed to map"):
+        GraphModule(artifact)
+    flags = os.statvfs_result((0,) * 8 + (os.ST_NOEXEC, 255))
+    monkeypatch.setattr("os.statvfs", lambda path: flags)
+    with pytest.raises(DeviceError, match=r"mounted `noexec`; set TMPDIR"):
+        GraphModule(artifact)
+
+
+def test_no_folder_for_temporary_files(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = tvm_interop.load(saved)
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(DeviceError, match=r"cannot be written to the folder.*set TMPDIR"):
+        GraphModule(artifact)

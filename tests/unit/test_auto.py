@@ -1,6 +1,7 @@
 """auto: who wins and when, what the budget stops, what the local search finds."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,11 +9,10 @@ import pytest
 import tvm_interop
 from tests.graphs import latencies, layered, randwire, sparse
 from tests.nets import chain, inception_like
-from tvm_interop.artifact import SpeedCheck
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyModel, LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import Schedule, Stage, budget, options_of, schedule
 from tvm_interop.scheduling.budget import Budget
 from tvm_interop.scheduling.local_search import refine_stages, refine_streams
@@ -49,7 +49,7 @@ def favouring(name):
     """A device on which one scheduler's schedule is twice as fast as all others."""
 
     def evaluate(schedules):
-        return [50.0 if made.scheduler == name else 100.0 for made in schedules]
+        return itertools.repeat([50.0 if made.scheduler == name else 100.0 for made in schedules])
 
     return evaluate
 
@@ -95,7 +95,7 @@ def test_sequential_wins_where_nothing_helps():
         "auto",
         OneCore(),
         streams=2,
-        evaluate=lambda made: [100, 100, *[101] * 9][: len(made)],
+        evaluate=lambda made: itertools.repeat([100, 100, *[101] * 9][: len(made)]),
     )
     assert slower.stats["winner"] == "sequential"
     assert slower.streams == schedule(GRAPH, "sequential").streams
@@ -105,29 +105,58 @@ def test_sequential_wins_where_nothing_helps():
 
 
 def test_a_gain_within_the_noise_is_none():
-    def noisy(of_sequential, of_others):
-        return lambda made: [*of_sequential, *[of_others] * (len(made) - 2)]
+    def noisy(gain, seed):
+        draw = np.random.default_rng(seed)
 
-    us = LatencyTable(US)
-    within = schedule(GRAPH, "auto", us, streams=2, evaluate=noisy((100, 104), 97))
-    assert within.stats["winner"] == "sequential"
-    assert within.stats["noise_us"] == 4
-    beyond = schedule(GRAPH, "auto", us, streams=2, evaluate=noisy((100, 104), 95))
-    assert beyond.stats["winner"] != "sequential"
+        def evaluate(made):
+            us = np.array([100, 100, *[100 * (1 - gain)] * (len(made) - 2)])
+            while True:
+                yield us * np.exp(0.03 * draw.standard_normal(len(made)))
+
+        return schedule(GRAPH, "auto", LatencyTable(US), streams=2, evaluate=evaluate).stats
+
+    none, some = ([noisy(gain, seed) for seed in range(30)] for gain in (0.0, 0.05))
+    assert sum(stats["winner"] != "sequential" for stats in none) <= 1
+    assert sum(stats["winner"] != "sequential" for stats in some) >= 27
+    for stats in (*none, *some):
+        assert 1 < stats["confirmation"].noise_ratio < 1.1
 
 
-def test_sequential_is_always_run_twice_beside_few_finalists():
+def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
+    """Whoever is lucky while one is chosen is not any faster afterwards."""
     seen = []
 
     def evaluate(schedules):
         seen.append([made.scheduler for made in schedules])
-        return [1.0] * len(schedules)
+        lucky_us = 50.0 if len(seen) == 1 else 100.0
+        return itertools.repeat([100.0] * (len(schedules) - 1) + [lucky_us])
 
     made = schedule(GRAPH, "auto", LatencyTable(US), streams=2, finalists=3, evaluate=evaluate)
-    assert len(seen) == 1
     assert seen[0][:2] == ["sequential", "sequential"]
     assert len(seen[0]) == 5
-    assert made.stats["winner"] == "sequential"
+    assert seen[1] == ["sequential", "sequential", seen[0][-1]]
+    stats = made.stats
+    assert stats["winner"] == "sequential"
+    assert stats["chosen_by_us"][seen[0][-1]] == 50
+    assert stats["measured_us"] == {"sequential": 100, seen[0][-1]: 100}
+    assert stats["confirmation"].compared.ratio == 1
+
+
+@pytest.mark.parametrize(
+    ("rounds", "says"),
+    [
+        ([], "no round"),
+        ([1.0, 2.0], "as round 1"),
+        ([[1.0] * 9], "as round 1"),
+        (itertools.repeat([float("nan")] * 5), "as round 1"),
+        (["fast"], "no list"),
+    ],
+)
+def test_rounds_of_no_use(rounds, says):
+    with pytest.raises(ScheduleError, match=f"`evaluate` gave .*{says}"):
+        schedule(
+            GRAPH, "auto", LatencyTable(US), streams=2, finalists=3, evaluate=lambda made: rounds
+        )
 
 
 def test_the_same_question_gets_the_same_answer():
@@ -163,27 +192,50 @@ def test_the_budget_stops_pricing(monkeypatch):
     us = latencies(20, 3)
     asked = {}
     for seconds in (0, 100, 200, 10_000):
-        model = Slow(us, 0.2)
+        model, clock.s = Slow(us, 0.2), 0.0
         made = schedule(graph, "auto", model, streams=2, time_budget_s=seconds)
         asked[seconds] = model.asked
-        # Looked at between calls, so the last one may end late.
         assert made.stats["budget_used_up"] == (seconds < 10_000)
         made.validate(graph)
-    candidates = asked[0]  # Their own stages are always priced.
-    assert candidates < 60
-    assert candidates < asked[100] < asked[200] < asked[10_000]
-    assert asked[100] <= candidates + 100 + 2 * 32
-    assert asked[200] <= candidates + 200 + 2 * 32
+        assert clock.s <= max(seconds + 2, graph.num_ops)
+    assert asked[0] < asked[100] < asked[200] < asked[10_000]
 
 
-def test_what_is_not_priced_is_assumed_to_run_in_order(monkeypatch):
+def test_running_schedules_is_part_of_the_budget(monkeypatch):
+    """Each run takes a tenth of a second by the budget's clock, and nothing else does."""
+    clock = Clock(monkeypatch)
+
+    def evaluate(schedules):
+        while True:
+            clock.s += 0.1 * len(schedules)
+            yield [1.0 + 0.3 * draw.random() for _ in schedules]
+
+    for seconds in (3, 6, 30):
+        clock.s, draw = 0.0, np.random.default_rng(0)
+        schedule(
+            GRAPH, "auto", LatencyTable(US), streams=2, evaluate=evaluate, time_budget_s=seconds
+        )
+        assert 0.5 * seconds < clock.s < seconds + 2 * 0.6
+
+
+def test_where_no_time_is_left_sequential_wins(caplog):
+    def evaluate(schedules):
+        raise AssertionError("there is no time for this")
+
+    second = LatencyTable([1e6] * len(US))
+    made = schedule(GRAPH, "auto", second, streams=2, evaluate=evaluate, time_budget_s=60)
+    assert made.stats["winner"] == "sequential"
+    assert "`time_budget_s`" in caplog.text
+
+
+def test_what_is_not_priced_is_refused(monkeypatch):
     clock = Clock(monkeypatch)
     model = Contended(US, 0.0)
     limited = budget.BudgetedLatency(model, np.array(US, float), Budget(1.0))
     assert limited.stage([(0,), (1,)]) == max(US[:2])
     clock.s = 1.0
-    assert limited.stages([[(0,), (1,)], [(2, 3)]]).tolist() == [sum(US[:2]), sum(US[2:4])]
-    assert limited.assumed == 2
+    assert limited.stages([[(0,), (1,)], [(2, 3)], [(4,)]]).tolist() == [math.inf, math.inf, US[4]]
+    assert limited.refused == 2
     assert model.asked == 1
 
 
@@ -283,12 +335,12 @@ def test_it_is_what_models_are_compiled_with():
 
 
 def test_one_measurement_decides_and_checks(monkeypatch):
-    """The finalists are run once; what somebody else's `evaluate` says is checked here."""
+    """The finalist is confirmed once; what somebody else's `evaluate` says is checked here."""
     asked = []
 
     def measure(self, schedules):
         asked.append(len(schedules))
-        return [100.0, 104.0, *[90.0] * 9][: len(schedules)]
+        return itertools.repeat([100.0, 104.0, *[90.0] * 9][: len(schedules)])
 
     def compiled(**options):
         asked.clear()
@@ -298,11 +350,15 @@ def test_one_measurement_decides_and_checks(monkeypatch):
 
     monkeypatch.setattr(Compilation, "measure", measure)
     by_auto = compiled().manifest.speed_check
-    assert len(asked) == 1
+    assert len(asked) == 2
     assert asked[0] > 3
-    assert by_auto == SpeedCheck(100.0, 90.0, 1.04, "scheduled")
+    assert asked[1] == 3, "sequential execution, the same once more, and the finalist chosen"
+    assert by_auto.shipped == "scheduled"
+    assert (by_auto.sequential_us, by_auto.scheduled_us) == (100.0, 90.0)
+    assert (by_auto.ratio, by_auto.noise_ratio) == pytest.approx((0.9, 1.04))
+    assert by_auto.interval == pytest.approx((0.9, 0.9))
     by_check = compiled(
-        evaluate=lambda made: [2.0, 2.0, *[1.0] * len(made[2:])]
+        evaluate=lambda made: itertools.repeat([2.0, 2.0, *[1.0] * len(made[2:])])
     ).manifest.speed_check
     assert asked == [3]
     assert by_check == by_auto

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -91,6 +92,26 @@ def test_schedule_edit_and_give_back(
     assert json.loads(capsys.readouterr().out)["shipped"] == "mine"
     assert run_app(["schedule", model, "--scheduler", "sequential"]) == 0
     assert json.loads(capsys.readouterr().out)["scheduler"] == "sequential"
+
+
+def test_a_pinned_digest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(folder / "two.tar")
+    digest = hashlib.sha256((folder / "two.tar").read_bytes()).hexdigest()
+    assert run_app(["run", model, "--sha256", digest]) == 0
+    assert run_app(["run", model, "--sha256", "0" * 64]) == 2
+    assert f"its SHA-256 is {digest}, not 000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["schedule", "compile", "bench", "tune"])
+def test_an_artifact_in_the_place_of_a_model(
+    folder: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    model = str(folder / "two.tar")
+    assert run_app([verb, model]) == 2
+    said = capsys.readouterr().err
+    assert f"`{model}` is no model but an artifact" in said
+    assert f"`tvm-interop run {model}`" in said
+    assert f"`tvm-interop show {model}`" in said
 
 
 def test_fill_modes(folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tvm_interop import models, schedulers
 from tvm_interop.cli import names
 from tvm_interop.cli.app import run_app
 from tvm_interop.cli.pass_context import read_config
-from tvm_interop.kernel_libraries import provider_names
+from tvm_interop.latency.described import DEVICES
+from tvm_interop.machine.kernel_libraries import provider_names
 from tvm_interop.scheduling import registry
 
 
@@ -229,6 +230,7 @@ def test_names_are_those_there_are() -> None:
     assert {*names.SCHEDULERS} <= {*schedulers()}, "others may have been registered by tests"
     assert {name for name in schedulers() if _is_ours(name)} == {*names.SCHEDULERS}
     assert provider_names() == names.PROVIDERS
+    assert sorted(names.DEVICES) == sorted(DEVICES)
     assert list(names.NETWORKS) == models.list()
     assert names.light_networks() == [f"light:{name}" for name in models.light.names()]
 

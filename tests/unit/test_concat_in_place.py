@@ -9,16 +9,16 @@ import pytest
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import ArtifactError, GraphModule
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.frontend import load_model
-from tvm_interop.kernel_libraries import why_missing
-from tvm_interop.library_op import LibraryOp
-from tvm_interop.plan import make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop.machine.kernel_libraries import why_missing
+from tvm_interop.plan.make import make_plan
+from tvm_interop.program.concat_in_place import can_be_in_place, concat_in_place
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.program import Operator, Program, Value
+from tvm_interop.program.storage import GPU_PART_ALIGNMENT
 from tvm_interop.scheduling import Schedule
-from tvm_interop.storage import GPU_PART_ALIGNMENT
 from tvm_interop.transform import LowerToUnits, extract
-from tvm_interop.transform.concat_in_place import can_be_in_place, concat_in_place
 
 PROVIDERS = ["tvm"] if why_missing("onednn") else ["tvm", "onednn"]
 
@@ -271,3 +271,28 @@ def test_which_concatenations_of_a_model_stay(make: object, stay: set[str]) -> N
     after = {op.name for op in concat_in_place(program).operators}
     assert {name.split("/")[0] for name in after if name.endswith("/Concat")} == stay
     assert before - after
+
+
+def test_growing_concatenations_share_the_longest() -> None:
+    values = [image("in", 16), *(image(f"f{i}", 16) for i in range(3))]
+    values += [image("two", 32), image("three", 48)]
+    program = joined(((1, 2), 4), ((1, 2, 3), 5), values=values, written=(1, 2, 3))
+    assert left(program) == []
+    step = image("", 16).nbytes
+    assert places(program) == {
+        "f0": ("three", 0),
+        "f1": ("three", step),
+        "f2": ("three", 2 * step),
+        "two": ("three", 0),
+    }
+
+
+def test_what_reads_the_beginning_does_not_wait_for_the_rest() -> None:
+    values = [image("in", 16), *(image(f"f{i}", 16) for i in range(3))]
+    values += [image("two", 32), image("three", 48), image("read", 32)]
+    program = joined(((1, 2), 4), ((1, 2, 3), 5), values=values, written=(1, 2, 3), outputs=(5, 6))
+    program.operators.append(Operator("read", "k", (4,), (6,)))
+    shared = concat_in_place(program)
+    names = [op.name for op in shared.operators]
+    waits_for = {names[a] for a, b in shared.edges() if names[b] == "read"}
+    assert waits_for == {"make f0", "make f1"}

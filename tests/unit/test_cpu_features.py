@@ -12,9 +12,10 @@ import tvm
 
 import tvm_interop
 from tests.nets import chain
-from tvm_interop import ArtifactError, GraphModule, cpu_features
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.cpu_features import (
+from tvm_interop import ArtifactError, GraphModule
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.machine import cpu_features
+from tvm_interop.machine.cpu_features import (
     host_features,
     missing_features,
     parse_cpuinfo,
@@ -80,7 +81,7 @@ def test_a_cpu_of_the_users_choice_is_kept() -> None:
 
 
 def test_a_machine_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvm_interop.cpu_target.host_features", lambda: ())
+    monkeypatch.setattr("tvm_interop.machine.cpu_target.host_features", lambda: ())
     target, features = compiled_for("llvm")
     assert "mattr" not in target
     assert features == ()

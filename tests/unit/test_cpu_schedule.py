@@ -17,11 +17,11 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from tests import nets
-from tvm_interop.cpu_features import Registers, vector_registers
 from tvm_interop.frontend import load_model
-from tvm_interop.kernels import build_kernels, kernel_hashes, uses_parallel_loops
+from tvm_interop.kernels.build import build_kernels, kernel_hashes, uses_parallel_loops
+from tvm_interop.kernels.contraction_pattern import Contraction, find_contraction
+from tvm_interop.machine.cpu_features import Registers, vector_registers
 from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
-from tvm_interop.transform.contraction_pattern import Contraction, find_contraction
 
 Shape = tuple[int, ...]
 
@@ -123,7 +123,7 @@ def test_any_registers(
     registers: Registers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tvm_interop.transform.cpu_schedule.vector_registers", lambda target: registers
+        "tvm_interop.kernels.cpu_schedule.vector_registers", lambda target: registers
     )
     data, weight, options = CONVOLUTIONS["stride 2"]
     assert_same(lowered(conv(**options), data, weight), tmp_path)
@@ -325,7 +325,7 @@ def test_a_failure_leaves_the_kernel(
         raise RuntimeError("some reason")
 
     kernels = lowered(conv(), (1, 3, 9, 9), (5, 3, 3, 3))
-    monkeypatch.setattr("tvm_interop.transform.cpu_schedule.contraction_nest", fail)
+    monkeypatch.setattr("tvm_interop.kernels.cpu_schedule.contraction_nest", fail)
     with caplog.at_level(logging.DEBUG, logger="tvm_interop"):
         scheduled = DefaultCPUSchedule()(kernels)
     assert kernel_hashes(scheduled) == kernel_hashes(kernels)

@@ -12,12 +12,13 @@ import pytest
 
 import tvm_interop
 from tests.nets import chain, inception_like
-from tvm_interop import DeviceError, GraphModule, InputError
+from tvm_interop import DeviceError, GraphModule, InputError, ScheduleError
 from tvm_interop.cli.app import run_app
-from tvm_interop.compiler import CompileOptions, new_compilation
-from tvm_interop.cuda_compiler import CudaCompilation, is_cuda
+from tvm_interop.compiler.api import CompileOptions, new_compilation
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.cuda import CudaBackend, is_cuda
+from tvm_interop.lowering.extract import extract
 from tvm_interop.models import light
-from tvm_interop.transform.extract import extract
 
 
 def has_driver() -> bool:
@@ -55,7 +56,7 @@ def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "joined"), [("squeezenet", 8), ("inception_v1", 9)])
 def test_concatenations_cost_nothing(name: str, joined: int) -> None:
     """Each of these networks' is written into place by those who make its parts."""
-    compilation = CudaCompilation(light.build(name), CompileOptions("cuda", archs=["sm_90"]))
+    compilation = Compilation(light.build(name), CompileOptions("cuda", archs=["sm_90"]))
     described = [op.description for op in extract(compilation.module).operators]
     assert [d.op for d in described if d is not None].count("concat") == joined
     left = [op.description for op in compilation.program.operators]
@@ -65,7 +66,7 @@ def test_concatenations_cost_nothing(name: str, joined: int) -> None:
 @needs_nvcc
 def test_a_schedule_over_gpus(tmp_path: Path) -> None:
     """Compiled and written here, for a machine with two."""
-    compilation = CudaCompilation(inception_like(), CompileOptions("cuda", archs=["sm_90"]))
+    compilation = Compilation(inception_like(), CompileOptions("cuda", archs=["sm_90"]))
     made = compilation.schedule("nimble")
     over_two = dataclasses.replace(made, devices=[s % 2 for s in range(made.num_streams)])
     text = tmp_path / "schedule.json"
@@ -80,6 +81,25 @@ def test_a_schedule_over_gpus(tmp_path: Path) -> None:
     assert any(op.is_copy for op in loaded.plan.operators)
     # Weights are written once, wherever they are read.
     assert all(loaded.plan.values[v].copy_of is None for v in loaded.weights)
+
+
+@pytest.mark.parametrize("keep_slower", [True, False])
+def test_merged_stages_are_for_cpus(keep_slower: bool) -> None:
+    compilation = Compilation(inception_like(), CompileOptions("cuda", archs=["sm_90"]))
+    made = compilation.schedule("greedy")
+    stages = [
+        dataclasses.replace(stage, kind="merge") if len(stage.groups) > 1 else stage
+        for stage in made.stages
+    ]
+    merging = dataclasses.replace(made, stages=stages, streams=())
+    with pytest.raises(ScheduleError, match=r"merges `.*`, and that is done for CPUs only; make"):
+        tvm_interop.compile(
+            inception_like(),
+            target="cuda",
+            archs=["sm_90"],
+            schedule=merging,
+            keep_slower=keep_slower,
+        )
 
 
 def test_measuring_needs_a_gpu() -> None:
@@ -109,9 +129,9 @@ def test_targets_and_architectures() -> None:
     assert not is_cuda("llvm")
     assert not is_cuda("abacus")
     named = new_compilation(chain(), CompileOptions({"kind": "cuda", "arch": "sm_86"}))
-    assert isinstance(named, CudaCompilation)
-    assert named.archs == ("sm_86",)
-    assert CudaCompilation(chain()).archs == ("sm_80", "sm_90")
+    assert isinstance(named.backend, CudaBackend)
+    assert named.backend.archs == ("sm_86",)
+    assert Compilation(chain(), CompileOptions("cuda")).backend.archs == ("sm_80", "sm_90")
 
 
 def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,16 +14,16 @@ from tvm import te
 
 from tests.nets import in_float16, inception_like
 from tvm_interop import DeviceError
-from tvm_interop.compiler import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.cuda_kernels import (
+from tvm_interop.compiler.api import CompileOptions
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.kernels.build_cuda import (
     build_cuda_kernels,
     compile_fatbin,
     compiling_with_nvcc,
     cuda_target,
 )
-from tvm_interop.storage import GPU_PART_ALIGNMENT
-from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.program.storage import GPU_PART_ALIGNMENT
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -58,7 +58,7 @@ def test_machine_code_is_embedded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [inception_like, lambda: in_float16(inception_like())])
 def test_parts_are_aligned_to_what_kernels_take_at_once(make: Callable[[], Any]) -> None:
     """CUDA reads and writes vectors only at addresses that are multiples of their size."""
-    kernels = CudaCompilation(make(), CompileOptions("cuda", archs=["sm_90"])).program.kernels
+    kernels = Compilation(make(), CompileOptions("cuda", archs=["sm_90"])).program.kernels
     target = cuda_target(("sm_90",))
     with target, compiling_with_nvcc(("sm_90",)):
         module = tvm.compile(kernels, target=target).mod

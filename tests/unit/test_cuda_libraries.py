@@ -15,13 +15,14 @@ import pytest
 import tvm_interop
 from tests import nets
 from tests.unit.test_cuda_compile import has_driver
-from tvm_interop import ArtifactError, InputError, kernel_libraries
+from tvm_interop import ArtifactError, InputError
 from tvm_interop.cli.app import run_app
-from tvm_interop.compile_options import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.kernel_libraries import provider_names, why_unsupported
-from tvm_interop.library_op import LibraryOp
-from tvm_interop.program import Operator
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.machine import kernel_libraries
+from tvm_interop.machine.kernel_libraries import provider_names, why_unsupported
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.program import Operator
 
 without_gpu = pytest.mark.skipif(has_driver(), reason="there is a GPU's driver")
 LIBRARIES = ("cudnn", "cublaslt")
@@ -40,7 +41,7 @@ MATMUL = LibraryOp(op="matmul", shapes=((2, 3), (3, 4), (2, 4)), layouts=("plain
 
 def operators(model: onnx.ModelProto, **options: object) -> dict[str, Operator]:
     """By name, as they are compiled where there is no GPU."""
-    compilation = CudaCompilation(model, CompileOptions("cuda", **options))  # type: ignore[arg-type]
+    compilation = Compilation(model, CompileOptions("cuda", **options))  # type: ignore[arg-type]
     return {op.name: op for op in compilation.program.operators}
 
 
@@ -180,8 +181,10 @@ def test_an_artifact_that_needs_cudnn(
     assert artifact.fallback is not None
     assert {stream.device for stream in artifact.fallback.streams} == {"cuda:0"}
     assert not any(op.library for op in artifact.fallback.operators)
-    monkeypatch.setattr("tvm_interop.artifact.library_version", lambda name: None)
-    monkeypatch.setattr("tvm_interop.artifact.why_missing", lambda name: "nobody installed it")
+    monkeypatch.setattr("tvm_interop.artifact.artifact.library_version", lambda name: None)
+    monkeypatch.setattr(
+        "tvm_interop.artifact.artifact.why_missing", lambda name: "nobody installed it"
+    )
     with caplog.at_level("WARNING", logger="tvm_interop"):
         assert artifact.usable_plan() == artifact.fallback
     assert "`cudnn`, which is missing here (nobody installed it)" in caplog.text

@@ -16,9 +16,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from tvm_interop.cuda_kernels import cuda_target, kernels_with_workspace
-from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
-from tvm_interop.transform.lower import LowerToUnits
+from tvm_interop.kernels.build_cuda import cuda_target, kernels_with_workspace
+from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.lowering.lower import LowerToUnits
 
 TARGET = cuda_target(("sm_90",))
 

@@ -20,7 +20,7 @@ from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.numerics.reference import run_program
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
-from tvm_interop.program import Program, Value
+from tvm_interop.program.program import Program, Value
 from tvm_interop.transform import LowerToUnits, extract
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +17,15 @@ from tests.nets import inception_like
 from tests.rpc import KEY, Farm, free_port, kill, need_rpc, running_farm
 from tvm_interop import DeviceError, InputError
 from tvm_interop.cli.app import run_app
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.latency.farm import FarmLatency
-from tvm_interop.latency.measured import Progress
-from tvm_interop.latency.store import LatencyStore
-from tvm_interop.remote import ServerAddress
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.execution import rpc_server
+from tvm_interop.execution.rpc_deadline import answer_within
+from tvm_interop.execution.rpc_server import ServerAddress
+from tvm_interop.latency.estimate import Estimate
+from tvm_interop.measure import farm as farm_module
+from tvm_interop.measure.farm import FarmLatency, _Server
+from tvm_interop.measure.measured import Progress
+from tvm_interop.measure.store import LatencyStore
 
 
 @pytest.fixture
@@ -92,6 +99,101 @@ def test_the_last_server_fails(farm: Farm) -> None:
         latency.stages([[[0], [1]]])
 
 
+@pytest.mark.slow
+def test_a_server_that_hangs_is_given_up(farm: Farm) -> None:
+    farm.wait_for(2)
+    compiled = compilation()
+    latency = compiled.farm_latency(farm.address, answer_s=20.0)
+    latency.op(0)
+    os.killpg(farm.servers[0].pid, signal.SIGSTOP)
+    n = compiled.graph.num_ops
+    prices = latency.stages([[[i], [j]] for i in range(n) for j in range(i)])
+    assert np.isfinite(prices).all()
+    assert latency.num_servers == 1
+    os.killpg(farm.servers[1].pid, signal.SIGSTOP)
+    with pytest.raises(DeviceError, match="the last server has not answered for 20 s"):
+        latency.stages([[[0, 1, 2]]])
+    latency.close()
+
+
+@pytest.mark.slow
+def test_hanging_servers_and_trackers_are_not_waited_for(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_server, "_REQUEST_S", 10.0)
+    farm.wait_for(2)
+    os.killpg(farm.servers[0].pid, signal.SIGSTOP)
+    latency = compilation().farm_latency(farm.address)
+    assert latency.num_servers == 1
+    latency.close()
+    os.killpg(farm.tracker.pid, signal.SIGSTOP)
+    with pytest.raises(DeviceError, match=r"the tracker at .* has not answered for 10 s"):
+        compilation().farm_latency(farm.address)
+
+
+class Served:
+    """A program on a server: each run takes a microsecond, and the server may hang."""
+
+    cores = 2
+
+    def __init__(self, hangs: threading.Event | None = None) -> None:
+        self.hangs = hangs
+        self.asked = 0
+
+    def fill_at_random(self) -> None:
+        pass
+
+    def measure(self, stages: list[object], warmup: int, repeats: int) -> np.ndarray:
+        self.asked += 1
+        if self.hangs is not None:
+            self.hangs.wait(60)
+        return np.full((len(stages), repeats), 1e-6)
+
+
+def farm_of(monkeypatch: pytest.MonkeyPatch, *served: Served) -> FarmLatency:
+    monkeypatch.setattr(farm_module, "_LOOK_S", 0.02)
+    latency = FarmLatency.__new__(FarmLatency)
+    latency._answer_s = 0.2
+    latency._servers = [_Server(program) for program in served]  # type: ignore[arg-type]
+    return latency
+
+
+PROGRAMS = {str(i): [[i]] for i in range(40)}
+
+
+def test_the_job_of_a_hanging_server_is_measured_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = threading.Event()
+    latency = farm_of(monkeypatch, Served(late), Served())
+    found: dict[str, Estimate] = {}
+    for some in latency._timed(PROGRAMS):
+        assert not found.keys() & some.keys(), "each is measured once"
+        found.update(some)
+        late.set() if latency.num_servers == 1 else None  # It answers after all: too late.
+    assert found.keys() == PROGRAMS.keys()
+    assert latency.num_servers == 1
+    assert "has not answered for 0.2 s" in caplog.text
+
+
+def test_when_all_servers_hang_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    latency = farm_of(monkeypatch, Served(never), Served(never))
+    with pytest.raises(DeviceError, match="the last server has not answered"):
+        list(latency._timed(PROGRAMS))
+    never.set()
+
+
+def test_calls_end() -> None:
+    assert answer_within(60, "it", lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        answer_within(60, "it", lambda: 1 // 0)
+    never = threading.Event()
+    with pytest.raises(DeviceError, match=r"it has not answered for 0\.1 s"):
+        answer_within(0.1, "it", lambda: never.wait(60))
+    never.set()
+
+
 def test_no_tracker() -> None:
     need_rpc()
     address = ServerAddress("127.0.0.1", free_port(), KEY)
@@ -113,7 +215,7 @@ def test_tracker_and_key_go_together(capsys: pytest.CaptureFixture[str]) -> None
 def test_kernels_of_libraries_stay_here() -> None:
     compiled = compilation()
     compiled.program.operators[0] = replace(compiled.program.operators[0], library="onednn")
-    hashes = compiled._kernel_hashes
+    hashes = compiled._lowered.kernels.hashes
     with pytest.raises(InputError, match="--providers tvm"):
         FarmLatency(
             ServerAddress("127.0.0.1", 1, KEY), compiled.program, compiled.loaded_kernels,

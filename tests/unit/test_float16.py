@@ -18,8 +18,8 @@ from tests import nets
 from tests.nets import Net, in_float16
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import GraphModule
-from tvm_interop.compile_options import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.models import light
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -32,8 +32,8 @@ def run_on_cpu(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.n
     return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
 
-def for_cuda(model: onnx.ModelProto) -> CudaCompilation:
-    return CudaCompilation(model, CompileOptions("cuda", archs=["sm_90"]))
+def for_cuda(model: onnx.ModelProto) -> Compilation:
+    return Compilation(model, CompileOptions("cuda", archs=["sm_90"]))
 
 
 TERMS = 4096

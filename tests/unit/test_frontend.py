@@ -121,6 +121,15 @@ def test_truncated_file(tmp_path: Path) -> None:
         load_model(path)
 
 
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """Protobuf hands them out as bytes."""
+    path = tmp_path / "model.onnx"
+    for name in (b"Conv", b"c0"):
+        path.write_bytes(nets.chain(2).SerializeToString().replace(name, name[:-1] + b"\xff"))
+        with pytest.raises(UnsupportedModelError, match=r"is damaged: its .* is not UTF-8"):
+            load_model(path)
+
+
 def test_missing_file_and_directory(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match=r"no file .*none\.onnx"):
         load_model(tmp_path / "none.onnx")

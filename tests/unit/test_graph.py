@@ -4,7 +4,7 @@ import pytest
 
 from tests.graphs import layered
 from tvm_interop.errors import GraphError, TVMInteropError
-from tvm_interop.graph import OpGraph
+from tvm_interop.program.graph import OpGraph
 
 DIAMOND = OpGraph.from_edges(
     ["stem", "left", "right", "cat", "head"],

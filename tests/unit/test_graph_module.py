@@ -12,9 +12,10 @@ import tvm
 
 import tvm_interop
 from tests.nets import inception_like, two_inputs
-from tvm_interop import GraphModule, InputError, LatencyTable, _runtime
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.instance import aligned_empty
+from tvm_interop import GraphModule, InputError, LatencyTable
+from tvm_interop._native import cpu as _runtime
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.program.host_memory import aligned_empty
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +229,7 @@ def test_ten_thousand_runs_with_alternating_inputs() -> None:
 
 
 def test_too_few_cores_are_told_of() -> None:
-    too_many = _runtime.allowed_cores() + 1
+    too_many = _runtime.num_threads() + 1
     compilation = Compilation(inception_like(), CompileOptions(latency_db=":memory:"))
     latency = LatencyTable([1.0] * compilation.graph.num_ops)
     schedule = compilation.schedule("greedy", latency, streams=too_many)
@@ -238,6 +239,24 @@ def test_too_few_cores_are_told_of() -> None:
         module = GraphModule(compilation.artifact(schedule))
     module.run(x=np.zeros((1, 8, 14, 14), "float32"))
     assert np.isfinite(module.get_output(0).numpy()).all()
+
+
+def test_time_without_a_core_is_told() -> None:
+    compilation = Compilation(inception_like(), CompileOptions(latency_db=":memory:"))
+    latency = LatencyTable([1.0] * compilation.graph.num_ops)
+    module = GraphModule(compilation.artifact(compilation.schedule("greedy", latency, streams=2)))
+    assert len(module.plan.streams) == 2
+    module.run(x=np.zeros((1, 8, 14, 14), "float32"))
+    before = tvm_interop.num_threads()
+    tvm_interop.set_num_threads(1)
+    try:
+        rows = module.profile()
+    finally:
+        tvm_interop.set_num_threads(before)
+    assert {row.thread for row in rows} == {0}
+    assert all(row.lost_us >= 0.0 for row in rows)
+    # The thread was at one stream while the other could have gone on.
+    assert max(row.lost_us for row in rows) >= min(row.end_us - row.start_us for row in rows)
 
 
 def test_two_modules_in_two_threads(artifact: tvm_interop.Artifact) -> None:

@@ -13,9 +13,9 @@ from tvm import relax
 import tvm_interop
 from tests.nets import inception_like
 from tvm_interop import GraphModule, LatencyTable, Schedule, ScheduleError
+from tvm_interop.compiler.annotate import annotated_schedule
 from tvm_interop.frontend import load_model
 from tvm_interop.transform import InterOpSchedule
-from tvm_interop.transform.annotate import annotated_schedule
 
 DATA = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
 
@@ -109,11 +109,15 @@ def test_bad_options_are_named(imported: tvm.IRModule) -> None:
 
 @pytest.mark.parametrize(
     "imports",
-    ["import tvm_interop, tvm", "import tvm.relax, tvm_interop", "import tvm_interop.graph"],
+    [
+        "import tvm_interop, tvm",
+        "import tvm.relax, tvm_interop",
+        "import tvm_interop.program.graph",
+    ],
 )
 def test_the_pass_is_there_whichever_is_imported_first(imports: str) -> None:
     script = f"{imports}; import tvm; print(tvm.relax.transform.InterOpSchedule.__module__)"
     ran = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert ran.stdout == "tvm_interop.transform.inter_op_schedule\n", ran.stderr
+    assert ran.stdout == "tvm_interop.compiler.inter_op_schedule\n", ran.stderr

@@ -8,9 +8,9 @@ import pytest
 
 from tests.brute_force import cheapest_stages
 from tests.graphs import latencies, layered, randwire, sparse
-from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
+from tvm_interop.errors import LatencyError, ScheduleError
 from tvm_interop.latency import LatencyModel, LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
 
@@ -145,6 +145,7 @@ def test_optimal_over_all_staged_schedules(fastest, bounds):
 
 
 def test_a_price_below_its_bound_is_reported(caplog):
+    caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(12, 1)
     us = latencies(12, 1)
     # Every stage of several operators takes half of what they suggest.
@@ -161,6 +162,7 @@ def test_a_price_below_its_bound_is_reported(caplog):
 
 
 def test_prices_that_vanish_leave_nothing_to_spare(caplog):
+    caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
     us = latencies(10, 2)
     made = schedule(graph, "ios", Contended(us, 2, 0.0, 0.0))
@@ -170,6 +172,7 @@ def test_prices_that_vanish_leave_nothing_to_spare(caplog):
 
 
 def test_a_price_within_the_tolerance_is_none(caplog):
+    caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
     us = [1000 * u for u in latencies(10, 2)]
     model = Contended(us, 2, fastest=0.96, slowest=0.97)
@@ -181,6 +184,7 @@ def test_a_price_within_the_tolerance_is_none(caplog):
 
 def test_a_price_within_the_slack_is_none(caplog):
     """Half a microsecond is much of a small stage, and no more than a clock's noise."""
+    caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
 
     class Early(Contended):
@@ -217,5 +221,5 @@ def test_bad_prices_are_named():
         def stage(self, groups):
             return math.nan if len(groups) > 1 else 1.0
 
-    with pytest.raises(ScheduleError, match="stage of `op0`, `op1` takes nan"):
+    with pytest.raises(LatencyError, match="stage of `op0`, `op1` takes nan"):
         schedule(OpGraph.from_edges(2, []), "ios", Broken([1, 1]))

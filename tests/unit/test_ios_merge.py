@@ -10,13 +10,13 @@ from tests.brute_force import cheapest_stages
 from tests.graphs import latencies, layered, sparse
 from tests.nets import Net, inception_like
 from tvm_interop import GraphModule, Schedule, ScheduleError, Stage
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.annotate import annotated_schedule
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.errors import LatencyError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 from tvm_interop.transform import InterOpSchedule
-from tvm_interop.transform.annotate import annotated_schedule
 
 DATA = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
 

@@ -1,10 +1,15 @@
 """What operators compute and move, read off their kernels."""
 
 import pytest
+import tvm
 
 from tests.nets import Net, attention, branches, norms, split
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.scheduling.traits import are_memory_bound
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.kernels.traits import operator_traits
+from tvm_interop.measure.workloads import describe_workload
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.program import Operator, Program, Value
+from tvm_interop.program.traits import are_memory_bound
 
 OPTIONS = CompileOptions(latency_db=":memory:", providers=("tvm",), parts=1)
 
@@ -33,6 +38,20 @@ def test_what_only_moves_is_memory_bound():
     bound = dict(zip(traits, are_memory_bound(list(traits.values()), 5.0), strict=True))
     assert bound["turned/Transpose"]
     assert not bound["conv/Conv"]
+
+
+def test_traits_and_workloads_count_alike():
+    """A matrix product with a bias, of which each of two shares is half."""
+    shapes = ((8, 4), (4, 2), (2,), (8, 2))
+    values = [Value(name, shape, "float32") for name, shape in zip("xwby", shapes, strict=True)]
+    product = LibraryOp(op="matmul", shapes=shapes, layouts=("plain",) * 4, has_bias=True)
+    operators = [
+        Operator(f"op[{i}]", "kernel", (0, 1, 2), (3,), product, share=(i, 2)) for i in range(2)
+    ]
+    program = Program(values, operators, inputs=(0, 1, 2), outputs=(3,))
+    flops = [traits.flops for traits in operator_traits(program, tvm.IRModule())]
+    assert flops == [describe_workload(program, i, "hash").flops for i in range(2)]
+    assert flops == [2 * 8 * 4 * 2 // 2] * 2
 
 
 @pytest.mark.parametrize("model", [attention, norms, split])

@@ -18,17 +18,17 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 import tvm_interop
-from tvm_interop import kernel_tuning
 from tvm_interop.cli import tune_kernels
 from tvm_interop.cli.app import run_app
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.cpu_features import vector_registers
+from tvm_interop.compiler import kernel_tuning
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.kernel_tuning import KernelTuning
 from tvm_interop.errors import InputError
-from tvm_interop.kernel_tuning import KernelTuning
-from tvm_interop.kernels import divisible_kernels, kernel_hash, kernel_hashes
-from tvm_interop.transform.cpu_schedule import schedule_kernel
-from tvm_interop.transform.tuned_schedule import tuned_kernel
-from tvm_interop.tuning_records import Comparison, TuningRecords, as_workload
+from tvm_interop.kernels.build import divisible_kernels, kernel_hash, kernel_hashes
+from tvm_interop.kernels.cpu_schedule import schedule_kernel
+from tvm_interop.kernels.tuned_schedule import tuned_kernel
+from tvm_interop.kernels.tuning_records import Comparison, TuningRecords, as_workload
+from tvm_interop.machine.cpu_features import vector_registers
 
 ON_TVM = CompileOptions(providers=("tvm",), latency_db=":memory:", streams=2, threads=1)
 

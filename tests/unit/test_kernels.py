@@ -17,16 +17,18 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from tests import nets
-from tvm_interop import _runtime
+from tvm_interop._native import cpu as _runtime
+from tvm_interop._native.kernels import load_kernels
 from tvm_interop.errors import DeviceError, ExecutionError
+from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.frontend import load_model
-from tvm_interop.instance import aligned_copy, aligned_empty, as_tensor, load_kernels
-from tvm_interop.kernels import (
+from tvm_interop.kernels.build import (
     build_kernels,
     divisible_kernels,
     kernel_hashes,
     uses_parallel_loops,
 )
+from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
 
 
@@ -69,7 +71,7 @@ def test_equal_kernels_share_a_hash() -> None:
 _PRINT_HASHES = """
 from tests import nets
 from tvm_interop.frontend import load_model
-from tvm_interop.kernels import kernel_hashes
+from tvm_interop.kernels.build import kernel_hashes
 from tvm_interop.transform import LowerToUnits, extract
 program = extract(LowerToUnits()(load_model(nets.attention())))
 for item in sorted(kernel_hashes(program.kernels).items()):
@@ -210,7 +212,8 @@ def run_shares(library: Any, kernels: tvm.IRModule, shares: Shares) -> np.ndarra
     arrays[-1].fill(np.nan)
     tensors = [as_tensor(array) for array in arrays]
     executor = _runtime.make_executor(
-        _runtime.make_cpu_streams(1, 1, False),
+        1,
+        1,
         tensors,
         [f"share {i}" for i in range(len(shares))],
         [library.get_function(var.name_hint)] * len(shares),

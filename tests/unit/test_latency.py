@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tvm_interop.errors import LatencyError, TVMInteropError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyModel, LatencyTable, StageBatch
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
 STAGES = [[[0, 1], [2]], [[3]], [[0], [1], [2], [3]]]

@@ -16,10 +16,11 @@ import pytest
 
 from tvm_interop import TVMInteropError
 from tvm_interop.cli.app import run_app
-from tvm_interop.latency.exchange import export_lines, import_lines
+from tvm_interop.latency.estimate import Estimate
 from tvm_interop.latency.record import Record, Setting, Workload, stage_key, utc
-from tvm_interop.latency.store import LatencyStore
-from tvm_interop.machine import cpu_model
+from tvm_interop.machine.cpu_name import cpu_model
+from tvm_interop.measure.exchange import export_lines, import_lines
+from tvm_interop.measure.store import LatencyStore
 
 SETTING = Setting(
     device=cpu_model(), driver="", cores=2, tvm_version="0.27.0", streams=2, threads=1
@@ -74,6 +75,18 @@ def test_delete_takes_along_what_nothing_refers_to() -> None:
     assert store.records() == [lone]
 
 
+def test_how_far_runs_differ_is_told() -> None:
+    store = LatencyStore(":memory:")
+    spreads = [None, 0.1, 0.3]
+    records = [
+        msgspec.structs.replace(record(str(i), 2.0), spread_us=s) for i, s in enumerate(spreads)
+    ]
+    store.put([*records, msgspec.structs.replace(record("0 us", 0.0), spread_us=0.2)], [CONV, POOL])
+    ((setting, count, *_, spread),) = store.counts()
+    assert (setting, count) == (SETTING, 4)
+    assert spread == pytest.approx(0.1), "a stage that takes no time has none"
+
+
 # Files that are not what they should be.
 
 
@@ -88,6 +101,32 @@ def test_an_older_layout_is_renewed(tmp_path: Path) -> None:
     assert store.records() == [Record(key="a", latency_us=4.5, samples=0, measured_at="")]
     store.put([record("b")], [CONV, POOL])
     assert LatencyStore(path).get(["a", "b"]) == {"a": 4.5, "b": 1.0}
+
+
+def test_the_layout_without_spreads_is_renewed(tmp_path: Path) -> None:
+    path = tmp_path / "latency.db"
+    LatencyStore(path).put([record("a")], [CONV, POOL])
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE record DROP COLUMN spread_us")
+        connection.execute("PRAGMA user_version = 2")
+    store = LatencyStore(path)
+    assert store.records() == [record("a")]
+    assert store.estimates(["a"]) == {"a": Estimate(1.0, None, 9)}
+    spread = msgspec.structs.replace(record("b"), spread_us=0.5)
+    store.put([spread])
+    assert LatencyStore(path).records() == [record("a"), spread]
+
+
+def test_lines_without_spreads_are_read(tmp_path: Path) -> None:
+    store, other = LatencyStore(":memory:"), LatencyStore(":memory:")
+    store.put([record("a")], [CONV, POOL])
+    head, *lines = export_lines(store)
+    assert json.loads(head)["version"] == 2
+    older = [json.loads(line) for line in (head, *lines)]
+    older[0]["version"] = 1
+    del older[-1]["record"]["spread_us"]
+    assert import_lines(other, map(json.dumps, older), "lines") == (1, 1)
+    assert other.records() == [record("a")]
 
 
 def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
@@ -153,7 +192,7 @@ _WRITER = """
 import sys
 sys.path.insert(0, ".")
 from tests.unit.test_latency_store import CONV, POOL, record
-from tvm_interop.latency.store import LatencyStore
+from tvm_interop.measure.store import LatencyStore
 store = LatencyStore(sys.argv[1])
 begin = len(store.records())
 for i in range(begin, 10**6):
@@ -209,7 +248,7 @@ def test_export_and_import() -> None:
     [
         ([], "empty"),
         (["{}"], "line 1"),
-        (['{"format": "tvm_interop.latencies", "version": 2}'], "line 1"),
+        (['{"format": "tvm_interop.latencies", "version": 3}'], "line 1"),
         (["HEAD", '{"record": {"key": "a"}}'], "line 2"),
         (["HEAD", "{}"], "line 2.*no workload and no record"),
         (["HEAD", "RECORD"], "line 2.*`c0`, not given before"),

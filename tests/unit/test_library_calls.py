@@ -17,14 +17,14 @@ from tvm import relax
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import ArtifactError, GraphModule, compile, load
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.kernel_choice import choose_kernels
 from tvm_interop.frontend import load_model
-from tvm_interop.kernel_libraries import why_missing
-from tvm_interop.latency.kernel_choice import choose_kernels
-from tvm_interop.latency.measured import MeasuredLatency
-from tvm_interop.library_op import LibraryOp
-from tvm_interop.plan import Plan
-from tvm_interop.program import Program
+from tvm_interop.machine.kernel_libraries import why_missing
+from tvm_interop.measure.measured import MeasuredLatency
+from tvm_interop.plan.check import read_plan
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.program import Program
 from tvm_interop.transform import InterOpSchedule, LowerToUnits, extract
 
 pytestmark = pytest.mark.skipif(
@@ -175,16 +175,16 @@ def test_stock_tvm_runs_what_the_pass_returns() -> None:
 def test_plans_keep_descriptions_and_are_checked() -> None:
     compilation = Compilation(residual(), OPTIONS)
     plan = compilation.plan(compilation.sequential())
-    assert Plan.from_json(plan.to_json()) == plan
+    assert read_plan(plan.to_json()) == plan
     op = plan.operators[0]
     assert op.description is not None
     for change, message in (
         ({"description": None}, "`onednn`'s, but not described"),
         (
             {"description": msgspec.structs.replace(op.description, shapes=((9, 9),))},
-            "described with shapes",
+            "described with 1 shapes and 4 layouts",
         ),
-        ({"library": "magic"}, "no kernel library `magic`"),
+        ({"library": "magic"}, "needs kernel library `magic`; known are `onednn`"),
         (
             {"description": msgspec.structs.replace(op.description, strides=(3, 3))},
             f"operator `{op.name}`: `conv2d` cannot make",
@@ -193,7 +193,7 @@ def test_plans_keep_descriptions_and_are_checked() -> None:
         broken = msgspec.structs.replace(op, **change)
         edited = msgspec.structs.replace(plan, operators=(broken, *plan.operators[1:]))
         with pytest.raises(ArtifactError, match=message):
-            compilation.instance(Plan.from_json(edited.to_json()))
+            compilation.instance(read_plan(edited.to_json()))
 
 
 def test_new_weights_are_packed_anew() -> None:
@@ -313,3 +313,13 @@ def test_the_command_line_tells_of_a_missing_library(tmp_path: Path) -> None:
     ran = subprocess.run([*command, "--providers", "magic"], capture_output=True, text=True)
     assert ran.returncode == 2
     assert "no kernel provider `magic`" in ran.stderr
+
+
+def test_clip_of_onnx_ends_the_convolution_before_it() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    net.conv(x, "a", (16, 16), 3)
+    low, high = (net.constant(np.array(bound, np.float32)) for bound in (0, 6))
+    net.op("Clip", ["a", low, high], "y")
+    operators = Compilation(net.model("y"), OPTIONS).program.operators
+    assert [op.description.activation for op in operators if op.description] == ["clip"]

@@ -6,8 +6,8 @@ import pytest
 
 from tests.graphs import latencies, layered
 from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
 RANDOM = ("lios-rand1", "lios-rand2", "lios-rand")

@@ -13,13 +13,13 @@ from tvm import relax
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import GraphModule
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.frontend import load_model
-from tvm_interop.kernel_libraries import why_missing
-from tvm_interop.library_op import LibraryOp
+from tvm_interop.lowering.lrn_pattern import Lrn, find_lrn
+from tvm_interop.lowering.names import bindings_of
+from tvm_interop.machine.kernel_libraries import why_missing
+from tvm_interop.program.library_op import LibraryOp
 from tvm_interop.transform import LowerToUnits, extract
-from tvm_interop.transform.lrn_pattern import Lrn, find_lrn
-from tvm_interop.transform.names import bindings_of
 
 needs_onednn = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.nets import inception_like
-from tvm_interop.compiler import Compilation, CompileOptions
-from tvm_interop.latency import measured
-from tvm_interop.latency.measured import MeasuredLatency
-from tvm_interop.latency.store import LatencyStore
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.measure import measured
+from tvm_interop.measure.measured import MeasuredLatency
+from tvm_interop.measure.repeats import REPEATS
+from tvm_interop.measure.store import LatencyStore
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def compilation() -> Compilation:
 
 
 def latency(compilation: Compilation, store: LatencyStore | None = None) -> MeasuredLatency:
-    from tvm_interop.kernels import kernel_hashes
+    from tvm_interop.kernels.build import kernel_hashes
 
     return MeasuredLatency(
         compilation.program,
@@ -81,7 +83,7 @@ def test_a_second_run_measures_nothing(compilation: Compilation, tmp_path: Path)
 
 
 def test_other_settings_are_other_latencies(compilation: Compilation, tmp_path: Path) -> None:
-    from tvm_interop.kernels import kernel_hashes
+    from tvm_interop.kernels.build import kernel_hashes
 
     store = LatencyStore(tmp_path / "latency.db")
     latency(compilation, store).stage([[0]])
@@ -136,7 +138,9 @@ def test_records_say_what_was_measured(compilation: Compilation) -> None:
     price = model.stage([[a, b], [a]])
     (record,) = store.records()
     assert record.latency_us == price
-    assert record.samples >= measured._MIN_REPEATS
+    assert record.samples in REPEATS
+    assert record.spread_us is not None
+    assert record.spread_us > 0
     assert record.setting is not None
     assert (record.setting.streams, record.setting.threads) == (2, 1)
     workloads = store.workloads()
@@ -163,3 +167,37 @@ def test_what_is_known_without_measuring(compilation: Compilation, tmp_path: Pat
     assert again.measured == 0
     assert known[0] == price
     assert np.isnan(known[1])
+
+
+def test_stages_are_measured_again_by_runs_of_their_own(compilation: Compilation) -> None:
+    store = LatencyStore(":memory:")
+    model = latency(compilation, store)
+    a, b = heaviest(compilation)
+    stages = [[[a]], [[a], [b]]]
+    before = model.stages(stages)
+    first = {record.key: record for record in store.records()}
+    sure, other = model.keys(stages)
+    doubtful = msgspec.structs.replace(first[other], spread_us=first[other].latency_us)
+    store.put([msgspec.structs.replace(first[sure], spread_us=0.0), doubtful])
+    assert model.measure_again(stages) == 1, "the other one is known well enough"
+    after = model.stages(stages)
+    assert after[0] == before[0]
+    both = store.estimates([other])[other]
+    assert both.samples > first[other].samples
+    runs = both.samples - first[other].samples
+    weighed = (first[other].samples * before[1] + runs * after[1]) / both.samples
+    assert both.latency_us == pytest.approx(weighed)
+
+
+def test_records_without_a_spread_are_measured_again(compilation: Compilation) -> None:
+    """Nobody knows how far those of an older version can be trusted."""
+    store = LatencyStore(":memory:")
+    model = latency(compilation, store)
+    model.stages([[[0]]])
+    (record,) = store.records()
+    store.put([msgspec.structs.replace(record, spread_us=None, samples=0)])
+    again = latency(compilation, store)
+    assert again.stage([[0]]) == record.latency_us
+    assert again.measured == 0
+    assert again.measure_again([[[0]]]) == 1
+    assert store.records()[0].samples in REPEATS

@@ -6,10 +6,10 @@ import pytest
 
 from tests.graphs import layered, sparse
 from tests.nets import Net
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.errors import PlanError
-from tvm_interop.graph import OpGraph
-from tvm_interop.planning import Buffer, memory_order
+from tvm_interop.program.graph import OpGraph
+from tvm_interop.program.planning import Buffer, memory_order
 from tvm_interop.scheduling import schedule
 
 

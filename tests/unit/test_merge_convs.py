@@ -10,10 +10,10 @@ import tvm_interop
 from tests.nets import Net
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import GraphModule, ScheduleError
-from tvm_interop.compiler import Compilation, CompileOptions
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.frontend import load_model
-from tvm_interop.transform.conv_chains import find_conv_chains, mergeable_sets, why_not_merged
-from tvm_interop.transform.merge_convs import MergeConvs, fold_for_merging
+from tvm_interop.lowering.conv_chains import find_conv_chains, mergeable_sets, why_not_merged
+from tvm_interop.lowering.merge_convs import MergeConvs, fold_for_merging
 
 
 def conv(net, x, out, shape, *, pads=(0, 0, 0, 0), stride=1, bias=True, **attrs):

@@ -11,7 +11,7 @@ import pytest
 from tests import nets
 from tests.networks import SMALL, feeds
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import InputError, OpGraph, UnsupportedModelError, models
+from tvm_interop import InputError, UnsupportedModelError, models, operator_graph
 from tvm_interop.frontend import load_model
 from tvm_interop.models.describe import count_flops, count_parameters, describe
 from tvm_interop.models.source import read_onnx
@@ -187,10 +187,10 @@ def test_names_in_place_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     assert read_onnx("squeezenet").graph.name == "squeezenet"
     assert read_onnx("light:squeezenet").graph.input[0].name == "data_0"
-    assert OpGraph.from_model("squeezenet").num_ops == 50
+    assert operator_graph("squeezenet").num_ops == 50
     onnx.save(nets.chain(3), tmp_path / "squeezenet")
     assert len(read_onnx("squeezenet").graph.node) == 3
-    assert OpGraph.from_model("squeezenet").num_ops == 3
+    assert operator_graph("squeezenet").num_ops == 3
     assert len(load_model("squeezenet")["main"].params) == 1
     with pytest.raises(UnsupportedModelError, match=r"no file and no network `googlnet`.*did you"):
         load_model("googlnet")

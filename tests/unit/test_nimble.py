@@ -5,10 +5,11 @@ from itertools import pairwise
 import pytest
 
 from tests.graphs import latencies, layered, randwire, sparse
+from tests.stream_programs import check_sync
 from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
-from tvm_interop.planning import check_sync, sync_plan
+from tvm_interop.program.graph import OpGraph
+from tvm_interop.program.planning import sync_plan
 from tvm_interop.scheduling import schedule
 
 

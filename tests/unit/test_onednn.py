@@ -14,11 +14,12 @@ import pytest
 
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import _runtime
+from tvm_interop._native import cpu as _runtime
 from tvm_interop.errors import ArtifactError, ExecutionError, InputError
-from tvm_interop.instance import aligned_copy, aligned_empty, as_tensor
-from tvm_interop.kernel_libraries import available_providers, is_supported, why_missing
-from tvm_interop.library_op import LibraryOp
+from tvm_interop.execution.cpu import as_tensor
+from tvm_interop.machine.kernel_libraries import available_providers, is_supported, why_missing
+from tvm_interop.program.host_memory import aligned_copy, aligned_empty
+from tvm_interop.program.library_op import LibraryOp
 
 needs_onednn = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
@@ -45,12 +46,11 @@ def run(op: LibraryOp, arrays: Arrays, threads: int = 1, constants: bool = True)
     """What the library computes; weight and bias are constants, or they are not."""
     out = aligned_empty(op.shapes[-1], np.float32)
     out.fill(np.nan)
-    tensors = [as_tensor(array) for array in (*arrays, out)]
+    tensors = [as_tensor(array) for array in (*map(aligned_copy, arrays), out)]
     is_constant = [constants and 0 < i < 2 + op.has_bias for i in range(len(tensors))]
     kernel = _runtime.prepare_kernel("onednn", op.fields(), threads, tensors, is_constant)
-    streams = _runtime.make_cpu_streams(1, threads, False)
     executor = _runtime.make_executor(
-        streams, tensors, ["op"], [kernel], [range(len(tensors))], [0], [()]
+        1, threads, tensors, ["op"], [kernel], [range(len(tensors))], [0], [()]
     )
     _runtime.run(executor)
     first = out.copy()
@@ -246,8 +246,7 @@ def test_layouts(channels: int) -> None:
         op = LibraryOp(op="reorder", shapes=(shape, shape), layouts=layouts)
         tensors = [as_tensor(source), as_tensor(target)]
         kernel = _runtime.prepare_kernel("onednn", op.fields(), 1, tensors, [False, False])
-        streams = _runtime.make_cpu_streams(1, 1, False)
-        _runtime.run(_runtime.make_executor(streams, tensors, ["r"], [kernel], [[0, 1]], [0], [()]))
+        _runtime.run(_runtime.make_executor(1, 1, tensors, ["r"], [kernel], [[0, 1]], [0], [()]))
     np.testing.assert_array_equal(back, data)
     padded = np.zeros((2, blocks * 16, 3, 4), np.float32)
     padded[:, :channels] = data
@@ -324,7 +323,7 @@ import logging
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 import sys
 logging.getLogger().handlers[0].setStream(sys.stdout)
-from tvm_interop.kernel_libraries import available_providers
+from tvm_interop.machine.kernel_libraries import available_providers
 print(available_providers(), available_providers(["onednn", "tvm"]))
 """
     output = run_python(code, library)

@@ -6,10 +6,10 @@ import pytest
 
 from tests.graphs import latencies, layered
 from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
-from tvm_interop.plan import make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop.plan.make import make_plan
+from tvm_interop.program.graph import OpGraph
+from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.scheduling import OperatorTraits, Schedule, schedule
 
 # Two compute-bound operators, two memory-bound ones, and one that reads them all.

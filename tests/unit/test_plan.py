@@ -9,8 +9,10 @@ import pytest
 
 from tests.damage import damaged
 from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError, Stage
-from tvm_interop.plan import Plan, make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop.plan.check import read_plan
+from tvm_interop.plan.make import make_plan
+from tvm_interop.plan.plan import Plan
+from tvm_interop.program.program import Operator, Program, Value
 
 
 def diamond() -> Program:
@@ -75,14 +77,14 @@ def test_an_output_may_be_an_input_or_an_alias() -> None:
 
 def test_json_round_trip() -> None:
     plan = two_stream_plan()
-    assert Plan.from_json(plan.to_json()) == plan
+    assert read_plan(plan.to_json()) == plan
 
 
 def test_a_missing_wait_is_caught() -> None:
     with pytest.raises(PlanError, match=r"`C`.*`A`|`A`.*`C`"):
-        Plan.from_json(damaged(two_stream_plan(), C__waits=[]))
+        read_plan(damaged(two_stream_plan(), C__waits=[]))
     with pytest.raises(PlanError, match=r"`D`.*`C`|`C`.*`D`"):
-        Plan.from_json(damaged(two_stream_plan(), D__waits=[]))
+        read_plan(damaged(two_stream_plan(), D__waits=[]))
 
 
 def test_storage_shared_without_an_order_is_caught() -> None:
@@ -90,13 +92,18 @@ def test_storage_shared_without_an_order_is_caught() -> None:
     offset = {v.name: v.offset for v in plan.values}
     for first, second in (("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("b", "d")):
         with pytest.raises(PlanError):
-            Plan.from_json(damaged(plan, **{f"{second}__offset": offset[first]}))
+            read_plan(damaged(plan, **{f"{second}__offset": offset[first]}))
 
 
 def test_storage_outside_the_arena_is_caught() -> None:
     plan = two_stream_plan()
     with pytest.raises(PlanError):
-        Plan.from_json(damaged(plan, b__offset=plan.arena_bytes))
+        read_plan(damaged(plan, b__offset=plan.arena_bytes))
+
+
+def test_storage_off_its_alignment_is_caught() -> None:
+    with pytest.raises(PlanError, match="`d` lies at 32, which is no multiple of 64"):
+        read_plan(damaged(two_stream_plan(), d__offset=32))
 
 
 @pytest.mark.parametrize(
@@ -114,17 +121,17 @@ def test_storage_outside_the_arena_is_caught() -> None:
 )
 def test_nonsense_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ArtifactError):
-        Plan.from_json(damaged(two_stream_plan(), **changes))
+        read_plan(damaged(two_stream_plan(), **changes))
 
 
 def test_unknown_fields_and_versions_are_refused() -> None:
     document = json.loads(two_stream_plan().to_json())
     with pytest.raises(ArtifactError, match="colour"):
-        Plan.from_json(json.dumps({**document, "colour": "red"}))
+        read_plan(json.dumps({**document, "colour": "red"}))
     with pytest.raises(ArtifactError):
-        Plan.from_json(json.dumps({**document, "version": 2}))
+        read_plan(json.dumps({**document, "version": 2}))
     with pytest.raises(ArtifactError):
-        Plan.from_json("no json")
+        read_plan("no json")
 
 
 def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:

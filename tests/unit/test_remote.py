@@ -22,8 +22,8 @@ from tvm_interop import (
     InputError,
 )
 from tvm_interop.cli.app import run_app
-from tvm_interop.cpu_features import missing_features, parse_cpuinfo
-from tvm_interop.remote import ServerAddress
+from tvm_interop.execution.rpc_server import ServerAddress
+from tvm_interop.machine.cpu_features import missing_features, parse_cpuinfo
 from tvm_interop.tvmc import main as tvmc
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.graphs import latencies, layered
 from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import Schedule, Stage, schedule
 
 NAMES = ("a", "b", "c", "d")
@@ -193,8 +193,8 @@ GROUP = "stages__1__groups__0"
         (None, "NoneType"),
         ('{"format": "tvm_interop.schedule", "version": NaN}', "no valid JSON"),
         (_edited(format="onnx"), "`format` is not"),
-        (_edited(version=2), "version 2.*update tvm_interop"),
-        (_edited(version=2, colour="red"), "version 2.*update tvm_interop"),
+        (_edited(version=3), "version 3.*update tvm_interop"),
+        (_edited(version=3, colour="red"), "version 3.*update tvm_interop"),
         (_edited(version=0), "version 0.*schedule the model again"),
         (_edited(version=KeyError), "missing required field `version`"),
         (_edited(version=True), r"Expected `int.*version"),
@@ -219,7 +219,7 @@ GROUP = "stages__1__groups__0"
         (_edited(stages=KeyError, streams=[["a", None]]), r"Expected `str`.*streams\[0\]\[1\]"),
         (_edited(timeline=[["a", 0, 1]]), r"timeline\[0\]"),
         (_edited(devices=["cuda:0"]), r"Expected `int`.*devices\[0\]"),
-        (_edited(devices=[0, 1]), "give streams in place of stages"),
+        (_edited(devices=[0, 1]), "each stage its `device` in place"),
         (_edited(timeline=[["a", 0, 1, "2"]]), r"Expected `float`.*timeline\[0\]\[3\]"),
         (_edited(timeline=[["z", 0, 1, 2]]), "`z`, which `operators` lacks"),
     ],

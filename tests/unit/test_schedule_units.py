@@ -8,22 +8,22 @@ import pytest
 from onnx import helper
 
 from tests import nets
-from tvm_interop import InputError, OpGraph, UnsupportedModelError
+from tvm_interop import InputError, UnsupportedModelError, operator_graph
 from tvm_interop.models.units import schedule_units
 
 
 def test_units_of_kernels() -> None:
     model = nets.inception_like()
-    graph = OpGraph.from_model(model, unit="kernel")
+    graph = operator_graph(model, unit="kernel")
     assert "a1/Conv" in graph.names
     assert "a1_relu/Relu" not in graph.names
     # What is joined in place takes no kernel.
     assert not any("Concat" in name for name in graph.names)
-    assert any("Concat" in name for name in OpGraph.from_model(model).names)
+    assert any("Concat" in name for name in operator_graph(model).names)
     with pytest.raises(InputError, match="no unit `stage`"):
-        OpGraph.from_model(model, unit="stage")  # type: ignore[arg-type]
+        operator_graph(model, unit="stage")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedModelError, match="`int`"):
-        OpGraph.from_model(3)
+        operator_graph(3)
 
 
 def units_of(net: nets.Net, *outputs: str) -> dict[str, tuple[str, ...]]:

@@ -12,32 +12,27 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks import search_time, stages_priced
-from benchmarks.paper_device import (
-    TWO_CORES,
-    V100,
-    Datasheet,
-    PaperDevice,
-    PaperNetwork,
-    paper_network,
-)
+from benchmarks.paper_device import TWO_CORES, V100, PaperNetwork, paper_network
 from benchmarks.schedulers import judge
 from tests.graphs import latencies
-from tvm_interop import OpGraph
+from tvm_interop import OpGraph, operator_graph
 from tvm_interop.latency import LatencyModel, LatencyTable, StageBatch
+from tvm_interop.latency.contended import ContendedLatency
+from tvm_interop.latency.described import DeviceDescription
 from tvm_interop.models.describe import describe
 from tvm_interop.scheduling import Schedule
-from tvm_interop.simulation import Contention, simulate
+from tvm_interop.scheduling.simulation import Contention, simulate
 
 
-def drawn_device(num_ops: int, seed: int) -> PaperDevice:
+def drawn_device(num_ops: int, seed: int) -> ContendedLatency:
     rng = random.Random(seed)
-    contention = Contention(
+    return ContendedLatency(
+        latencies(num_ops, seed),
         cores=4,
         bandwidth=1.5,
         op_cores=[rng.randint(1, 4) for _ in range(num_ops)],
         memory_share=[rng.random() for _ in range(num_ops)],
     )
-    return PaperDevice(latencies(num_ops, seed), contention)
 
 
 def drawn_stage(num_ops: int, rng: random.Random) -> list[list[int]]:
@@ -48,21 +43,18 @@ def drawn_stage(num_ops: int, rng: random.Random) -> list[list[int]]:
     return [group for group in groups if group]
 
 
-def simulated_us(device: PaperDevice, groups: list[list[int]]) -> float:
+def simulated_us(device: ContendedLatency, groups: list[list[int]]) -> float:
     """The stage alone, by the event-driven simulator."""
     ops = [op for group in groups for op in group]
     number = {op: i for i, op in enumerate(ops)}
     streams = tuple(tuple(number[op] for op in group) for group in groups)
     edges = [pair for group in streams for pair in pairwise(group)]
     graph = OpGraph.from_edges(len(ops), edges)
-    shared = device.contention
-    assert shared.op_cores is not None
-    assert shared.memory_share is not None
     contention = Contention(
-        shared.cores,
-        shared.bandwidth,
-        [shared.op_cores[op] for op in ops],
-        [shared.memory_share[op] for op in ops],
+        device.cores,
+        device.bandwidth,
+        [device.op_cores[op] for op in ops],
+        [device.memory_share[op] for op in ops],
     )
     alone = LatencyTable([device.op(op) for op in ops])
     made = Schedule("a stage", graph.names, streams=streams)
@@ -90,15 +82,15 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     device = drawn_device(9, 2)
     stages = [drawn_stage(9, rng) for _ in range(50)]
     at_once = device.stages(stages)
-    monkeypatch.setattr("benchmarks.paper_device._CHUNK", 7)
+    monkeypatch.setattr("tvm_interop.latency.contended._CHUNK", 7)
     assert device.stages(stages).tolist() == at_once.tolist()
 
 
 @pytest.mark.parametrize("sheet", [V100, TWO_CORES])
-def test_a_network_on_paper_is_the_network(sheet: Datasheet) -> None:
+def test_a_network_on_paper_is_the_network(sheet: DeviceDescription) -> None:
     found = paper_network("squeezenet", sheet)
     assert (found.graph.num_ops, found.graph.num_edges) == (50, 65)
-    assert found.graph.edges == OpGraph.from_model("squeezenet").edges
+    assert found.graph.edges == operator_graph("squeezenet").edges
     flops = sum(traits.flops for traits in found.traits)
     assert flops == pytest.approx(describe("squeezenet").gflops * 1e9)
     assert len(found.latency.op_us) == 50
@@ -116,7 +108,7 @@ def test_two_searches_that_disagree_are_no_row(monkeypatch: pytest.MonkeyPatch) 
     """Here because what prices the second search is another device."""
     subjects = [paper_network("squeezenet", sheet) for sheet in (V100, TWO_CORES)]
 
-    class Changing(PaperDevice):
+    class Changing(ContendedLatency):
         def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
             device = subjects[0].latency if len(subjects) > 1 else subjects[-1].latency
             del subjects[:-1]
@@ -124,7 +116,10 @@ def test_two_searches_that_disagree_are_no_row(monkeypatch: pytest.MonkeyPatch) 
 
     def changing(network: str) -> tuple[PaperNetwork, LatencyModel]:
         subject = paper_network(network)
-        return subject, Changing(subject.latency.op_us, subject.latency.contention)
+        device = subject.latency
+        return subject, Changing(
+            device.op_us, device.cores, device.bandwidth, device.op_cores, device.memory_share
+        )
 
     monkeypatch.setitem(stages_priced.DEVICES, "changing", (changing, {}))
     with pytest.raises(RuntimeError, match="squeezenet on changing"):

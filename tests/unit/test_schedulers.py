@@ -8,8 +8,8 @@ import pytest
 
 from tests.graphs import latencies, layered, randwire, sparse
 from tvm_interop.errors import ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyModel, LatencyTable
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import (
     Schedule,
     Stage,
@@ -35,7 +35,7 @@ def test_the_built_in_names():
 
 def test_an_unknown_name_lists_the_names():
     with pytest.raises(
-        ScheduleError, match=r"no scheduler `lois`; did you mean `lios`\?"
+        ScheduleError, match=r"no scheduler `lois` \(did you mean `lios`\?\); the"
     ) as caught:
         schedule(GRAPH, "lois", US)
     for name in schedulers():
@@ -45,7 +45,7 @@ def test_an_unknown_name_lists_the_names():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("ios", {"max_group": 1}, r"no option `max_group`; did you mean `max_groups?"),
+        ("ios", {"max_group": 1}, r"no option `max_group` \(did you mean `max_groups?"),
         ("ios", {"zzz": 1}, "no option `zzz`; its options are max_group_ops, max_groups, endings"),
         ("sequential", {"streams": 1}, "no option `streams`; its options are order, buffers"),
         ("sequential", {"order": "least"}, "`order` is 'least'"),
@@ -264,7 +264,7 @@ def test_a_randwire_block_is_searched_whole():
     assert whole.stats["parts_cut"] == 0
     assert whole.stats["transitions"] > 10**6
     assert whole.makespan <= schedule(graph, "greedy", us).makespan
-    cut = schedule(graph, "ios", us, max_transitions=10_000)
+    cut = schedule(graph, "ios", us, max_transitions=10_000, beam=False)
     assert cut.stats["parts_cut"] > 0
     assert whole.makespan <= cut.makespan <= float(np.sum(latencies(33, 22)))
 

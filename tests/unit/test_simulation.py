@@ -1,17 +1,18 @@
 """The simulator: what it is without contention, and what contention does."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
 
 from tests.graphs import latencies, layered
 from tvm_interop.errors import GraphError, ScheduleError
-from tvm_interop.graph import OpGraph
 from tvm_interop.latency import LatencyTable
 from tvm_interop.models.synthetic import layered_workload
+from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import Schedule, Stage, schedule
-from tvm_interop.simulation import Contention, simulate
+from tvm_interop.scheduling.simulation import Contention, simulate
 
 PAIR = OpGraph.from_edges(["a", "b"], [])
 SIDE_BY_SIDE = Schedule("mine", PAIR.names, streams=((0,), (1,)))
@@ -76,6 +77,41 @@ def test_one_core_takes_the_sum_whatever_the_schedule():
         made = schedule(graph, "nimble")
         took = simulate(graph, made, LatencyTable(us), Contention(cores=1)).makespan_us
         assert took == pytest.approx(sum(us))
+
+
+def test_what_rounding_ends_early_has_ended():
+    """`op1` is an ulp short of done when `op0` ends; it vanished, and `op2` never ran."""
+    graph = OpGraph.from_edges(3, [(1, 2)])
+    made = Schedule("mine", graph.names, streams=((0,), (1, 2)))
+    us = LatencyTable([17.98230088495575, 17.638888888888886, 5.0])
+    shared = Contention(bandwidth=1, memory_share=[0.75, 0.8, 0])
+    run = simulate(graph, made, us, shared)
+    assert run.makespan_us == pytest.approx(30.4)
+    assert all(end > start for _, _, start, end in run.timeline)
+
+
+def test_under_contention_every_operator_runs_its_time():
+    rng = random.Random(0)
+    for seed in range(1500):
+        graph = layered(rng.randint(1, 8), seed)
+        times = [rng.choice([1, 2.5, 17.638888888888886, rng.random()]) for _ in graph.names]
+        made = schedule(graph, "lios", LatencyTable(times), streams=3)
+        shares = [rng.choice([0, 0.25, 0.75, 0.8, 1]) for _ in graph.names]
+        shared = Contention(rng.choice([1, 2, math.inf]), rng.choice([0.9, 1, 3]), None, shares)
+        run = simulate(graph, made, LatencyTable(times), shared)
+        ends = {op: end for op, _, _, end in run.timeline}
+        for op, _, start, end in run.timeline:
+            assert end - start >= times[op] * (1 - 1e-9)
+            assert all(ends[source] <= start for source in graph.predecessors(op))
+        assert len(ends) == graph.num_ops
+
+
+@pytest.mark.parametrize("small", [{"bandwidth": 1e-320}, {"cores": 5e-324}])
+def test_a_slow_down_that_no_number_can_hold_is_refused(small):
+    """It went on for ever."""
+    shared = Contention(**small, memory_share=[0, 1])
+    with pytest.raises(ScheduleError, match="longer than a number can hold"):
+        simulate(PAIR, SIDE_BY_SIDE, LatencyTable([4, 6]), shared)
 
 
 def test_more_of_the_device_is_never_slower_for_independent_operators():

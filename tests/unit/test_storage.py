@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_interop.program import Operator, Value
-from tvm_interop.storage import Layout, dependencies, span, stored_nbytes, stored_shape
+from tvm_interop.program.program import Operator, Value
+from tvm_interop.program.storage import Layout, dependencies, span, stored_nbytes, stored_shape
 
 Shape = tuple[int, ...]
 

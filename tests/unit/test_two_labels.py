@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tvm_interop.latency.two_labels import PairCost, cheapest_labels
+from tvm_interop.compiler.two_labels import PairCost, cheapest_labels
 
 Labels = dict[int, int]
 Pairs = list[tuple[int, int]]

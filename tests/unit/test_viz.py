@@ -15,14 +15,14 @@ import pytest
 import tvm_interop
 from tests.nets import inception_like, two_inputs
 from tvm_interop.cli.app import run_app
-from tvm_interop.executor import OpProfile
+from tvm_interop.execution.graph_module import OpProfile
 from tvm_interop.viz.chrome_trace import chrome_trace
 from tvm_interop.viz.dot import to_dot
 from tvm_interop.viz.drawing import to_png, to_svg
 from tvm_interop.viz.graph_layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from tvm_interop.viz.kinds import KINDS, kind_of
 from tvm_interop.viz.page import to_page
-from tvm_interop.viz.record import Record, from_profile, record
+from tvm_interop.viz.record import Record, from_profile, planned, record
 from tvm_interop.viz.timeline import timeline
 
 
@@ -208,6 +208,65 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert [shown["title"] for shown in facts["records"]] == [f"{out} (1)", f"{out} (2)"]
     assert named.read_bytes().startswith(b"<svg")
+
+
+def test_show_without_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of the artifact's code is even loaded: here there is none that could be."""
+    artifact = tvm_interop.compile(two_inputs(), scheduler="lios", streams=2, keep_slower=True)
+    out, page = str(tmp_path / "net.tar"), str(tmp_path / "page.html")
+    replace(artifact, kernels=b"no library").save(out)
+    assert run_app(["show", out, "-o", page]) == 2
+    capsys.readouterr()
+    assert run_app(["show", out, "-o", page, "--no-run"]) == 0
+    assert "ms by the latencies that it was scheduled with, not run" in capsys.readouterr().out
+    assert "not run" in Path(page).read_text()
+
+
+def test_a_plan_that_is_not_run(artifacts: dict[str, tvm_interop.Artifact]) -> None:
+    foreseen = planned(artifacts["lios"], "net")
+    schedule = artifacts["lios"].schedule
+    assert schedule.timeline is not None
+    took_us = {schedule.op_names[op]: end - start for op, _, start, end in schedule.timeline}
+    for op in foreseen.operators:
+        assert op.took_us == pytest.approx(took_us[op.name])
+        assert all(foreseen.operators[w].end_us <= op.start_us for w in op.waits)
+    by_stream = sorted((op.stream, op.start_us, op.end_us) for op in foreseen.operators)
+    for (stream, _, end), (next_stream, start, _) in itertools.pairwise(by_stream):
+        assert stream != next_stream or end <= start
+    alike = planned(artifacts["greedy"], "net")
+    assert {op.took_us for op in alike.operators} == {1.0}
+    assert alike.time_said == "not run, every operator drawn equally long"
+
+
+def test_the_fastest_of_several_runs_is_shown(
+    artifacts: dict[str, tvm_interop.Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one in which something else took the cores."""
+    artifact = artifacts["lios"]
+    took_us = iter([30.0, 10.0, 500.0, 20.0])
+
+    def profile(module: tvm_interop.GraphModule) -> list[OpProfile]:
+        end_us = next(took_us)
+        return [
+            OpProfile(op.name, op.kernel, op.stream, 0.0, end_us) for op in module.plan.operators
+        ]
+
+    monkeypatch.setattr(tvm_interop.GraphModule, "profile", profile)
+    seen = record(artifact, "net", runs=4)
+    assert seen.makespan_us == 10.0
+    assert seen.time_said == "0.010 ms, the fastest of 4 runs"
+    assert "0.010 ms, the fastest of 4 runs" in to_svg([seen])
+    assert "0.010 ms, the fastest of 4 runs" in to_page([seen], "here")
+
+
+def test_a_fallback_is_shown_as_it_ran(
+    artifacts: dict[str, tvm_interop.Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = replace(artifacts["greedy"], fallback=artifacts["lios"].plan)
+    monkeypatch.setattr(tvm_interop.Artifact, "usable_plan", lambda self: self.fallback)
+    seen = record(artifact, "net", runs=1)
+    streams = {op.name: op.stream for op in artifacts["lios"].plan.operators}
+    assert {op.name: op.stream for op in seen.operators} == streams
 
 
 def test_wrong_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import typer
 from .._version import __version__
 from ..errors import TVMInteropError
 from . import bench as bench_verb
+from . import check as check_verb
 from . import compile as compile_verb
 from . import db as db_verbs
 from . import devices as devices_verb
@@ -35,6 +37,7 @@ app.command("schedule")(schedule_verb.schedule_model)
 app.command("tune")(tune_verb.tune_model)
 app.command("show")(show_verb.show)
 app.command("bench")(bench_verb.compare)
+app.command("check")(check_verb.check_program)
 app.command("models")(models_verb.list_models)
 app.command("devices")(devices_verb.list_devices)
 app.add_typer(db_verbs.app, name="db")
@@ -56,8 +59,8 @@ def _top(
     """Make a model run its independent operators side by side.
 
     compile a model to an artifact, run the artifact, draw it, look at the schedule alone, tune it
-    with few measurements, compare schedulers, list the models and devices there are to try it on,
-    or look after the measured latencies.
+    with few measurements, compare schedulers, prove a program of several streams free of races,
+    list the models and devices there are to try it on, or look after the measured latencies.
     """
 
 
@@ -67,6 +70,9 @@ def run_app(arguments: Sequence[str]) -> int:
     An error is one message on standard error; `--verbose` adds the traceback.
     """
     verbose = "--verbose" in arguments or "-v" in arguments
+    if verbose:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("tvm_interop").setLevel(logging.INFO)
     try:
         code = typer.main.get_command(app).main(
             args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False

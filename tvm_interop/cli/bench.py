@@ -15,7 +15,7 @@ from .console import measuring_bar, table
 from .names import SCHEDULERS
 
 if TYPE_CHECKING:
-    from ..compiler import Compilation
+    from ..compiler.api import Compilation
 
 SEQUENTIAL = "sequential"
 _AGAIN = "sequential again"
@@ -59,7 +59,7 @@ def compare(
     Every round runs each once, in an order drawn anew. Sequential execution takes part twice: how
     far the two differ is the noise, and a difference below it says nothing.
     """
-    from ..compiler import Compilation, CompileOptions
+    from ..compiler.api import Compilation, CompileOptions
 
     chosen = _chosen(names)
     with measuring_bar() as progress:
@@ -106,7 +106,7 @@ def _chosen(text: str) -> list[str]:
 
 
 def _measure(compilation: Compilation, names: list[str], rounds: int) -> tuple[list[Row], float]:
-    from ..executor import GraphModule, measure_interleaved
+    from ..execution.graph_module import GraphModule, measure_interleaved
 
     schedules = {name: compilation.schedule(name) for name in names}
     artifacts = {name: compilation.artifact(schedule) for name, schedule in schedules.items()}

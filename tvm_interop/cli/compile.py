@@ -15,7 +15,8 @@ from .console import measuring_bar, note_missing_libraries
 from .formats import check_model_format, check_output_format
 
 if TYPE_CHECKING:
-    from ..artifact import Artifact
+    from ..artifact.artifact import Artifact
+    from ..artifact.manifest import SpeedCheck
     from ..scheduling import Schedule
 
 _PASSES = "TVM's passes"
@@ -31,7 +32,7 @@ def compile_model(
     ] = "tar",
     target: options.Target = "llvm",
     arch: options.Archs = None,
-    input_shapes: options.InputShapes = None,
+    input_shapes: options.SeveralInputShapes = None,
     model_format: Annotated[
         str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
     ] = "onnx",
@@ -52,6 +53,11 @@ def compile_model(
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
     latency: options.Latency = "measured",
+    gpus: options.Gpus = None,
+    window: options.Window = None,
+    intra: options.Intra = None,
+    link_gb_s: options.LinkGbS = None,
+    link_us: options.LinkUs = None,
     max_measurements: options.MaxMeasurements = None,
     time_budget: options.TimeBudget = None,
     keep_slower: Annotated[
@@ -128,8 +134,8 @@ def compile_model(
     The schedule is run against sequential execution before it ships; where it is not faster, the
     artifact runs sequentially, and you are told.
     """
-    from ..compiler import compile as compile_to_artifact
-    from ..cuda_instance import runs_on_cuda
+    from ..compiler.api import compile as compile_to_artifact
+    from ..execution.cuda import runs_on_cuda
     from .pass_context import pass_context
 
     check_output_format(output_format)
@@ -149,7 +155,7 @@ def compile_model(
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
-            input_shapes=options.parse_input_shapes(input_shapes),
+            input_shapes=[options.parse_input_shapes(text) or {} for text in input_shapes or [""]],
             streams=streams,
             threads=threads,
             latency=options.parse_latency(latency),
@@ -161,7 +167,11 @@ def compile_model(
             tuning_records=tuning_records,
             stream_priorities=stream_priorities,
             allow_tf32=allow_tf32,
+            link=options.parse_link(link_gb_s, link_us),
             **options.scheduler_options(
+                gpus=gpus,
+                window=window,
+                intra=intra,
                 max_group_ops=max_group_ops,
                 max_groups=max_groups,
                 endings=endings,
@@ -205,6 +215,11 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "streams": len(artifact.plan.streams),
         "waits": sum(len(op.waits) for op in artifact.plan.operators),
         "arena_bytes": artifact.plan.arena_bytes,
+        "devices": list(artifact.plan.devices),
+        "copies": sum(op.is_copy for op in artifact.plan.operators),
+        "predicted_us": artifact.schedule.makespan,
+        "prices": artifact.schedule.stats.get("prices"),
+        "input_shapes": artifact.input_shapes,
         "kernels": dict(_kernels(artifact)),
         "ratio_to_sequential": checked.ratio if checked else None,
         "noise_ratio": checked.noise_ratio if checked else None,
@@ -212,7 +227,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _kernels(artifact: Artifact) -> list[tuple[str, int]]:
-    from ..kernel_libraries import TVM
+    from ..machine.kernel_libraries import TVM
 
     return Counter(op.library or TVM for op in artifact.plan.operators).most_common()
 
@@ -225,16 +240,39 @@ def _summary(artifact: Artifact) -> str:
         f"{facts['waits']} waits, {artifact.plan.arena_bytes / 2**20:.1f} MiB of activations",
         "kernels: " + ", ".join(f"{number} of {name}" for name, number in _kernels(artifact)),
     ]
+    if len(artifact.plan.devices) > 1:
+        lines.append(
+            f"on {', '.join(artifact.plan.devices)}, with {facts['copies']} copies between them"
+        )
     checked = artifact.manifest.speed_check
+    if facts["prices"] is not None:
+        unchecked = "" if checked else ", not checked against sequential execution"
+        predicted_ms = (artifact.schedule.makespan or 0.0) / 1e3
+        lines.append(f"latencies: {facts['prices']}; predicted {predicted_ms:.3f} ms{unchecked}")
     if checked is not None:
         lines.append(
             f"{checked.scheduled_us / 1e3:.3f} ms, "
-            f"sequential {checked.sequential_us / 1e3:.3f} ms: ratio {checked.ratio:.3f} "
-            f"(sequential against itself {checked.noise_ratio:.3f})"
+            f"sequential {checked.sequential_us / 1e3:.3f} ms: ratio {checked.ratio:.3f}"
+            f"{_interval(checked)} (sequential against itself {checked.noise_ratio:.3f})"
         )
         if checked.shipped == "sequential":
-            lines.append(
-                f"`{facts['scheduler']}` is not faster here, so the artifact runs sequentially "
-                "(--keep-slower ships the schedule all the same)"
-            )
+            lines.append(f"{_not_faster(artifact)}, so the artifact runs sequentially")
+    if artifact.others:
+        shapes = "; ".join(str(shapes) for shapes in artifact.input_shapes)
+        lines.append(f"{1 + len(artifact.others)} shapes (figures of the first): {shapes}")
     return "\n".join([*lines, f"wrote {artifact.path}"])
+
+
+def _interval(checked: SpeedCheck) -> str:
+    if checked.interval is None:
+        return ""
+    return " ({:.3f} to {:.3f}".format(*checked.interval) + f" by {checked.rounds} rounds)"
+
+
+def _not_faster(artifact: Artifact) -> str:
+    if artifact.manifest.scheduler == "auto":
+        return "the fastest schedule found is not faster beyond doubt"
+    return (
+        f"`{artifact.manifest.scheduler}` is not faster beyond doubt (--keep-slower ships it all "
+        "the same)"
+    )

@@ -18,8 +18,8 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from ..kernel_libraries import Device
-    from ..latency.measured import Progress as MeasuringProgress
+    from ..machine.kernel_libraries import Device
+    from ..measure.measured import Progress as MeasuringProgress
 
 INTERRUPTED = 130
 """Exit code of a program that was stopped by Ctrl-C, as shells have it."""
@@ -37,7 +37,7 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
     ----------
     wanted: names; None stands for all that have kernels for `device`.
     """
-    from ..kernel_libraries import TVM, provider_names, why_missing
+    from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
         return  # Those that are named run what they can: it is no longer TVM's.

@@ -12,12 +12,12 @@ import typer
 
 from ..atomic_file import replacing
 from ..errors import InputError
-from ..machine import cpu_model
+from ..machine.cpu_name import cpu_model
 from . import options
 
 if TYPE_CHECKING:
     from ..latency.record import Record
-    from ..latency.store import LatencyStore
+    from ..measure.store import LatencyStore
 
 app = typer.Typer(
     help="Look after the database of measured latencies: stats, export, import, prune.",
@@ -48,7 +48,7 @@ def export_db(
     verbose: options.Verbose = False,
 ) -> None:
     """Write all workloads and records as JSON lines, for `import` elsewhere."""
-    from ..latency.exchange import export_lines
+    from ..measure.exchange import export_lines
 
     store = _open(latency_db)
     if output is None:
@@ -78,8 +78,8 @@ def import_db(
     verbose: options.Verbose = False,
 ) -> None:
     """Take over records that `export` wrote; of two of one stage the later measured stays."""
-    from ..latency.exchange import import_lines
-    from ..latency.store import LatencyStore
+    from ..measure.exchange import import_lines
+    from ..measure.store import LatencyStore
 
     store = LatencyStore(latency_db)
     if str(source) == "-":
@@ -158,7 +158,7 @@ def prune_db(
 
 def _open(path: Path | None) -> LatencyStore:
     """The database, which has to be there."""
-    from ..latency.store import LatencyStore
+    from ..measure.store import LatencyStore
 
     if path is not None and not path.exists():
         raise InputError(f"there is no latency database `{path}`")
@@ -170,7 +170,7 @@ def _facts(store: LatencyStore) -> dict[str, Any]:
     return {
         "file": store.path,
         "bytes": Path(store.path).stat().st_size,
-        "records": sum(count for _, count, _, _ in counts),
+        "records": sum(count for _, count, *_ in counts),
         "workloads": len(store.workloads()),
         "settings": [
             {
@@ -179,8 +179,9 @@ def _facts(store: LatencyStore) -> dict[str, Any]:
                 "records": count,
                 "first_measured_at": first,
                 "last_measured_at": last,
+                "spread": spread,
             }
-            for setting, count, first, last in counts
+            for setting, count, first, last, spread in counts
         ],
     }
 
@@ -196,10 +197,12 @@ def _summary(facts: dict[str, Any]) -> str:
                 f"  {setting['records']} records of an older layout, without their setting"
             )
             continue
+        spread = setting["spread"]
+        noise = "" if spread is None else f"; runs of a stage differ by {spread:.1%}"
         lines.append(
             f"  {setting['records']} records: {setting['device'].split(' [')[0]}, TVM "
             f"{setting['tvm_version']}, {setting['streams']} streams of {setting['threads']} "
-            f"threads, {setting['first_measured_at']} to {setting['last_measured_at']}"
+            f"threads, {setting['first_measured_at']} to {setting['last_measured_at']}{noise}"
         )
     return "\n".join(lines)
 

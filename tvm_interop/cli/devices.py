@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from ..cpu_features import host_features
-from ..machine import cpu_model
+from ..machine.cpu_features import host_features
+from ..machine.cpu_name import cpu_model
 from . import options
 
 _MOST_GPUS = 16
@@ -26,8 +26,8 @@ def list_devices(
 def _facts() -> dict[str, Any]:
     import tvm
 
-    from .. import _runtime
-    from ..kernel_libraries import TVM, library_version, provider_names
+    from .._native import cpu as _runtime
+    from ..machine.kernel_libraries import TVM, library_version, provider_names
 
     return {
         "cpu": {
@@ -51,7 +51,7 @@ def _gpu(device: Any) -> dict[str, Any]:
 
 
 def _summary(facts: dict[str, Any]) -> str:
-    from ..kernel_libraries import why_missing
+    from ..machine.kernel_libraries import why_missing
 
     cpu = facts["cpu"]
     lines = [f"cpu      {cpu['model']}, {cpu['cores']} cores for this process"]

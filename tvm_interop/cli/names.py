@@ -6,11 +6,14 @@ import importlib.util
 from pathlib import Path
 
 SCHEDULERS = (
-    "auto", "greedy", "ios", "ios-both", "ios-merge", "ios-parallel", "lios", "lios+", "lios-rand",
-    "lios-rand1", "lios-rand2", "nimble", "opara", "sequential",
+    "auto", "greedy", "heft", "hios-lp", "hios-mr", "ios", "ios-both", "ios-merge", "ios-parallel",
+    "lios", "lios+", "lios-rand", "lios-rand1", "lios-rand2", "multi-gpu", "nimble", "opara",
+    "sequential",
 )  # fmt: skip
 
 PROVIDERS = ("tvm", "onednn", "cudnn", "cublaslt")
+
+DEVICES = ("a40", "a100", "h100", "v100")
 
 NETWORKS = (
     "inception_v3", "randwire", "nasnet_a", "squeezenet", "resnet50", "googlenet", "bert_base",

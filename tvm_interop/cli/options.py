@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
-from .names import NETWORKS, PROVIDERS, SCHEDULERS, light_networks
+from .names import DEVICES, NETWORKS, PROVIDERS, SCHEDULERS, light_networks
 
 if TYPE_CHECKING:
-    from ..remote import ServerAddress
+    from ..execution.rpc_server import ServerAddress
+    from ..latency import Link
 
 
 def _models_like(incomplete: str) -> list[str]:
@@ -70,6 +71,16 @@ InputShapes = Annotated[
         "--input-shapes",
         metavar='"NAME:[D,D,...] ..."',
         help="Shapes of inputs the model leaves open.",
+        rich_help_panel="Model",
+    ),
+]
+SeveralInputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shapes",
+        metavar='"NAME:[D,D,...] ..."',
+        help="Shapes of inputs the model leaves open. Given more than once, the artifact holds the "
+        "model for each, and a run takes the one that fits.",
         rich_help_panel="Model",
     ),
 ]
@@ -147,9 +158,57 @@ Latency = Annotated[
     str,
     typer.Option(
         "--latency",
-        metavar="measured|learned",
+        metavar="measured|learned|database[:GPU]|DEVICE",
         help="ios: measure every stage that may matter, or predict most and measure those that "
-        "decide (needs the extra `learned`).",
+        "decide (needs the extra `learned`). For a GPU that is not here: what the latency database "
+        f"knows, or the data sheet of one of {', '.join(DEVICES)}.",
+        rich_help_panel="Scheduling",
+    ),
+]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus",
+        min=1,
+        help="hios-lp, hios-mr, heft, multi-gpu: how many GPUs there are, all alike.",
+        rich_help_panel="Scheduling",
+    ),
+]
+Window = Annotated[
+    int | None,
+    typer.Option(
+        "--window",
+        min=1,
+        help="The same: most operators that start together on a GPU.",
+        rich_help_panel="Scheduling",
+    ),
+]
+Intra = Annotated[
+    str | None,
+    typer.Option(
+        "--intra",
+        metavar="windows|none",
+        help="The same: neighbours on a GPU side by side where that is faster, or never.",
+        rich_help_panel="Scheduling",
+    ),
+]
+LinkGbS = Annotated[
+    float | None,
+    typer.Option(
+        "--link-gb-s",
+        metavar="GB/S",
+        help="What the link between two GPUs carries, in one direction; by default what is known "
+        "of the device that --latency names.",
+        rich_help_panel="Scheduling",
+    ),
+]
+LinkUs = Annotated[
+    float | None,
+    typer.Option(
+        "--link-us",
+        metavar="US",
+        min=0,
+        help="With --link-gb-s: what the smallest copy takes; by default 10 us.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -231,19 +290,41 @@ def scheduler_options(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def parse_latency(text: str) -> Literal["learned"] | None:
+def parse_latency(text: str) -> str | None:
     """What `compile` takes as its latency: None measures.
 
     Raises
     ------
     InputError
-        It is neither of the two.
+        It is none of those that there are.
     """
-    if text == "learned":
-        return "learned"
-    if text != "measured":
-        raise InputError(f"--latency is `{text}`; it must be `measured` or `learned`")
-    return None
+    if text == "measured":
+        return None
+    if text not in ("learned", *DEVICES) and text.partition(":")[0] != "database":
+        raise InputError(
+            f"--latency is `{text}`; it must be `measured`, `learned`, `database`, `database:GPU`, "
+            f"or a device: {', '.join(DEVICES)}"
+        )
+    return text
+
+
+def parse_link(gb_s: float | None, fixed_us: float | None) -> Link | None:
+    """The link between GPUs that was described; None where none was.
+
+    Raises
+    ------
+    InputError
+        What a copy takes at least is given and not what the link carries, or that is not above 0.
+    """
+    if gb_s is None:
+        if fixed_us is not None:
+            raise InputError("--link-us goes with --link-gb-s: give both")
+        return None
+    if gb_s <= 0:
+        raise InputError(f"--link-gb-s is {gb_s}; it must be above 0")
+    from ..latency import Link
+
+    return Link(gb_s * 1e3, 10.0 if fixed_us is None else fixed_us)
 
 
 def server_address(tracker: str | None, key: str | None) -> ServerAddress | None:
@@ -254,7 +335,7 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
     InputError
         One of the two is missing, or the tracker is not HOST:PORT.
     """
-    from ..remote import ServerAddress
+    from ..execution.rpc_server import ServerAddress
 
     if tracker is None and key is None:
         return None

@@ -10,8 +10,7 @@ from typing import Any
 import tvm
 from tvm.ir.instrument import PassTimingInstrument, pass_instrument
 
-from ..errors import InputError
-from ..models.catalog import did_you_mean
+from ..errors import InputError, did_you_mean
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 

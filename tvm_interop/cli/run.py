@@ -17,7 +17,7 @@ from . import options
 from .console import table
 
 if TYPE_CHECKING:
-    from ..executor import GraphModule, OpProfile
+    from ..execution.graph_module import GraphModule, OpProfile
 
 
 class FillMode(str, enum.Enum):
@@ -67,6 +67,14 @@ def run_model(
     print_profile: Annotated[
         bool, typer.Option("--print-profile", help="Print when each operator ran.")
     ] = False,
+    sha256: Annotated[
+        str | None,
+        typer.Option(
+            "--sha256",
+            metavar="DIGEST",
+            help="Run the artifact only if `sha256sum` says this of it.",
+        ),
+    ] = None,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
     as_json: options.Json = False,
@@ -74,16 +82,19 @@ def run_model(
 ) -> None:
     """Run an artifact once, and time or profile it if asked to.
 
+    An artifact holds machine code, which runs with all your rights: run only those whose origin you
+    trust, or pin the one that you mean with --sha256.
+
     With --rpc-tracker and --rpc-key it runs on a server, which is sent kernels, weights and inputs,
     and times are by the server's clock. A server is started by `python -m tvm.exec.rpc_server
     --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
     """
-    from ..artifact import load
-    from ..executor import GraphModule
+    from ..artifact.artifact import load
+    from ..execution.graph_module import GraphModule
     from ..viz import chrome_trace
 
     server = options.server_address(rpc_tracker, rpc_key)
-    artifact = load(model)
+    artifact = load(model, sha256=sha256)
     _check_device(device, {stream.device for stream in artifact.plan.streams})
     module = GraphModule(artifact, server)
     module.run(**(_complete(module, inputs) if inputs else _filled(module, fill_mode)))
@@ -188,7 +199,7 @@ def _top(array: np.ndarray, number: int) -> list[dict[str, Any]]:
 
 
 def _summary(facts: dict[str, Any]) -> str:
-    from ..executor import OpProfile
+    from ..execution.graph_module import OpProfile
 
     lines = [
         f"output {name}: {described['dtype']} of shape {tuple(described['shape'])}"
@@ -204,15 +215,16 @@ def _summary(facts: dict[str, Any]) -> str:
 
 
 def _profile_table(rows: list[OpProfile]) -> str:
-    headings = ("operator", "stream", "start us", "took us", "kernel")
+    headings = ("operator", "stream", "start us", "took us", "no core us", "kernel")
     cells = [
         (
             row.name,
             str(row.stream),
             f"{row.start_us:.1f}",
             f"{row.end_us - row.start_us:.1f}",
+            f"{row.lost_us:.1f}",
             row.kernel,
         )
         for row in rows
     ]
-    return table([headings, *cells], left=(0, 4))
+    return table([headings, *cells], left=(0, 5))

@@ -32,6 +32,11 @@ def schedule_model(
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
     latency: options.Latency = "measured",
+    gpus: options.Gpus = None,
+    window: options.Window = None,
+    intra: options.Intra = None,
+    link_gb_s: options.LinkGbS = None,
+    link_us: options.LinkUs = None,
     max_measurements: options.MaxMeasurements = None,
     time_budget: options.TimeBudget = None,
     latency_db: options.LatencyDb = None,
@@ -45,8 +50,8 @@ def schedule_model(
     `tvm-interop compile MODEL --schedule schedule.json` takes it back. Without `--output` it is
     printed; with `--json` too, its figures come with it.
     """
-    from ..compile_options import CompileOptions, parts_for
-    from ..compiler import new_compilation
+    from ..compiler.api import new_compilation
+    from ..compiler.options import CompileOptions, parts_for
 
     with measuring_bar() as progress:
         compile_options = CompileOptions(
@@ -59,6 +64,7 @@ def schedule_model(
             parts=parts_for(scheduler),
             archs=options.parse_names(arch),
             tuning_records=tuning_records,
+            link=options.parse_link(link_gb_s, link_us),
         )
         shapes = options.parse_input_shapes(input_shapes)
         compilation = new_compilation(model, compile_options, shapes)
@@ -66,6 +72,9 @@ def schedule_model(
             scheduler,
             options.parse_latency(latency),
             **options.scheduler_options(
+                gpus=gpus,
+                window=window,
+                intra=intra,
                 max_group_ops=max_group_ops,
                 max_groups=max_groups,
                 endings=endings,
@@ -92,6 +101,7 @@ def _facts(schedule: Schedule, output: Path | None) -> dict[str, Any]:
         "streams": schedule.num_streams,
         "predicted_us": schedule.makespan,
         "search_us": schedule.stats.get("search_us"),
+        "prices": schedule.stats.get("prices"),
     }
     if output is not None:
         return {"output": str(output), **facts}

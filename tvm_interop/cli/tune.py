@@ -16,7 +16,7 @@ from . import options
 from .console import INTERRUPTED, tuning_bar
 
 if TYPE_CHECKING:
-    from ..latency.active import ActiveSearch, Round
+    from ..measure.active import ActiveSearch, Round
     from ..scheduling import Schedule
 
 _KERNELS = "Kernels"
@@ -96,7 +96,7 @@ def tune_model(
     soon as it is made, and the next call goes on from there. `tvm-interop compile MODEL
     --tuning-records FOLDER` takes what was found.
     """
-    from ..compiler import Compilation, CompileOptions
+    from ..compiler.api import Compilation, CompileOptions
     from .tune_kernels import DEFAULT_FOLDER, tune_kernels
 
     if kernels:

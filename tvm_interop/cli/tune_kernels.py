@@ -9,9 +9,9 @@ from typing import Any
 import typer
 from rich.progress import Progress
 
-from ..compiler import Compilation, CompileOptions
-from ..kernel_tuning import KernelProgress, KernelTuning
-from ..tuning_records import TuningRecords
+from ..compiler.api import Compilation, CompileOptions
+from ..compiler.kernel_tuning import KernelProgress, KernelTuning
+from ..kernels.tuning_records import TuningRecords
 from .console import INTERRUPTED, table, tuning_bar
 
 DEFAULT_FOLDER = Path("tuning_records")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import executor
-from ..artifact import Artifact
+from ..artifact.artifact import Artifact
+from ..execution import graph_module as executor
 from ..relay.build_module import PlacedLibrary
 from ..relay.counterparts import GRAPH_EXECUTOR, refuse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 import onnx.inliner
@@ -12,10 +12,17 @@ import tvm
 
 from ..errors import UnsupportedModelError
 from ..models.source import read_onnx
-from .onnx_importer import check_operators, import_graph
+from .expand import expand_functions
+from .onnx_importer import check_operators, import_graph, known_operators
 from .shapes import bind_relax_shapes, onnx_input_shapes
+from .torch_importer import (
+    SUFFIX,
+    import_exported_program,
+    is_exported_program,
+    read_exported_program,
+)
 
-Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule"
+Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
 
 def load_model(
@@ -26,9 +33,10 @@ def load_model(
     Parameters
     ----------
     model
-        The path of an ONNX file; the name of a network (`models.list()`, or `light:` and one of
-        `models.light.names()`), unless there is a file of that name; an `onnx.ModelProto`; or a
-        Relax module with a `main`.
+        The path of an ONNX file, or of a `.pt2` file that `torch.export.save` wrote; the name of a
+        network (`models.list()`, or `light:` and one of `models.light.names()`), unless there is a
+        file of that name; an `onnx.ModelProto`; a `torch.export.ExportedProgram`; or a Relax module
+        with a `main`.
     input_shapes
         The shape of each input that has a dynamic dimension; other inputs may be given too,
         and then take the shape given.
@@ -56,11 +64,17 @@ def load_model(
         return bind_relax_shapes(model, shapes)
     if isinstance(model, onnx.ModelProto):
         return _from_onnx(model, shapes, "the ONNX model given")
+    if is_exported_program(model):
+        return bind_relax_shapes(import_exported_program(model, "the exported program"), shapes)
     if isinstance(model, (str, os.PathLike)):
+        if os.fspath(model).endswith(SUFFIX):
+            program = import_exported_program(read_exported_program(model), f"`{model}`")
+            return bind_relax_shapes(program, shapes)
         return _from_onnx(read_onnx(model), shapes, f"`{os.fspath(model)}`")
     raise UnsupportedModelError(
-        f"a model must be the path of an ONNX file, the name of a network, an onnx.ModelProto or a "
-        f"Relax IRModule, not `{type(model).__name__}`"
+        "a model must be the path of an ONNX or .pt2 file, the name of a network, an "
+        "onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule, not "
+        f"`{type(model).__name__}`"
     )
 
 
@@ -70,12 +84,30 @@ def _from_onnx(
     """Check `model` and import it; `origin` says in messages where it came from."""
     if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
         raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
+    _check_text(model, origin)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
     _check(model, origin)
     return import_graph(model, static, origin)
+
+
+def _check_text(message: Any, origin: str) -> None:
+    """Refuse names that are no text: protobuf hands them out as bytes, which nobody expects."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        is_one = isinstance(value, str | bytes) or hasattr(value, "ListFields")
+        for each in (value,) if is_one else value:
+            if isinstance(each, bytes):
+                raise UnsupportedModelError(
+                    f"{origin} is damaged: its {field.name} {each[:40]!r} is not UTF-8; export the "
+                    "model again"
+                )
+            if field.type == field.TYPE_MESSAGE:
+                _check_text(each, origin)
 
 
 def _check(model: onnx.ModelProto, origin: str) -> None:

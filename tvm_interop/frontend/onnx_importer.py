@@ -8,7 +8,6 @@ end. Relax passes keep the names of bindings they do not touch, so that is all t
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,8 +17,11 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ..errors import UnsupportedModelError
-from ..transform.names import OUTPUT_NAMES, rename_bindings
+from ..errors import UnsupportedModelError, first_line
+from ..lowering.names import OUTPUT_NAMES, rename_bindings
+from .converters import convert
+from .fold import fold
+from .recurrent import RECURRENT
 
 _TAKE = tvm.ir.Op.get("relax.take")
 
@@ -37,16 +39,23 @@ def import_graph(
     except UnsupportedModelError:
         raise
     except Exception as err:
-        raise UnsupportedModelError(f"TVM cannot import {origin}: {_first_line(err)}") from err
+        raise UnsupportedModelError(f"TVM cannot import {origin}: {first_line(err)}") from err
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
     return mod
 
 
+def known_operators() -> frozenset[str]:
+    """The operators of ONNX's own domain that can be imported one by one."""
+    # TVM's `Attention` is another domain's operator of that name.
+    converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
+    return frozenset(converted | {*RECURRENT, "If", "Constant"})
+
+
 def check_operators(graph: onnx.GraphProto, origin: str) -> None:
     """Refuse a graph with operators TVM has no converter for, naming each and its nodes."""
-    known = {*onnx_frontend._get_convert_map(), "If", "Constant"}
+    known = known_operators()
     missing: dict[str, list[str]] = {}
     for node in _nodes(graph):
         if node.op_type not in known or node.domain not in ("", "ai.onnx"):
@@ -105,34 +114,34 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     ) -> relax.Expr:
         name = attrs["tvm_custom"]["name"]
         try:
-            result = self._convert_simply(op_name, inputs, attrs)
-            if result is None:
-                result = super()._convert_operator(op_name, inputs, attrs, opset)
+            result = self._convert(op_name, inputs, attrs, opset)
         except Exception as err:
             raise UnsupportedModelError(
-                f"TVM cannot import node `{name}` (`{op_name}`): {_first_line(err)}"
+                f"TVM cannot import node `{name}` (`{op_name}`): {first_line(err)}"
             ) from err
         result = self._bind(_within_bounds(result), name)
         self._claim(result, name)
         return result
 
-    def _convert_simply(self, op_name: str, inputs: Any, attrs: dict[str, Any]) -> Any:
-        """Operators that TVM's converters make slower than need be; None for all others."""
-        if op_name == "Sum":
-            # TVM would stack the summands and reduce: a copy of all, and nothing fuses.
-            return self.bb.normalize(functools.reduce(relax.op.add, inputs))
-        if op_name == "Dropout" and attrs["tvm_custom"]["num_outputs"] == 1 and len(inputs) < 3:
-            # TVM would compute the mask too, although nothing asks for it.
-            return inputs[0]
-        return None
+    def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
+        """The result of a node: folded, or made by our converter, or else by TVM's."""
+        result = fold(op_name, inputs, attrs, opset)
+        if result is None:
+            result = convert(self.bb, op_name, inputs, attrs)
+        if result is None:
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        return self.bb.normalize(result)
 
     def _bind(self, result: Any, name: str) -> Any:
         """Bind a tensor, or each of several, that `result` computes; leave shapes alone."""
         if isinstance(result, relax.Tuple):
             fields = [self._bind(field, name) for field in result.fields]
             return self.bb.normalize(relax.Tuple(fields))
-        computes = isinstance(result, (relax.Call, relax.TupleGetItem))
-        if computes and isinstance(result.ty, (relax.TensorType, relax.TupleType)):
+        if not isinstance(result, (relax.Call, relax.TupleGetItem)):
+            return result
+        # Some converters return calls that have no type yet, which the next converter trips over.
+        result = self.bb.normalize(result)
+        if isinstance(result.ty, (relax.TensorType, relax.TupleType)):
             return self.bb.emit(result, name)
         return result
 
@@ -183,9 +192,3 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _some(names: list[str], limit: int = 3) -> str:
     shown = ", ".join(f"`{name}`" for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
-
-
-def _first_line(err: Exception) -> str:
-    """What `err` says, without the backtrace TVM appends."""
-    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
-    return lines[0] if lines else type(err).__name__

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError, UnsupportedModelError
-from ..transform.static_shape import static_shape
+from ..lowering.static_shape import static_shape
 
 Shape = tuple[int, ...]
 

@@ -2,5 +2,6 @@
 
 from .base import LatencyModel, LatencyTable
 from .batch import StageBatch
+from .transfers import Link
 
-__all__ = ["LatencyModel", "LatencyTable", "StageBatch"]
+__all__ = ["LatencyModel", "LatencyTable", "Link", "StageBatch"]

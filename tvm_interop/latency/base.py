@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from .. import _library as _library
+from .._native import passes as native
 from ..errors import LatencyError
+from ..plain_data import LARGEST, is_finite, is_whole
 from .batch import StageBatch
-
-_PACK_STAGES = tvm_ffi.get_global_func("tvm_interop.pack_stages")
-_PRICE_STAGES = tvm_ffi.get_global_func("tvm_interop.price_stages")
 
 
 class LatencyModel(ABC):
@@ -23,7 +20,17 @@ class LatencyModel(ABC):
 
     A subclass gives `op` and `stage`; one that can answer many stages at once, or that has to
     start something expensive to answer at all, overrides `stages` too.
+
+    Attributes
+    ----------
+    is_costly: whether a price takes long to give, as one does that is measured. Searches then ask
+        for few stages, and go by guesses until they know what matters.
+    may_refuse: whether `stages` may answer inf, for a stage that nobody will price. Such a stage is
+        never chosen.
     """
+
+    is_costly: bool = False
+    may_refuse: bool = False
 
     @abstractmethod
     def op(self, op: int) -> float:
@@ -38,7 +45,29 @@ class LatencyModel(ABC):
 
         `stages` may be a `StageBatch`, which holds the same as three flat arrays.
         """
-        return np.array([self.stage(groups) for groups in stages], dtype=np.float64)
+        return as_prices([self.stage(groups) for groups in stages], len(stages))
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        """Measure stages that a search has chosen once more; how many were measured.
+
+        Of many measured stages a search prefers those that luck made seem fast, and the sum of
+        their latencies promises too much. From now on they have the latencies of runs that had no
+        part in choosing them. 0, as nothing is measured, unless a subclass measures.
+        """
+        return 0
+
+    def transfer(self, u: int, v: int) -> float:
+        """Microseconds from one GPU to another for the value that operator `v` reads from `u`.
+
+        Raises
+        ------
+        LatencyError: unless a subclass knows better.
+        """
+        raise LatencyError(
+            f"{type(self).__name__} does not know what copies between GPUs take (asked for that "
+            f"from operator {u} to operator {v}); give a latency model that has `transfer`, such "
+            "as a LatencyTable with `transfers`"
+        )
 
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Sets of operators, none in two, of which two or more might be one operator.
@@ -66,14 +95,21 @@ class LatencyTable(LatencyModel):
     streams: with a number, a stage's groups are packed onto that many streams, longest group
         first onto the least loaded stream (ties: lowest group, lowest stream), and the stage
         takes as long as its most loaded stream. None: each group has a stream of its own.
+    transfers: microseconds that a copy from one GPU to another takes, by producer and reader, as
+        `Link.transfers` gives them; for every edge that is asked for. None: copies take no time.
 
     Raises
     ------
     LatencyError: for a latency that is negative or not finite, naming the operator; for a table
-        that is no list of numbers, and for `streams` below 1.
+        that is no list of numbers, and for `streams` below 1; likewise for transfers.
     """
 
-    def __init__(self, op_us: Sequence[float] | npt.ArrayLike, streams: int | None = None) -> None:
+    def __init__(
+        self,
+        op_us: Sequence[float] | npt.ArrayLike,
+        streams: int | None = None,
+        transfers: Mapping[tuple[int, int], float] | None = None,
+    ) -> None:
         try:
             table = np.array(op_us, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -86,10 +122,11 @@ class LatencyTable(LatencyModel):
             raise LatencyError(
                 f"operator {i} has a latency of {table[i]} us; it must be finite, not negative"
             )
-        if streams is not None and (not isinstance(streams, (int, np.integer)) or streams < 1):
+        if streams is not None and not (is_whole(streams) and 1 <= streams <= LARGEST):
             raise LatencyError(f"`streams` is {streams!r}; give 1 or more, or None for no limit")
         self._op_us = table
         self._streams = streams
+        self._transfers = None if transfers is None else _checked_transfers(transfers, len(table))
 
     @property
     def num_ops(self) -> int:
@@ -98,11 +135,19 @@ class LatencyTable(LatencyModel):
 
     def op(self, op: int) -> float:
         """Microseconds of operator `op`, from the table."""
-        if not 0 <= op < len(self._op_us):
-            raise LatencyError(
-                f"operator {op} is not in the latency table, which has {len(self._op_us)} entries"
-            )
+        self._check_id(op)
         return float(self._op_us[op])
+
+    def transfer(self, u: int, v: int) -> float:
+        """Microseconds of the copy from `u` to `v`, from the table; 0 where none was given."""
+        if self._transfers is None:
+            return 0.0
+        if (u, v) not in self._transfers:
+            raise LatencyError(
+                f"the transfers lack the edge from operator {u} to operator {v}; give one for "
+                "each edge of the graph"
+            )
+        return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds of the longest group, or of the most loaded stream."""
@@ -120,14 +165,20 @@ class LatencyTable(LatencyModel):
     def _price(self, batch: StageBatch) -> npt.NDArray[np.float64]:
         op_us = self._op_us
         if len(batch.ops):
-            self.op(int(batch.ops.min()))
-            self.op(int(batch.ops.max()))
+            self._check_id(int(batch.ops.min()))
+            self._check_id(int(batch.ops.max()))
         if getattr(self.op, "__func__", None) is not LatencyTable.op:
             op_us = np.array([self.op(i) for i in range(self.num_ops)], dtype=np.float64)
-        parts = batch.to_bytes()
+        parts: Sequence[bytes] = batch.to_bytes()
         if self._streams is not None:
-            parts = _PACK_STAGES(parts, op_us.tobytes(), self._streams)
-        return np.frombuffer(_PRICE_STAGES(parts, op_us.tobytes()), dtype=np.float64)
+            parts = native.pack_stages(parts, op_us.tobytes(), self._streams)
+        return np.frombuffer(native.price_stages(parts, op_us.tobytes()), dtype=np.float64)
+
+    def _check_id(self, op: int) -> None:
+        if not is_whole(op) or not 0 <= op < len(self._op_us):
+            raise LatencyError(
+                f"operator {op!r} is not in the latency table, which has {len(self._op_us)} entries"
+            )
 
 
 def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -135,19 +186,126 @@ def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.
 
     Raises
     ------
-    LatencyError: where the answer is negative or not finite, naming the operator, and as
-        `check_size`.
+    LatencyError: where the answer is negative, not finite or no number, naming the operator; where
+        all of them together are more than a float can hold; and as `check_size`.
     """
     check_size(latency, names)
     op_us = np.empty(len(names), dtype=np.float64)
     for i, name in enumerate(names):
-        op_us[i] = latency.op(i)
-        if not (math.isfinite(op_us[i]) and op_us[i] >= 0):
-            raise LatencyError(
-                f"the latency model says that operator `{name}` takes {op_us[i]} us; a latency "
-                "must be finite and not negative"
-            )
+        op_us[i] = _checked_us(latency.op(i), f"operator `{name}`")
+    _check_sum(op_us)
     return op_us
+
+
+def stage_latencies(
+    latency: LatencyModel,
+    stages: Sequence[Sequence[Sequence[int]]],
+    names: Sequence[str] | None = None,
+) -> npt.NDArray[np.float64]:
+    """Ask `latency` for each stage, in one call; shape (len(stages),), microseconds.
+
+    Parameters
+    ----------
+    names: of the operators, for messages; without them it is ids that messages name.
+
+    Raises
+    ------
+    LatencyError: where an answer is missing, negative, not finite or no number, naming the stage's
+        operators; where all of them together are more than a float can hold.
+    """
+    prices_us = as_prices(latency.stages(stages), len(stages))
+    for i in np.flatnonzero(~(np.isfinite(prices_us) & (prices_us >= 0))):
+        _checked_us(float(prices_us[i]), _stage_text(stages[int(i)], names))
+    return prices_us
+
+
+def merge_latencies(
+    latency: LatencyModel, sets: Sequence[Sequence[int]], names: Sequence[str] | None = None
+) -> npt.NDArray[np.float64]:
+    """Ask `latency` for sets of operators, each merged into one; shape (len(sets),), microseconds.
+
+    inf where a set cannot be merged, or the model knows of no merges.
+
+    Raises
+    ------
+    LatencyError: where an answer is missing, negative or no number, naming the operators.
+    """
+    prices_us = as_prices(latency.merges(sets), len(sets))
+    for i in np.flatnonzero(~(prices_us >= 0)):
+        _checked_us(float(prices_us[i]), _stage_text([sets[int(i)]], names))
+    return prices_us
+
+
+def pack_groups_of_stages(
+    stages: Sequence[Sequence[Sequence[int]]], op_us: npt.ArrayLike, num_streams: int
+) -> tuple[int, ...]:
+    """The stream of each group, stage after stage: longest group first onto the least loaded.
+
+    A group is as long as its operators together. Ties: lowest group, lowest stream.
+
+    Parameters
+    ----------
+    op_us: (num_ops,) microseconds of each operator, by id.
+    num_streams: the most that a stage uses.
+    """
+    weights = np.asarray(op_us, dtype=np.float64).tobytes()
+    parts = StageBatch.from_stages(stages).to_bytes()
+    return tuple(native.pack_groups_of_stages(parts, weights, num_streams))
+
+
+def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
+    """The sum as the native code adds: plainly, from the first to the last.
+
+    Python's own `sum` compensates rounding from 3.12 on and numpy's adds in pairs: what is compared
+    with native sums would differ from them in the last bits.
+    """
+    return LatencyTable(times_us).stage([range(len(times_us))])
+
+
+def as_prices(answer: object, count: int) -> npt.NDArray[np.float64]:
+    """The answer of a latency model for `count` stages; LatencyError where it is something else."""
+    try:
+        numbers = np.asarray(answer)
+        prices_us = np.empty(0) if numbers.dtype.kind in "USmM" else numbers.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        prices_us = np.empty(0)
+    if prices_us.shape != (count,):
+        raise LatencyError(
+            f"the latency model's prices of {count} stages are {_shortened(answer)}; give one "
+            "number of microseconds for each"
+        )
+    _check_sum(prices_us[np.isfinite(prices_us)])
+    return prices_us
+
+
+def _checked_us(us: object, what: str) -> float:
+    if is_finite(us) and us >= 0:
+        return float(us)
+    raise LatencyError(
+        f"the latency model says that {what} takes {_shortened(us)} us; a latency must be a "
+        "finite number and not negative"
+    )
+
+
+def _check_sum(prices_us: npt.NDArray[np.float64]) -> None:
+    with np.errstate(over="ignore"):
+        total_us = prices_us.sum()
+    if not math.isfinite(total_us):
+        raise LatencyError(
+            "the latency model's prices are more than a number can hold together; the largest is "
+            f"{prices_us.max()} us"
+        )
+
+
+def _stage_text(groups: Sequence[Sequence[int]], names: Sequence[str] | None) -> str:
+    ops = [op for group in groups for op in group]
+    listed = [f"`{names[op]}`" if names is not None else str(op) for op in ops[:8]]
+    return f"the stage of {', '.join(listed)}" + (" and others" if len(ops) > 8 else "")
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def check_size(latency: LatencyModel, names: Sequence[str]) -> None:
@@ -168,3 +326,29 @@ def check_size(latency: LatencyModel, names: Sequence[str]) -> None:
         f"the latency table has {latency.num_ops} entries for {len(names)} operators{without}; "
         "give one latency per operator, by id"
     )
+
+
+def _checked_transfers(
+    transfers: Mapping[tuple[int, int], float], num_ops: int
+) -> dict[tuple[int, int], float]:
+    """A table of transfers by producer and reader, each a number of use.
+
+    Raises
+    ------
+    LatencyError: naming the first edge whose transfer is none, or that there cannot be.
+    """
+    checked = {}
+    for edge, us in transfers.items():
+        try:
+            u, v = (int(op) for op in edge)
+            number = float(us)
+        except (TypeError, ValueError):
+            raise LatencyError(
+                f"transfer {edge!r}: {us!r} is none; give {{(producer, reader): microseconds}}"
+            ) from None
+        if not (0 <= u < num_ops and 0 <= v < num_ops and u != v):
+            raise LatencyError(f"transfer {edge!r} is between no two of {num_ops} operators")
+        if not (math.isfinite(number) and number >= 0):
+            raise LatencyError(f"transfer {edge!r} takes {us} us; it must be finite, not negative")
+        checked[u, v] = number
+    return checked

@@ -8,6 +8,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import LatencyError
+from ..plain_data import LARGEST, is_whole
+
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -36,18 +39,28 @@ class StageBatch(Sequence[Groups]):
 
     @classmethod
     def from_stages(cls, stages: Iterable[Sequence[Sequence[int]]]) -> StageBatch:
-        """Flatten a list of stages; one that is a batch already is returned as it is."""
+        """Flatten a list of stages; one that is a batch already is returned as it is.
+
+        Raises
+        ------
+        LatencyError: for an operator that is no whole number.
+        """
         if isinstance(stages, cls):
             return stages
         ops: list[int] = []
         group_ends: list[int] = []
         stage_ends: list[int] = []
-        for groups in stages:
-            for group in groups:
-                ops.extend(group)
-                group_ends.append(len(ops))
-            stage_ends.append(len(group_ends))
-        return cls(*(np.asarray(part, dtype=np.int64) for part in (ops, group_ends, stage_ends)))
+        try:
+            for groups in stages:
+                for group in groups:
+                    ops.extend(group)
+                    group_ends.append(len(ops))
+                stage_ends.append(len(group_ends))
+        except TypeError as error:
+            raise LatencyError(f"the stages are no lists of groups of operators: {error}") from None
+        return cls(
+            _ids(ops), *(np.asarray(ends, dtype=np.int64) for ends in (group_ends, stage_ends))
+        )
 
     @classmethod
     def from_bytes(cls, parts: Iterable[bytes]) -> StageBatch:
@@ -97,3 +110,16 @@ class StageBatch(Sequence[Groups]):
         return self.to_bytes() == other.to_bytes()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _ids(ops: list[int]) -> npt.NDArray[np.int64]:
+    try:
+        array = np.asarray(ops)
+    except ValueError:  # Lists among them.
+        array = np.empty(0, dtype=object)
+    if (array.dtype.kind == "i" and array.ndim == 1) or not ops:
+        return array.astype(np.int64)
+    for op in ops:
+        if not is_whole(op) or abs(op) > LARGEST:
+            raise LatencyError(f"a stage holds operator {op!r}; an operator is its id, from 0")
+    return np.asarray(ops, dtype=np.int64)

@@ -71,6 +71,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_at: UTC, as ISO 8601 has it; empty where nobody wrote that down.
     groups: hashes of the workloads that ran one after the other on each stream. None, like
         `setting`, for what an older version kept without saying.
+    spread_us: the interquartile range of the runs; None for a single run, and in records of an
+        older version.
     """
 
     key: str
@@ -79,6 +81,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     measured_at: str
     groups: tuple[tuple[str, ...], ...] | None = None
     setting: Setting | None = None
+    spread_us: float | None = None
 
 
 def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import onnx
 
-from ..errors import InputError, UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError, did_you_mean
 from .bert import bert_base
 from .googlenet import googlenet
 from .inception_v3 import inception_v3
@@ -107,9 +106,3 @@ def _find(name: str) -> _Network:
             f"{', '.join(names())}"
         )
     return _NETWORKS[name]
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A question with the name of `known` that is closest to `name`; empty if none is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean `{close[0]}`?)" if close else ""

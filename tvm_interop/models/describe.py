@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from ..graph import OpGraph
 from .catalog import skeleton
+from .units import unit_graph
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Description:
 def describe(name: str) -> Description:
     """Describe the network `name` at its own size; errors as for `build`."""
     model = skeleton(name)
-    graph = OpGraph.from_model(model)
+    graph = unit_graph(model)
     return Description(
         name=name,
         operators=graph.num_ops,

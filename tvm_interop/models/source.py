@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from ..errors import UnsupportedModelError
+from ..errors import UnsupportedModelError, did_you_mean
 from . import catalog, light
 
 _LIGHT = "light:"
@@ -69,7 +69,20 @@ def _read_file(path: Path) -> onnx.ModelProto:
             f"`{path}` keeps weights in other files that cannot be read: {err}"
         ) from err
     except Exception as err:  # protobuf's DecodeError lives in no stable place
+        if _is_artifact(path):
+            raise UnsupportedModelError(
+                f"`{path}` is no model but an artifact, what `tvm-interop compile` makes of one: "
+                f"`tvm-interop run {path}` runs it, `tvm-interop show {path}` draws its schedule; "
+                "here, give the ONNX file that it was compiled from"
+            ) from err
         raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
+
+
+def _is_artifact(path: Path) -> bool:
+    """Whether it looks like one: a tar file whose first member is a manifest."""
+    with open(path, "rb") as file:
+        head = file.read(512)
+    return head[257:262] == b"ustar" and head[:100].rstrip(b"\0") == b"manifest.json"
 
 
 def _nothing_there(path: Path) -> str:
@@ -77,6 +90,6 @@ def _nothing_there(path: Path) -> str:
         return f"there is no file `{path}`: check the path"
     name = str(path)
     return (
-        f"there is no file and no network `{name}`{catalog.did_you_mean(name, catalog.names())}: "
+        f"there is no file and no network `{name}`{did_you_mean(name, catalog.names())}: "
         f"check the path, or give one of {', '.join(catalog.names())}"
     )

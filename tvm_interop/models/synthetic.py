@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ..errors import GraphError
-from ..graph import OpGraph
+from ..program.graph import OpGraph
 
 
 def layered_workload(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 
 from ..errors import UnsupportedModelError
+from ..program.graph import OpGraph
+from .source import read_graph
 
 _VIEWS = {"Identity", "Dropout", "Flatten", "Reshape", "Squeeze", "Unsqueeze"}
 _SUMS = {"Add", "Sum"}
@@ -38,6 +41,21 @@ class ScheduleUnits:
     names: tuple[str, ...]
     members: tuple[tuple[str, ...], ...]
     edges: tuple[tuple[int, int], ...]
+
+
+def unit_graph(model: Any) -> OpGraph:
+    """The graph of a model's schedule units.
+
+    Parameters
+    ----------
+    model: an ONNX file's path, a network's name or an ONNX model; see `source.read_graph`.
+
+    Raises
+    ------
+    UnsupportedModelError: it cannot be read.
+    """
+    units = schedule_units(read_graph(model))
+    return OpGraph(units.names, units.edges)
 
 
 def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:

@@ -11,10 +11,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..artifact import Artifact
-from ..compiler import compile as compile_to_artifact
+from ..artifact.artifact import Artifact
+from ..compiler.api import compile as compile_to_artifact
 from ..errors import DeviceError, InputError
-from ..target_text import read_target
+from ..machine.target_text import read_target
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,25 @@
 """Schedules, and the schedulers that make them: one a file, found by name."""
 
 # Each registers itself under its name.
+from ..program.traits import OperatorTraits
 from . import (
     auto,
     greedy,
+    heft,
+    hios_lp,
+    hios_mr,
     ios,
     ios_merge,
     lios,
     lios_plus,
     lios_random,
+    multi_gpu,
     nimble,
     opara,
     sequential,
 )
 from .registry import options_of, register_scheduler, schedule, schedulers
 from .schedule import Schedule, Stage
-from .traits import OperatorTraits
 
 __all__ = [
     "OperatorTraits",
@@ -23,11 +27,15 @@ __all__ = [
     "Stage",
     "auto",
     "greedy",
+    "heft",
+    "hios_lp",
+    "hios_mr",
     "ios",
     "ios_merge",
     "lios",
     "lios_plus",
     "lios_random",
+    "multi_gpu",
     "nimble",
     "opara",
     "options_of",

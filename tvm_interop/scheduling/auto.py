@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ScheduleError
-from ..graph import OpGraph
 from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
+from ..program.traits import OperatorTraits
 from .budget import Budget, BudgetedLatency
 from .greedy import greedy
 from .ios import ios
@@ -23,19 +22,30 @@ from .lios_plus import lios_plus
 from .local_search import refine_stages, refine_streams
 from .nimble import nimble
 from .opara import opara
-from .options import check_counts, check_streams, required_latency, us_since
-from .registry import register_scheduler
+from .options import check_counts, check_numbers, check_streams, required_latency, us_since
+from .paired_rounds import (
+    FEWEST_ROUNDS,
+    Confirmation,
+    checked_rounds,
+    confirm,
+    paired_ratio,
+    take_rounds,
+)
+from .registry import MEASURED_AGAIN, register_scheduler
 from .schedule import Schedule
 from .sequential import sequential
-from .traits import OperatorTraits
 
 _LOG = logging.getLogger("tvm_interop")
 
-Evaluate = Callable[[Sequence[Schedule]], Sequence[float]]
-"""Runs schedules against each other, interleaved: microseconds of each."""
+Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
+"""Runs schedules against each other: gives round after round, each the microseconds of all."""
 
+_SEARCH_SHARE = 0.65
+"""Of the time budget, where schedules can be run; running them has the rest."""
 _IOS_SHARE = 0.6
-"""Of the time budget; the local search has the rest."""
+"""Of the time to search; the local search has the rest."""
+_CHOOSING_SHARE = 0.6
+"""Of the time to run schedules: to choose one of them. The rest is to confirm that choice."""
 _MAX_TRANSITIONS = 1_000_000
 """IOS is one of several here: it cuts large blocks sooner than when it is asked for by name."""
 
@@ -63,9 +73,11 @@ def auto(
        between streams or stages, stages split and joined. They are candidates too.
     3. The finalists are `sequential`, the best candidate of stages, the best of streams (their
        predictions are of two kinds: a stage's price knows of contention, a stream's does not), and
-       the best of the others. `evaluate` runs them against each other, `sequential` twice; the
-       fastest wins. Without it the prediction decides.
-    4. `sequential` wins where the best is not faster by more than it differs from itself.
+       the best of the others. `evaluate` runs them against each other, `sequential` twice, which
+       chooses the fastest. Without it the prediction decides.
+    4. The fastest of several is in part the luckiest. So `evaluate` runs it again, against
+       `sequential` alone, and it wins if it is faster by more than 1% in those fresh rounds, at a
+       level of 5% (`paired_rounds`). `sequential` wins otherwise.
 
     Operators keep their own kernels and so their bits: merging is left to `ios-both`.
 
@@ -76,75 +88,85 @@ def auto(
     Parameters
     ----------
     streams: how many streams there are; None for as many as anyone can use.
-    time_budget_s: seconds in which stages may be priced for `ios` (60% of them) and for the local
-        search. What is not priced by then counts as run in order. Latencies of single operators,
-        the stages of the candidates, and `evaluate` come on top.
+    time_budget_s: seconds that all of it may take. Where schedules can be run, 35% are for that;
+        of the rest 60% are to price stages for `ios`. A candidate of which a stage could not be
+        priced in time is none. Operators alone and the stages of `sequential` are priced however
+        long that takes; if nothing is left then to run schedules, `sequential` wins.
     finalists: how many candidates are run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: of `ios`; `max_groups` of `greedy` too.
     traits: of `opara`.
-    evaluate: runs schedules against each other and gives microseconds of each, in order.
+    evaluate: runs schedules against each other. It gives round after round, for as long as it is
+        asked for another: of each the microseconds of all schedules, in order.
     parts: of `ios`.
     baseline: what `sequential` is in place of one stream: a compilation gives the parts of each
         operator side by side, one operator after the other.
 
-    `stats` holds `winner`, `predicted_us` and `measured_us` by candidate, `noise_us`,
-    `measuring_us` (what the comparison itself took), `stages_assumed` (not priced for want of
-    time), `budget_used_up`.
+    `stats` holds `winner`; `predicted_us` by candidate; `chosen_by_us`, medians of the rounds that
+    chose, by finalist; `measured_us`, medians of the rounds that confirmed, of `sequential` and the
+    one chosen; `confirmation`, what those rounds say; `measuring_us` (what all the rounds took),
+    `stages_refused` (not priced for want of time), `budget_used_up`.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
     check_counts(at_least=2, finalists=finalists)
-    if not 0 <= time_budget_s < math.inf:
-        raise ScheduleError(f"`time_budget_s` is {time_budget_s!r}; it must be seconds, 0 or more")
+    check_numbers(time_budget_s=time_budget_s)
     started = time.perf_counter()
+    budget = Budget(time_budget_s)
     op_us = op_latencies(model, graph.names)
-    field = _Field(graph, model)
-    field.enter(replace(baseline or sequential(graph, model), scheduler="sequential"))
+    entered = _Field(graph, model)
+    entered.enter(replace(baseline or sequential(graph, model), scheduler="sequential"))
     pricing_us = us_since(started)
-    assumed, used_up = 0, False
+    refused, used_up = 0, False
     if streams != 1:
-        field.enter(greedy(graph, model, max_groups, streams))
-        field.enter(lios(graph, model, streams))
-        field.enter(lios_plus(graph, model, streams))
-        field.enter(nimble(graph, model, streams))
-        field.enter(opara(graph, model, traits, streams))
-        budget = Budget(time_budget_s)
-        for_ios = BudgetedLatency(model, op_us, budget.share(_IOS_SHARE))
-        field.enter(
-            ios(
-                graph,
-                for_ios,
-                max_group_ops,
-                max_groups,
-                endings,
-                streams,
-                _MAX_TRANSITIONS,
-                parts=parts,
-            )
+        searching = budget.share(1.0 if evaluate is None else _SEARCH_SHARE)
+        for_stages = BudgetedLatency(model, op_us, searching)
+        entered.enter(greedy(graph, model, max_groups, streams), for_stages)
+        entered.enter(lios(graph, model, streams), for_stages)
+        entered.enter(lios_plus(graph, model, streams), for_stages)
+        entered.enter(nimble(graph, model, streams), for_stages)
+        entered.enter(opara(graph, model, traits, streams), for_stages)
+        for_ios = BudgetedLatency(model, op_us, searching.share(_IOS_SHARE))
+        found = ios(
+            graph,
+            for_ios,
+            max_group_ops,
+            max_groups,
+            endings,
+            streams,
+            _MAX_TRANSITIONS,
+            parts=parts,
         )
-        for_search = BudgetedLatency(model, op_us, budget)
-        in_time = _refine_best(field, for_search, op_us, streams or max(graph.num_ops, 1), budget)
-        assumed = for_ios.assumed + for_search.assumed
-        used_up = assumed > 0 or not in_time
-        pricing_us += for_ios.pricing_us + for_search.pricing_us
+        entered.enter(found)  # Its stages are priced already.
+        most = streams or max(graph.num_ops, 1)
+        in_time = _refine_best(entered, for_stages, op_us, most, searching)
+        refused = for_ios.refused + for_stages.refused
+        used_up = refused > 0 or not in_time
+        pricing_us += for_ios.pricing_us + for_stages.pricing_us
     search_us = us_since(started) - pricing_us
     started = time.perf_counter()
-    verdict = _judge(field, finalists, evaluate)
-    winner = field.candidates[verdict.winner]
+    verdict = _judge(entered, finalists, evaluate, budget)
+    measuring_us = us_since(started)
+    predicted_us = {name: c.predicted_us for name, c in entered.candidates.items()}
+    winner = entered.candidates[verdict.winner].schedule
     _LOG.info("auto: `%s` wins", verdict.winner)
+    again = 0
+    if verdict.winner != "sequential":
+        again = winner.measure_again(graph, BudgetedLatency(model, op_us, budget))
     return replace(
-        winner.schedule,
+        winner,
         scheduler="auto",
-        makespan=winner.predicted_us,
+        makespan=winner.simulate(graph, model) if again else predicted_us[verdict.winner],
         stats={
             "search_us": search_us,
             "pricing_us": pricing_us,
-            "measuring_us": us_since(started),
+            "measuring_us": measuring_us,
+            MEASURED_AGAIN: again,
             "winner": verdict.winner,
-            "predicted_us": {name: c.predicted_us for name, c in field.candidates.items()},
+            "predicted_us": predicted_us,
+            "chosen_by_us": verdict.chosen_by_us,
             "measured_us": verdict.measured_us,
-            "noise_us": verdict.noise_us,
-            "stages_assumed": assumed,
+            "confirmation": verdict.confirmation,
+            "stages_refused": refused,
             "budget_used_up": used_up,
         },
     )
@@ -165,13 +187,25 @@ class _Field:
         self._latency = latency
         self._seen: set[Any] = set()
 
-    def enter(self, schedule: Schedule) -> None:
-        """Add a candidate, unless there is one that runs the same."""
+    def enter(self, schedule: Schedule, in_budget: LatencyModel | None = None) -> None:
+        """Add a candidate, unless there is one that runs the same.
+
+        Parameters
+        ----------
+        in_budget: asks for its stages first, and gives some an infinite price where there is no
+            time for that: then it is left out. None where they are priced already, or have to be.
+        """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
-        if runs not in self._seen:
-            self._seen.add(runs)
-            predicted_us = schedule.simulate(self.graph, self._latency)
-            self.candidates[schedule.scheduler] = _Candidate(schedule, predicted_us)
+        if runs in self._seen:
+            return
+        if in_budget is not None and schedule.is_staged:
+            stages = [tuple(stage.by_stream().values()) for stage in schedule.stages]
+            if np.isinf(in_budget.stages(stages)).any():
+                _LOG.info("auto: no time to price the stages of `%s`", schedule.scheduler)
+                return
+        self._seen.add(runs)
+        predicted_us = schedule.simulate(self.graph, self._latency)
+        self.candidates[schedule.scheduler] = _Candidate(schedule, predicted_us)
 
     def ranked(self) -> list[str]:
         """All but `sequential`, the best prediction first."""
@@ -185,58 +219,90 @@ class _Field:
 
 
 def _refine_best(
-    field: _Field,
-    latency: LatencyModel,
+    entered: _Field,
+    in_budget: LatencyModel,
     op_us: npt.NDArray[np.float64],
     num_streams: int,
     budget: Budget,
 ) -> bool:
     """Refine the best streams, which costs no pricing, then the best stages; whether in time."""
-    graph = field.graph
+    graph = entered.graph
     for_streams = budget.share(0.5)
     in_time = True
-    streamed, staged = field.best(staged=False), field.best(staged=True)
+    streamed, staged = entered.best(staged=False), entered.best(staged=True)
     if streamed is not None:
-        found = field.candidates[streamed].schedule
+        found = entered.candidates[streamed].schedule
         limit = max(min(num_streams, len(found.streams)), 1)
         streams = refine_streams(graph, found.streams, op_us, limit, for_streams)
         in_time = for_streams.left_s() > 0
-        field.enter(Schedule(f"{streamed} refined", graph.names, streams=streams))
+        entered.enter(Schedule(f"{streamed} refined", graph.names, streams=streams))
     if staged is not None:
-        found = field.candidates[staged].schedule
-        stages = refine_stages(graph, latency, found.stages, op_us, num_streams, budget)
-        field.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
+        found = entered.candidates[staged].schedule
+        stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
+        # No stage was taken that has no price by now.
+        entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0
 
 
 @dataclass(frozen=True)
 class _Verdict:
     winner: str
-    measured_us: dict[str, float]
-    noise_us: float
+    chosen: str = ""
+    chosen_by_us: dict[str, float] = field(default_factory=dict)
+    confirmation: Confirmation | None = None
+
+    @property
+    def measured_us(self) -> dict[str, float]:
+        if self.confirmation is None:
+            return {}
+        return {
+            "sequential": self.confirmation.sequential_us,
+            self.chosen: self.confirmation.scheduled_us,
+        }
 
 
-def _judge(field: _Field, finalists: int, evaluate: Evaluate | None) -> _Verdict:
-    ranked = field.ranked()
-    seeded = [name for name in (field.best(staged=True), field.best(staged=False)) if name]
-    chosen = set(
-        seeded + [name for name in ranked if name not in seeded][: finalists - len(seeded)]
-    )
-    # In the order of the candidates, so that ties go to the first.
-    finals = [name for name in field.candidates if name in chosen]
+def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: Budget) -> _Verdict:
+    finals = _finalists(entered, finalists)
     if not finals:
-        return _Verdict("sequential", {}, 0.0)
+        return _Verdict("sequential")
     if evaluate is None:
-        first_us = field.candidates["sequential"].predicted_us
-        times_us = {name: field.candidates[name].predicted_us for name in finals}
-        noise_us = 0.0
-    else:
-        running = ["sequential", "sequential", *finals]
-        measured = [float(us) for us in evaluate([field.candidates[n].schedule for n in running])]
-        first_us = min(measured[:2])
-        noise_us = abs(measured[0] - measured[1])
-        times_us = dict(zip(finals, measured[2:], strict=True))
-    best = min(finals, key=times_us.__getitem__)
-    winner = best if times_us[best] < first_us - noise_us else "sequential"
-    measured_us = {} if evaluate is None else {"sequential": first_us, **times_us}
-    return _Verdict(winner, measured_us, noise_us)
+        # In the order of the candidates, so that ties go to the first.
+        best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
+        return _Verdict(best)
+    if _least_s(entered, finals) > budget.left_s():
+        _LOG.warning(
+            "auto: no time is left to run %d schedules against sequential execution, so that is "
+            "what it takes; give a larger `time_budget_s`",
+            len(finals),
+        )
+        return _Verdict("sequential")
+    schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
+    running = [schedules["sequential"], *schedules.values()]
+    rounds = checked_rounds(evaluate(running), len(running))
+    choosing = take_rounds(rounds, budget.share(_CHOOSING_SHARE), pair=(0, 1))
+    _, sequential_us, *of_finals = choosing.T
+    ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
+    chosen = finals[int(np.argmin(ratios))]
+    running = [running[0], running[0], schedules[chosen]]
+    confirmation = confirm(checked_rounds(evaluate(running), len(running)), budget)
+    medians = [float(np.median(times_us)) for times_us in (sequential_us, *of_finals)]
+    return _Verdict(
+        winner=chosen if confirmation.compared.is_faster else "sequential",
+        chosen=chosen,
+        chosen_by_us=dict(zip(schedules, medians, strict=True)),
+        confirmation=confirmation,
+    )
+
+
+def _least_s(entered: _Field, finals: Sequence[str]) -> float:
+    """About how many seconds it takes to choose and confirm in as few rounds as can be."""
+    runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
+    return runs * entered.candidates["sequential"].predicted_us * 1e-6
+
+
+def _finalists(entered: _Field, count: int) -> list[str]:
+    """Of the candidates but `sequential`, those to be run, in their order."""
+    seeded = [name for name in (entered.best(staged=True), entered.best(staged=False)) if name]
+    others = [name for name in entered.ranked() if name not in seeded]
+    chosen = {*seeded, *others[: count - len(seeded)]}
+    return [name for name in entered.candidates if name in chosen]

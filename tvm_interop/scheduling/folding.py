@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from ..graph import OpGraph
-
-_FOLD = tvm_ffi.get_global_func("tvm_interop.fold_streams")
+from .._native import passes as native
+from ..program.graph import OpGraph
 
 
 def fold_streams(
@@ -31,5 +29,7 @@ def fold_streams(
     lists = [list(ops) for ops in streams]
     return [
         tuple(ops)
-        for ops in _FOLD(graph.native, lists, weights.tobytes(), num_streams, list(order))
+        for ops in native.fold_streams(
+            graph.native, lists, weights.tobytes(), num_streams, list(order)
+        )
     ]

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import time
 
-import tvm_ffi
-
-from ..graph import OpGraph
+from .._native import passes as native
 from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
 from .options import check_counts, check_streams, us_since
 from .registry import register_scheduler
 from .schedule import Schedule, pack_onto_streams, unpack_stages
-
-_GREEDY = tvm_ffi.get_global_func("tvm_interop.greedy")
 
 
 @register_scheduler("greedy")
 def greedy(
     graph: OpGraph,
     latency: LatencyModel | None,
-    max_groups: int = 8,
+    max_groups: int = 0,
     streams: int | None = None,
 ) -> Schedule:
-    """Greedy: again and again one stage of all operators that are ready (IOS, section 6.1).
+    """Greedy: again and again one stage of all operators that are ready.
 
-    Each operator is a group of its own. Needs no latency model.
+    The greedy schedule that Ding et al. compare IOS with (MLSys 2021, section 6.1); it knows no
+    limit. Each operator is a group of its own. Needs no latency model.
 
     Parameters
     ----------
-    max_groups: the most operators in a stage, lowest ids first; the others wait for the next.
-        0 for any number.
+    max_groups: beyond the paper: the most operators in a stage, lowest ids first; the others wait
+        for the next. 0 for any number, as in the paper.
     streams: the groups are packed onto that many streams, weighed by `latency.op`, or all alike
         without a latency model. None: a stream per group.
     """
@@ -42,7 +40,7 @@ def greedy(
         op_us = op_latencies(latency, graph.names).tolist()
         pricing_us = us_since(started)
     started = time.perf_counter()
-    stages = unpack_stages(_GREEDY(graph.native, max_groups))
+    stages = unpack_stages(native.greedy(graph.native, max_groups))
     if streams is not None:
         stages = pack_onto_streams(stages, op_us, streams)
     stats = {"search_us": us_since(started), "pricing_us": pricing_us}

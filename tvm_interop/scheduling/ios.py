@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..graph import OpGraph
 from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
 from .ios_search import IosOptions, search_ios
 from .options import required_latency
 from .registry import register_scheduler
@@ -29,6 +29,8 @@ def ios(
     bound_tolerance: float = 0.05,
     bound_slack_us: float = 1.0,
     parts: Sequence[Sequence[int]] | None = None,
+    time_budget_s: float | None = None,
+    beam: bool = True,
 ) -> Schedule:
     """IOS: the cheapest sequence of stages, by dynamic programming over endings.
 
@@ -49,10 +51,16 @@ def ios(
         enumerates them (and the counts of their Table 1).
     streams: the groups of a stage are packed onto that many streams (weighed by `latency.op`,
         longest first), and it is the packed stage that is priced. None: a stream per group.
-    max_transitions: the most (state, ending) pairs kept, 8 bytes each; all that the search holds
-        is a few times that. They are shared out between the blocks. A block with more than its
-        share is cut into halves along the topological order, again if need be;
-        `stats["parts_cut"]` counts the cuts. The schedule is then optimal only between them.
+    max_transitions: the most (state, ending) pairs looked at; those of one block are kept, 8 bytes
+        each, and all that the search holds is a few times that. They are shared out between the
+        blocks. A block with more than its share is not searched through: see below.
+    time_budget_s: with a number of seconds, blocks that are too large are searched until then,
+        however many transitions that takes, and fewer blocks are searched through where the time
+        is short. What is found then depends on the machine. None: `max_transitions` alone decides,
+        and the same inputs give the same schedule.
+    beam: False cuts a block that is too large into parts instead, between operators that can start
+        early and those that start late; `stats["parts_cut"]` counts the cuts. The schedule is then
+        optimal between the cuts. Beams are better and faster, by all that was measured.
     bounds: leave a stage unpriced where lower bounds show that no optimal schedule needs it. A
         stage takes at least as long as its longest group, the operators of which are summed as
         they take alone. The schedule is the one that pricing every stage gives, as long as no
@@ -68,10 +76,23 @@ def ios(
         The search then takes each as a whole, on all streams, and a group is one of them: inside a
         group there is nothing left to run side by side. None where no operator is divided.
 
-    `stats` counts blocks, parts_cut, states (nonempty), transitions, stages (distinct),
-    stages_priced and stages_spared of them, below_bound, bound_scale (what bounds were lowered to,
-    as a share; 0 without bounds), and schedules (ways through the states of all blocks; inf past
-    the range of a double).
+    Blocks too large. The search holds the cheapest sequence of stages known, which `greedy`'s are
+    at first. Beams look for cheaper ones: they build sequences stage by stage, in both directions,
+    and keep the best 1, 2, 4, ... for each number of operators done, by what they cost and what is
+    left (the longest path, or the work at the parallelism of the best sequence known). A way that
+    cannot be cheaper than that one is left. Then windows of neighbouring stages are searched
+    through for the cheapest stages that their operators can make, again with other borders, and
+    wider, until none gets better. With a latency model that is costly to ask (`is_costly`) beams
+    go by guesses, and only the stages that they choose are priced. A stage without a price, such
+    as one that a measuring budget has left out, is never chosen.
+
+    `stats` counts blocks, blocks_left (too large), parts_cut, and of the blocks searched through:
+    states (nonempty), transitions, stages (distinct), and schedules (ways through the states of
+    all blocks; inf past the range of a double); stages_priced in all, and stages_spared of the
+    distinct ones; below_bound, bound_scale (what bounds were lowered to, as a share; 0 without
+    bounds). `lower_bound_us` is what no schedule of these stages is below, as far as no stage is
+    faster than its operators suggest: where the makespan is above it, the difference is the most
+    that more searching may gain. `optimal` says whether all blocks were searched through.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """
@@ -85,6 +106,8 @@ def ios(
         cores,
         bound_tolerance,
         bound_slack_us,
+        time_budget_s=time_budget_s,
+        beam=beam,
     )
     if parts is None:
         return search_ios("ios", graph, latency, options)

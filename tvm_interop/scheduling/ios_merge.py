@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import OpGraph
-from ..latency.base import LatencyModel, check_size
-from .ios_pricing import find_merges
+from ..latency.base import LatencyModel, LatencyTable, op_latencies
+from ..program.graph import OpGraph
 from .ios_search import IosOptions, search_ios
 from .options import required_latency
 from .registry import register_scheduler
@@ -41,7 +40,7 @@ def ios_both(
     max_group_ops, max_groups, endings, streams, max_transitions: as `ios`.
     """
     options = IosOptions(max_group_ops, max_groups, endings, streams, max_transitions)
-    return search_ios("ios-both", graph, latency, options, find_merges)
+    return search_ios("ios-both", graph, latency, options, merges=True)
 
 
 @register_scheduler("ios-merge")
@@ -62,25 +61,20 @@ def ios_merge(
     max_transitions: as `ios`.
     """
     known = required_latency(latency, "ios-merge")
-    check_size(known, graph.names)
-    model = _InOrder(known)
+    model = _InOrder(known, graph.names)
     options = IosOptions(
         1, max_groups, "complete", 1, max_transitions, bound_tolerance=0, bound_slack_us=0
     )
-    return search_ios("ios-merge", graph, model, options, find_merges)
+    return search_ios("ios-merge", graph, model, options, merges=True)
 
 
-class _InOrder(LatencyModel):
-    """Stages as long as their operators together; merges as `model` has it."""
+class _InOrder(LatencyTable):
+    """Stages as long as their operators together, on one stream; merges as `model` has it."""
 
-    def __init__(self, model: LatencyModel) -> None:
+    def __init__(self, model: LatencyModel, names: Sequence[str]) -> None:
+        super().__init__(op_latencies(model, names), streams=1)
         self._model = model
-
-    def op(self, op: int) -> float:
-        return self._model.op(op)
-
-    def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        return sum(self.op(op) for group in groups for op in group)
+        self.is_costly = model.is_costly
 
     def mergeable(self) -> Sequence[Sequence[int]]:
         return self._model.mergeable()

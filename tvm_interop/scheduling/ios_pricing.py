@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from ..graph import OpGraph
-from ..latency.base import LatencyModel, op_latencies
+from .._native import passes as native
+from ..latency.base import (
+    LatencyModel,
+    as_prices,
+    merge_latencies,
+    op_latencies,
+    stage_latencies,
+)
 from ..latency.batch import StageBatch
-
-_STAGES = tvm_ffi.get_global_func("tvm_interop.ios_stages")
-_MAKE = tvm_ffi.get_global_func("tvm_interop.ios_pricing_make")
-_SINGLES = tvm_ffi.get_global_func("tvm_interop.ios_pricing_singles")
-_BOUNDS = tvm_ffi.get_global_func("tvm_interop.ios_pricing_bounds")
-_GIVE = tvm_ffi.get_global_func("tvm_interop.ios_pricing_give")
-_NEXT = tvm_ffi.get_global_func("tvm_interop.ios_pricing_next")
-_PRICES = tvm_ffi.get_global_func("tvm_interop.ios_pricing_prices")
-_VALUES = tvm_ffi.get_global_func("tvm_interop.ios_pricing_values")
-_PACK_STAGES = tvm_ffi.get_global_func("tvm_interop.pack_stages")
+from ..program.graph import OpGraph
+from .options import us_since
+from .schedule import Stage
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -32,6 +32,8 @@ _BATCH = 32
 the stages of one call."""
 _GROWTH = 8
 """A call asks for at least one stage per this many priced before: many stages, still few calls."""
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,165 +48,199 @@ class Bounds:
     cores: int | None
     tolerance: float
     slack_us: float
-    work_us: npt.NDArray[np.float64] | None = None
+    work_us: Floats | None = None
 
 
-@dataclass(frozen=True)
-class Priced:
-    """What the stages of a search cost.
+class StagePrices:
+    """What the stages of a graph cost, each asked for once at most.
 
     Attributes
     ----------
-    value_us: bytes of the price of each stage, or of a bound below it where none is needed.
-    merged: the operators of those stages that take less time merged than side by side.
-    op_us: latencies of the operators, where stages are packed onto streams by them.
-    counts: what `Schedule.stats` says about it.
+    op_us: latencies of the operators, where stages are packed onto streams by them; else None.
+    alone_us: (num_ops,) what a stage of each operator alone takes.
+    scale: what the bounds were lowered to, as a share; 0 without bounds.
+    below_bound: how many prices were below their bound.
+    asking_us: microseconds that the model took to answer.
     """
 
-    value_us: bytes
-    op_us: npt.NDArray[np.float64] | None
-    merged: frozenset[frozenset[int]]
-    counts: dict[str, Any]
+    def __init__(
+        self,
+        graph: OpGraph,
+        model: LatencyModel,
+        streams: int | None,
+        bounds: Bounds | None,
+        merges: bool,
+    ) -> None:
+        """Ask for the operators alone.
 
+        Parameters
+        ----------
+        streams: stages are packed onto so many; None for a stream a group.
+        bounds: None to price every stage of a search.
+        merges: whether a stage takes what it takes merged into one operator, if that is less.
+        """
+        self.op_us = op_latencies(model, graph.names) if streams is not None else None
+        self.scale = 0.0 if bounds is None else 1.0 - bounds.tolerance
+        self.below_bound = 0
+        self.asking_us = 0.0
+        self._names = graph.names
+        self._model = model
+        self._streams = streams
+        self._bounds = bounds
+        self._book = native.stage_book_make()
+        self._merged: set[frozenset[int]] = set()
+        self._asked = 0
+        self._refused = False
+        self._set_of = np.full(graph.num_ops, -1)
+        if merges:
+            for i, ops in enumerate(model.mergeable()):
+                self._set_of[list(ops)] = i
+        singles = StageBatch.from_stages([[[op]] for op in range(graph.num_ops)])
+        self.alone_us = self.ask(singles)
+        self._weights = self.alone_us.tobytes()
+        self.write(singles, self.alone_us)
 
-Merges: TypeAlias = dict[int, float]
-"""By stage that can be merged: microseconds of its operators as one."""
+    @property
+    def are_costly(self) -> bool:
+        """Whether a price is worth sparing, as one that is measured."""
+        return self._model.is_costly
 
+    @property
+    def num_asked(self) -> int:
+        """How many stages the model was asked for."""
+        return self._asked
 
-def find_merges(search: Any, graph: OpGraph, model: LatencyModel) -> Merges:
-    """What the model says about merging the stages of a search."""
-    set_of = np.full(graph.num_ops, -1)
-    for i, ops in enumerate(model.mergeable()):
-        set_of[list(ops)] = i
-    batch = StageBatch.from_bytes(_STAGES(search))
-    if not len(batch) or np.all(set_of < 0):
-        return {}
-    op_ends = batch.group_ends[batch.stage_ends - 1]
-    num_ops = batch.num_ops
-    num_groups = np.diff(batch.stage_ends, prepend=0)
-    sets = set_of[batch.ops]
-    lowest, highest = (f.reduceat(sets, op_ends - num_ops) for f in (np.minimum, np.maximum))
-    # Operators that depend on each other share a group: they cannot be one.
-    found = np.flatnonzero(
-        (num_ops > 1) & (num_ops == num_groups) & (lowest == highest) & (lowest >= 0)
-    )
-    prices_us = model.merges([[op for group in batch[int(i)] for op in group] for i in found])
-    return {int(i): float(us) for i, us in zip(found, prices_us, strict=True) if not math.isinf(us)}
+    def ask(self, stages: StageBatch) -> Floats:
+        """The model's prices of stages as they will run, in one call.
 
+        inf for one that a budget did not let it ask for: such a stage is never chosen.
+        """
+        self._asked += len(stages)
+        flat: Sequence[bytes] = stages.to_bytes()
+        if self.op_us is not None and self._streams is not None:
+            flat = native.pack_stages(flat, self.op_us.tobytes(), self._streams)
+        started = time.perf_counter()
+        batch = StageBatch.from_bytes(flat)
+        if self._model.may_refuse:
+            us = np.array(as_prices(self._model.stages(batch), len(batch)))
+        else:
+            us = np.array(stage_latencies(self._model, batch, self._names))
+        self._refused |= bool(np.isinf(us).any())
+        mergeable = self._mergeable(stages)
+        sets = [[op for group in stages[int(i)] for op in group] for i in mergeable]
+        merged = merge_latencies(self._model, sets, self._names)
+        for i, ops, merged_us in zip(mergeable, sets, merged, strict=True):
+            if merged_us < us[i]:
+                us[i] = merged_us
+                self._merged.add(frozenset(ops))
+        self.asking_us += us_since(started)
+        return us
 
-def price_all(
-    search: Any, graph: OpGraph, model: LatencyModel, streams: int | None, merges: Merges
-) -> Priced:
-    """Price every stage, packed onto `streams`, in one call."""
-    op_us = op_latencies(model, graph.names) if streams is not None else None
-    value_us = _ask(model, _STAGES(search), op_us, streams)
-    count = len(value_us) // 8
-    if merges:
-        indices = list(merges)
-        cheaper, merged = _cheaper(search, indices, _floats(value_us)[indices], merges)
-        values = _floats(value_us).copy()
-        values[indices] = cheaper
-        value_us = values.tobytes()
-    else:
-        merged = frozenset()
-    counts = {"stages_priced": count, "stages_spared": 0, "below_bound": 0, "bound_scale": 0.0}
-    return Priced(value_us, op_us, merged, counts)
-
-
-def price_bounded(
-    search: Any,
-    graph: OpGraph,
-    model: LatencyModel,
-    streams: int | None,
-    bounds: Bounds,
-    merges: Merges,
-) -> Priced:
-    """Price only the stages that an optimal schedule may need.
-
-    Single operators first, which the bounds are made of, and the stages that can be merged, of
-    which they say nothing; then, round by round, the stages that the best schedule known so far
-    relies on, until all of those are priced.
-    """
-    pricing = _MAKE(search)
-    singles = _SINGLES(pricing)
-    single_us = _ask(model, singles, None, None)
-    op_us = op_latencies(model, graph.names) if streams is not None else None
-    weights = b"" if op_us is None else op_us.tobytes()
-    _BOUNDS(
-        pricing,
-        single_us,
-        weights,
-        streams or 0,
-        bounds.cores or 0,
-        b"" if bounds.work_us is None else bounds.work_us.tobytes(),
-        bounds.tolerance,
-        bounds.slack_us,
-    )
-    priced = len(single_us) // 8
-    merged: frozenset[frozenset[int]] = frozenset()
-    if merges:
-        indices = list(merges)
-        batch = StageBatch.from_bytes(_STAGES(search))
-        side_by_side = StageBatch.from_stages([batch[i] for i in indices])
-        price_us = _floats(_ask(model, side_by_side.to_bytes(), op_us, streams))
-        cheaper, merged = _cheaper(search, indices, price_us, merges)
-        _GIVE(pricing, np.array(indices, dtype=np.int64).tobytes(), cheaper.tobytes())
-        priced += len(indices)
-    below = 0
-    scale = 1.0 - bounds.tolerance
-    while True:
-        flat = _NEXT(pricing, max(_BATCH, priced // _GROWTH))
-        if not flat[2]:
-            break
-        asked_us = _ask(model, flat, op_us, streams)
-        priced += len(asked_us) // 8
-        newly_below, scale = _PRICES(pricing, asked_us)
-        below += newly_below
-    if below:
-        _LOG.warning(
-            "ios: %d of %d stages took less than their operators suggest, so the bounds that spare "
-            "stages were lowered to %.0f%%; the schedule is optimal if no stage that was not "
-            "priced falls shorter. Pass `bounds=False` to price every stage",
-            below,
-            priced,
-            scale * 100,
+    def guess(self, stages: StageBatch) -> Floats:
+        """Prices that are known, and for the others what their longest streams take alone."""
+        flat: Sequence[bytes] = stages.to_bytes()
+        known = np.frombuffer(
+            native.stage_book_read(self._book, flat, self._weights), dtype=np.float64
         )
-    value_us = _VALUES(pricing)
-    spared = len(value_us) // 8 - priced
-    counts = {
-        "stages_priced": priced,
-        "stages_spared": spared,
-        "below_bound": below,
-        "bound_scale": scale,
-    }
-    return Priced(value_us, op_us, merged, counts)
+        if self.op_us is not None and self._streams is not None:
+            flat = native.pack_stages(flat, self.op_us.tobytes(), self._streams)
+        longest = np.frombuffer(
+            native.price_stages(flat, self.alone_us.tobytes()), dtype=np.float64
+        )
+        if self._refused:
+            longest = np.full(len(longest), math.inf)
+        return np.array(np.where(np.isnan(known), longest, known), dtype=np.float64)
+
+    def of(self, stages: StageBatch) -> Floats:
+        """The price of each stage; those that are not known are asked for, in one call."""
+        us: Floats = np.array(
+            np.frombuffer(native.stage_book_read(self._book, stages.to_bytes(), self._weights))
+        )
+        unknown = np.flatnonzero(np.isnan(us))
+        if len(unknown):
+            asked = select(stages, unknown)
+            us[unknown] = self.ask(asked)
+            self.write(asked, us[unknown])
+        return us
+
+    def write(self, stages: StageBatch, us: Floats) -> None:
+        """Keep prices that were asked for."""
+        native.stage_book_write(self._book, stages.to_bytes(), self._weights, us.tobytes())
+
+    def values(self, search: Any) -> bytes:
+        """The price of each stage of a search, or a bound below it where none is needed."""
+        stages = StageBatch.from_bytes(native.ios_stages(search))
+        if self._bounds is not None:
+            return self._bounded(search, stages, self._bounds)
+        return self.of(stages).tobytes()
+
+    def report_bounds(self) -> None:
+        """Say, to whoever wants to know that much, whether bounds were too high."""
+        if self.below_bound:
+            _LOG.info(
+                "ios: %d of %d stages took less than their operators suggest, so the bounds that "
+                "spare stages were lowered to %.0f%%; the schedule is optimal if no stage that was "
+                "not priced falls shorter. Pass `bounds=False` to price every stage",
+                self.below_bound,
+                self._asked,
+                self.scale * 100,
+            )
+
+    def as_merged(self, stage: Stage) -> Stage:
+        """The stage as one operator, on the first stream, where that is what was priced."""
+        if frozenset(op for group in stage.groups for op in group) not in self._merged:
+            return stage
+        return Stage(stage.groups, (0,) * len(stage.groups), "merge", stage.barrier)
+
+    def _bounded(self, search: Any, stages: StageBatch, bounds: Bounds) -> bytes:
+        """Single operators are known, and what can be merged is asked for, of which bounds say
+        nothing; then, round by round, the stages that the best schedule known so far relies on,
+        until all of those are priced.
+        """
+        pricing = native.ios_pricing_make(search, self._book)
+        native.ios_pricing_bounds(
+            pricing,
+            self.alone_us.tobytes(),
+            b"" if self.op_us is None else self.op_us.tobytes(),
+            self._streams or 0,
+            bounds.cores or 0,
+            b"" if bounds.work_us is None else bounds.work_us.tobytes(),
+            bounds.tolerance,
+            bounds.slack_us,
+            self.scale,
+        )
+        mergeable = self._mergeable(stages)
+        if len(mergeable):
+            us = self.ask(select(stages, mergeable))
+            native.ios_pricing_give(pricing, mergeable.astype(np.int64).tobytes(), us.tobytes())
+        while True:
+            flat = native.ios_pricing_next(
+                pricing, max(_BATCH, int(native.ios_pricing_num_priced(pricing)) // _GROWTH)
+            )
+            if not flat[2]:
+                break
+            us = self.ask(StageBatch.from_bytes(flat))
+            newly_below, scale = native.ios_pricing_prices(pricing, us.tobytes())
+            if newly_below:
+                self.below_bound += int(newly_below)
+                self.scale = float(scale)
+        return bytes(native.ios_pricing_values(pricing))
+
+    def _mergeable(self, stages: StageBatch) -> npt.NDArray[np.intp]:
+        """Which of the stages can be one operator."""
+        if not len(stages) or np.all(self._set_of < 0):
+            return np.empty(0, dtype=np.intp)
+        op_ends = stages.group_ends[stages.stage_ends - 1]
+        num_ops = stages.num_ops
+        num_groups = np.diff(stages.stage_ends, prepend=0)
+        sets = self._set_of[stages.ops]
+        lowest, highest = (f.reduceat(sets, op_ends - num_ops) for f in (np.minimum, np.maximum))
+        # Operators that depend on each other share a group: they cannot be one.
+        return np.flatnonzero(
+            (num_ops > 1) & (num_ops == num_groups) & (lowest == highest) & (lowest >= 0)
+        )
 
 
-def _cheaper(
-    search: Any, indices: list[int], price_us: npt.NDArray[np.float64], merges: Merges
-) -> tuple[npt.NDArray[np.float64], frozenset[frozenset[int]]]:
-    """Of stages, the cheaper of both prices, and the operators of those to merge."""
-    merge_us = np.array([merges[i] for i in indices])
-    batch = StageBatch.from_bytes(_STAGES(search))
-    merged = frozenset(
-        frozenset(op for group in batch[i] for op in group)
-        for i, is_less in zip(indices, merge_us < price_us, strict=True)
-        if is_less
-    )
-    return np.minimum(merge_us, price_us), merged
-
-
-def _floats(packed: bytes) -> npt.NDArray[np.float64]:
-    return np.frombuffer(packed, dtype=np.float64)
-
-
-def _ask(
-    model: LatencyModel,
-    flat: Any,
-    op_us: npt.NDArray[np.float64] | None,
-    streams: int | None,
-) -> bytes:
-    """The model's prices of stages as they will run, in one call."""
-    if op_us is not None:
-        flat = _PACK_STAGES(flat, op_us.tobytes(), streams)
-    return np.asarray(model.stages(StageBatch.from_bytes(flat)), dtype=np.float64).tobytes()
+def select(stages: StageBatch, indices: npt.NDArray[np.intp]) -> StageBatch:
+    """Some of the stages, in the order given."""
+    return StageBatch.from_stages([stages[int(i)] for i in indices])

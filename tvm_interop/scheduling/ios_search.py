@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
+from .._native import passes as native
 from ..errors import ScheduleError
-from ..graph import OpGraph
 from ..latency.base import LatencyModel, check_size
-from .ios_pricing import Bounds, Merges, price_all, price_bounded
+from ..program.graph import OpGraph
+from .ios_blocks import BEAM_SHARE, Allowance, LargeBlock, Limits
+from .ios_pricing import Bounds, StagePrices
 from .options import check_counts, check_streams, required_latency, us_since
 from .schedule import Schedule, Stage, pack_onto_streams, unpack_stages
 
-_ENUMERATE = tvm_ffi.get_global_func("tvm_interop.ios_enumerate")
-_STATS = tvm_ffi.get_global_func("tvm_interop.ios_stats")
-_SOLVE = tvm_ffi.get_global_func("tvm_interop.ios_solve")
+ENUMERATION_SHARE = 0.3
+"""Of a time budget: what is left out by then may still be searched otherwise."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class IosOptions:
     bound_tolerance: float = 0.05
     bound_slack_us: float = 1.0
     work_us: npt.NDArray[np.float64] | None = None
+    time_budget_s: float | None = None
+    beam: bool = True
 
     def __post_init__(self) -> None:
         check_counts(max_group_ops=self.max_group_ops, max_groups=self.max_groups)
@@ -61,15 +63,14 @@ class IosOptions:
                 f"`bound_tolerance` is {self.bound_tolerance!r}; it must be a share, from 0 to "
                 "below 1"
             )
+        if self.time_budget_s is not None and not 0 <= self.time_budget_s < math.inf:
+            raise ScheduleError(
+                f"`time_budget_s` is {self.time_budget_s!r}; it must be seconds, 0 or more"
+            )
         if not 0 <= self.bound_slack_us < math.inf:
             raise ScheduleError(
                 f"`bound_slack_us` is {self.bound_slack_us!r}; it must be microseconds, 0 or more"
             )
-
-
-def no_merges(search: Any, graph: OpGraph, model: LatencyModel) -> Merges:
-    """No stage is merged."""
-    return {}
 
 
 def search_ios(
@@ -77,61 +78,121 @@ def search_ios(
     graph: OpGraph,
     latency: LatencyModel | None,
     options: IosOptions,
-    find_merges: Callable[[Any, OpGraph, LatencyModel], Merges] = no_merges,
+    merges: bool = False,
 ) -> Schedule:
     """The cheapest sequence of stages, each side by side or, where that is cheaper, merged.
 
     Parameters
     ----------
     name: of the scheduler.
-    find_merges: which stages of the search can be merged, and what they take then.
+    merges: whether stages may be merged.
     """
     model = required_latency(latency, name)
     started = time.perf_counter()
-    search = enumerate_stages(graph, options)
-    search_us = us_since(started)
-
-    started = time.perf_counter()
     check_size(model, graph.names)
-    merges = find_merges(search, graph, model)
+    bounds = None
     if options.bounds:
         bounds = Bounds(
             options.cores, options.bound_tolerance, options.bound_slack_us, options.work_us
         )
-        priced = price_bounded(search, graph, model, options.streams, bounds, merges)
-    else:
-        priced = price_all(search, graph, model, options.streams, merges)
-    pricing_us = us_since(started)
-
-    started = time.perf_counter()
-    native_stages, makespan = _SOLVE(search, priced.value_us)
-    stages = unpack_stages(native_stages)
-    if options.streams is not None and priced.op_us is not None:
-        stages = pack_onto_streams(stages, priced.op_us.tolist(), options.streams)
-    stages = tuple(_merged(stage, priced.merged) for stage in stages)
-    search_us += us_since(started)
+    prices = StagePrices(graph, model, options.streams, bounds, merges)
+    end_s = None if options.time_budget_s is None else started + options.time_budget_s
+    search = enumerate_stages(graph, options, prices.alone_us, cuts=not options.beam)
+    native_stages, makespan = native.ios_solve(search, prices.values(search))
+    stages = [*unpack_stages(native_stages)]
+    stats = dict(native.ios_stats(search))
+    least_us = float(makespan)
+    left_out = [list(ops) for ops in native.ios_left_out(search)]
+    if stats["parts_cut"]:
+        least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
+    del search  # It may be as large as memory allows, and windows need some.
+    limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
+    blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
+    allowance = Allowance(options.max_transitions - stats["transitions"], end_s)
+    for i, block in enumerate(blocks):
+        _improve(block, allowance.share(1 / (len(blocks) - i)))
+    for block in blocks:
+        makespan += block.cost_us
+        least_us += least_possible_us(graph, block.ops, prices, options)
+        stages += [Stage(groups, tuple(range(len(groups)))) for groups in block.groups()]
+    if blocks:
+        stages = in_order(graph, stages)
+    if options.streams is not None and prices.op_us is not None:
+        stages = list(pack_onto_streams(stages, prices.op_us.tolist(), options.streams))
+    prices.report_bounds()
     stats = {
-        "search_us": search_us,
-        "pricing_us": pricing_us,
-        **dict(_STATS(search)),
-        **priced.counts,
+        "search_us": us_since(started) - prices.asking_us,
+        "pricing_us": prices.asking_us,
+        **stats,
+        "blocks_left": len(blocks),
+        "stages_priced": prices.num_asked,
+        "stages_spared": max(stats["stages"] - prices.num_asked, 0),
+        "below_bound": prices.below_bound,
+        "bound_scale": prices.scale,
+        "lower_bound_us": min(least_us, makespan),
+        "optimal": not blocks and not stats["parts_cut"],
     }
-    return Schedule(name, graph.names, stages=stages, makespan=makespan, stats=stats)
+    return Schedule(
+        name,
+        graph.names,
+        stages=tuple(prices.as_merged(stage) for stage in stages),
+        makespan=makespan,
+        stats=stats,
+    )
 
 
-def enumerate_stages(graph: OpGraph, options: IosOptions) -> Any:
-    """The native search with all stages found, none of them priced."""
-    return _ENUMERATE(
+def _improve(block: LargeBlock, allowance: Allowance) -> None:
+    """Beams first, then windows; what those leave goes to wider beams."""
+    block.run_beams(allowance.share(BEAM_SHARE))
+    block.search_windows(allowance)
+
+
+def least_possible_us(
+    graph: OpGraph, ops: Sequence[int], prices: StagePrices, options: IosOptions
+) -> float:
+    """What a block takes at least, as far as no stage is shorter than its operators suggest.
+
+    The longest path through it, or its work over as many groups as a stage may have, or streams,
+    or cores.
+    """
+    alone_us = prices.alone_us
+    inside = set(ops)
+    path_us: dict[int, float] = {}
+    for op in reversed(ops):
+        after = (path_us[v] for v in graph.successors(op) if v in inside)
+        path_us[op] = float(alone_us[op]) + max(after, default=0.0)
+    at_once = min(options.max_groups or len(ops), options.streams or len(ops), len(ops))
+    work_us = float(alone_us[list(ops)].sum()) / at_once
+    return max(*path_us.values(), work_us) * (prices.scale if prices.below_bound else 1.0)
+
+
+def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
+    """Stages of whole blocks, each in order already, in the order of the blocks."""
+    block_of = {op: b for b, ops in enumerate(graph.blocks()) for op in ops}
+    return sorted(stages, key=lambda stage: block_of[stage.groups[0][0]])
+
+
+def enumerate_stages(
+    graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
+) -> Any:
+    """The native search with all stages found, none of them priced.
+
+    Parameters
+    ----------
+    op_us: (num_ops,) microseconds of each operator: cuts lie between those that can start early
+        and those that start late.
+    cuts: whether blocks that are too large are cut; they are left out otherwise.
+    """
+    seconds = (
+        math.inf if options.time_budget_s is None else ENUMERATION_SHARE * options.time_budget_s
+    )
+    return native.ios_enumerate(
         graph.native,
         options.max_group_ops,
         options.max_groups,
         options.endings == "paper",
         options.max_transitions,
+        cuts,
+        op_us.tobytes(),
+        seconds,
     )
-
-
-def _merged(stage: Stage, merged: frozenset[frozenset[int]]) -> Stage:
-    """The stage as one operator, on the first stream, where it is one of those to merge."""
-    if frozenset(op for group in stage.groups for op in group) not in merged:
-        return stage
-    return Stage(stage.groups, (0,) * len(stage.groups), "merge", stage.barrier)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tvm_ffi
-
-from ..graph import OpGraph
+from .._native import passes as native
 from ..latency.base import LatencyModel
+from ..program.graph import OpGraph
 from .list_scheduling import list_schedule
 from .registry import register_scheduler
 from .schedule import Schedule
-
-_LIOS = tvm_ffi.get_global_func("tvm_interop.lios")
 
 
 @register_scheduler("lios")
@@ -27,4 +24,4 @@ def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = Non
 
     Complexity: O(n log n + edges), besides the graph's width.
     """
-    return list_schedule("lios", _LIOS, graph, latency, streams)
+    return list_schedule("lios", native.lios, graph, latency, streams)

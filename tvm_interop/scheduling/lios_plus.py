@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
-import tvm_ffi
-
-from ..errors import ScheduleError
-from ..graph import OpGraph
+from .._native import passes as native
 from ..latency.base import LatencyModel
+from ..program.graph import OpGraph
 from .list_scheduling import list_schedule
+from .options import check_numbers
 from .registry import register_scheduler
 from .schedule import Schedule
-
-_LIOS_PLUS = tvm_ffi.get_global_func("tvm_interop.lios_plus")
 
 
 @register_scheduler("lios+")
@@ -39,9 +34,5 @@ def lios_plus(
 
     Complexity: O(n log n + edges * log streams), besides the graph's width.
     """
-    is_number = isinstance(wait_us, (int, float)) and not isinstance(wait_us, bool)
-    if not is_number or not math.isfinite(wait_us) or wait_us < 0:
-        raise ScheduleError(
-            f"`wait_us` is {wait_us!r}; it must be a number of microseconds, 0 or more"
-        )
-    return list_schedule("lios+", _LIOS_PLUS, graph, latency, streams, float(wait_us))
+    check_numbers(wait_us=wait_us)
+    return list_schedule("lios+", native.lios_plus, graph, latency, streams, float(wait_us))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import tvm_ffi
-
-from ..graph import OpGraph
+from .._native import passes as native
 from ..latency.base import LatencyModel
+from ..program.graph import OpGraph
 from .list_scheduling import list_schedule
 from .options import check_counts
 from .registry import register_scheduler
 from .schedule import Schedule
-
-_RAND1 = tvm_ffi.get_global_func("tvm_interop.lios_rand1")
-_RAND2 = tvm_ffi.get_global_func("tvm_interop.lios_rand2")
-_RAND = tvm_ffi.get_global_func("tvm_interop.lios_rand")
 
 
 @register_scheduler("lios-rand1")
@@ -31,7 +26,7 @@ def lios_rand1(
 
     Complexity: O(n log streams + edges), besides the graph's width.
     """
-    return list_schedule("lios-rand1", _RAND1, graph, latency, streams, _checked(seed))
+    return list_schedule("lios-rand1", native.lios_rand1, graph, latency, streams, _checked(seed))
 
 
 @register_scheduler("lios-rand2")
@@ -43,7 +38,7 @@ def lios_rand2(
     Section V, RQ3 of the LIOS paper: an ablation, there to compare with. Parameters and
     complexity as `lios_rand1`; ties between operators as `lios`.
     """
-    return list_schedule("lios-rand2", _RAND2, graph, latency, streams, _checked(seed))
+    return list_schedule("lios-rand2", native.lios_rand2, graph, latency, streams, _checked(seed))
 
 
 @register_scheduler("lios-rand")
@@ -55,7 +50,7 @@ def lios_rand(
     Section V, RQ3 of the LIOS paper: an ablation, there to compare with. Parameters and
     complexity as `lios_rand1`.
     """
-    return list_schedule("lios-rand", _RAND, graph, latency, streams, _checked(seed))
+    return list_schedule("lios-rand", native.lios_rand, graph, latency, streams, _checked(seed))
 
 
 def _checked(seed: int) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import OpGraph
 from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
 from .options import check_streams, required_latency, us_since
 from .schedule import Schedule
 

@@ -9,15 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from ..graph import OpGraph
-from ..latency.base import LatencyModel
-from ..planning import pack_groups
+from .._native import passes as native
+from ..latency.base import LatencyModel, pack_groups_of_stages
+from ..program.graph import OpGraph
 from .budget import Budget
 from .schedule import Stage
-
-_SIMULATE_STREAMS = tvm_ffi.get_global_func("tvm_interop.simulate_streams")
 
 _LEAST_GAIN = 0.01
 """Stages are replaced only by ones cheaper by this share: measured prices are noisy."""
@@ -217,10 +214,10 @@ class _StageSearch:
                     for moved in groups.pop(gone):
                         group_of[moved] = group_of[op]
         merged = list(groups.values())
-        lengths = [sum(self._op_us[op] for op in ops) for ops in merged]
         num_streams = min(self._num_streams, len(merged))
+        stream_of = pack_groups_of_stages([merged], self._op_us, num_streams)
         packed: list[list[int]] = [[] for _ in range(num_streams)]
-        for ops, stream in zip(merged, pack_groups(lengths, num_streams), strict=True):
+        for ops, stream in zip(merged, stream_of, strict=True):
             packed[stream] += ops
         return self.canonical(packed)
 
@@ -255,7 +252,7 @@ def refine_streams(
         return lists
 
     def makespan() -> float:
-        return float(_SIMULATE_STREAMS(graph.native, laid_out(), weights))
+        return float(native.simulate_streams(graph.native, laid_out(), weights))
 
     best_us = makespan()
     gained = True

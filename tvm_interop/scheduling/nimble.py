@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 
-import tvm_ffi
-
-from ..graph import OpGraph
+from .._native import passes as native
 from ..latency.base import LatencyModel, op_latencies
-from ..planning import sync_plan
+from ..program.graph import OpGraph
+from ..program.planning import sync_plan
 from .folding import fold_streams
 from .options import check_streams, us_since
 from .registry import register_scheduler
 from .schedule import Schedule
-
-_NIMBLE = tvm_ffi.get_global_func("tvm_interop.nimble")
 
 
 @register_scheduler("nimble")
@@ -44,7 +41,7 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     """
     check_streams(streams)
     started = time.perf_counter()
-    found, reduced_edges, matching, chains, waits = _NIMBLE(graph.native)
+    found, reduced_edges, matching, chains, waits = native.nimble(graph.native)
     search_us = us_since(started)
     pricing_us = 0.0
     if streams is not None and len(found) > streams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..program import Program
+from ..program.program import Program
 from .schedule import Schedule, Stage
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
-import tvm_ffi
-
+from .._native import passes as native
 from ..errors import ScheduleError
-from ..graph import OpGraph
 from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
+from ..program.traits import OperatorTraits, are_memory_bound, demands
 from .folding import fold_streams
-from .options import check_streams, us_since
+from .options import check_numbers, check_streams, us_since
 from .registry import register_scheduler
 from .schedule import Schedule
-from .traits import OperatorTraits, are_memory_bound, demands
-
-_OPARA = tvm_ffi.get_global_func("tvm_interop.opara")
 
 
 @register_scheduler("opara")
@@ -58,14 +54,13 @@ def opara(
             f"`traits` describes {len(traits)} operators, but the graph has {graph.num_ops}; "
             "give one for each, by id"
         )
-    if not (math.isfinite(flops_per_byte) and flops_per_byte >= 0):
-        raise ScheduleError(
-            f"`flops_per_byte` is {flops_per_byte!r}; it must be finite, not negative"
-        )
+    check_numbers(flops_per_byte=flops_per_byte)
     started = time.perf_counter()
     described = [OperatorTraits()] * graph.num_ops if traits is None else traits
     memory_bound = are_memory_bound(described, flops_per_byte)
-    found, launch_order = _OPARA(graph.native, demands(described).tobytes(), memory_bound.tobytes())
+    found, launch_order = native.opara(
+        graph.native, demands(described).tobytes(), memory_bound.tobytes()
+    )
     search_us = us_since(started)
     pricing_us = 0.0
     if streams is not None and len(found) > streams:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-
-import numpy as np
 
 from ..errors import ScheduleError
 from ..latency.base import LatencyModel
+from ..plain_data import LARGEST, is_finite, is_whole
 
 
 def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
@@ -23,12 +23,20 @@ def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
 def check_counts(at_least: int = 0, **options: int) -> None:
     """Refuse an option that is no whole number of `at_least` or more, naming it."""
     for option, value in options.items():
-        is_count = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not is_count or value < at_least:
+        if not is_whole(value) or not at_least <= value <= LARGEST:
             raise ScheduleError(
                 f"`{option}` is {value!r}; it must be a whole number, {at_least} or more"
                 + ("" if at_least else " (0: no limit)")
+                + (f", and at most {LARGEST}" if is_whole(value) and value > LARGEST else "")
             )
+
+
+def check_numbers(below: float = math.inf, **options: float) -> None:
+    """Refuse an option that is no finite number from 0 to under `below`, naming it."""
+    for option, value in options.items():
+        if not is_finite(value) or not 0 <= value < below:
+            upwards = "or more" if below == math.inf else f"to under {below}"
+            raise ScheduleError(f"`{option}` is {value!r}; it must be a number, 0 {upwards}")
 
 
 def check_streams(streams: int | None) -> None:

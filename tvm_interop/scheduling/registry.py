@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import ScheduleError
-from ..graph import OpGraph
+from ..errors import ScheduleError, did_you_mean
 from ..latency.base import LatencyModel
+from ..program.graph import OpGraph
 from .options import us_since
 from .schedule import Schedule
+
+MEASURED_AGAIN = "stages_measured_again"
+"""Where `Schedule.stats` counts them. A scheduler that writes it has measured them itself."""
 
 Scheduler = Callable[..., Schedule]
 _F = TypeVar("_F", bound=Scheduler)
@@ -35,8 +37,10 @@ def schedule(
     Returns
     -------
     A schedule that was validated against `graph`. Where there is a latency model its `makespan`
-    is predicted. `stats["search_us"]` is the time the search took, `stats["pricing_us"]` what
-    the latency model took of it, both in microseconds.
+    is predicted. Measured stages that were chosen for their latency are measured again for that
+    (`LatencyModel.measure_again`); `stats["stages_measured_again"]` counts them.
+    `stats["search_us"]` is the time the search took, `stats["pricing_us"]` what the latency model
+    took of it, both in microseconds.
 
     Raises
     ------
@@ -55,9 +59,13 @@ def schedule(
     stats = {"search_us": us_since(started), "pricing_us": 0.0, **result.stats}
     result.validate(graph)
     makespan = result.makespan
-    if latency is not None and makespan is None:
+    if latency is not None:
         started = time.perf_counter()
-        makespan = result.simulate(graph, latency)
+        if makespan is not None and MEASURED_AGAIN not in stats:
+            # It was chosen by that: luck is part of it.
+            stats[MEASURED_AGAIN] = result.measure_again(graph, latency)
+        if makespan is None or stats.get(MEASURED_AGAIN):
+            makespan = result.simulate(graph, latency)
         stats["pricing_us"] += us_since(started)
     # The streams of a staged schedule are derived from its stages again.
     streams = () if result.is_staged else result.streams
@@ -104,7 +112,8 @@ def _lookup(name: str) -> Scheduler:
     if name in _REGISTRY:
         return _REGISTRY[name]
     raise ScheduleError(
-        f"there is no scheduler `{name}`; {_choices(str(name), schedulers(), 'the schedulers are')}"
+        f"there is no scheduler `{name}`{did_you_mean(str(name), schedulers())}; the schedulers "
+        f"are {', '.join(schedulers())}"
     )
 
 
@@ -116,19 +125,11 @@ def _check_options(name: str, scheduler: Scheduler, options: dict[str, Any]) -> 
     for option in options:
         if option not in known:
             raise ScheduleError(
-                f"scheduler `{name}` has no option `{option}`; "
-                + _choices(option, known, "its options are")
+                f"scheduler `{name}` has no option `{option}`{did_you_mean(option, known)}; "
+                + (f"its options are {', '.join(known)}" if known else "it takes none")
             )
 
 
 def _option_parameters(scheduler: Scheduler) -> list[inspect.Parameter]:
     """Those after the graph and the latency model."""
     return list(inspect.signature(scheduler).parameters.values())[2:]
-
-
-def _choices(wrong: str, known: list[str], intro: str) -> str:
-    if not known:
-        return "it takes none"
-    close = difflib.get_close_matches(wrong, known, n=1)
-    hint = f"did you mean `{close[0]}`? " if close else ""
-    return f"{hint}{intro} {', '.join(known)}"

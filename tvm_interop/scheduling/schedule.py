@@ -5,20 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
-import tvm_ffi
+import numpy as np
 
+from .._native import passes as native
 from ..errors import LatencyError, ScheduleError
-from ..graph import OpGraph
-from ..latency.base import LatencyModel, check_size, op_latencies
-from ..planning import pack_groups
+from ..latency.base import (
+    LatencyModel,
+    check_size,
+    merge_latencies,
+    op_latencies,
+    pack_groups_of_stages,
+    stage_latencies,
+    sum_in_order,
+)
+from ..program.graph import OpGraph
+from .gpu_simulation import Links, simulate_gpus
+from .schedule_fields import as_ids, as_numbers, as_timeline, as_tuple, check_labels
 from .schedule_json import read_schedule, write_schedule
-
-_VALIDATE_STAGES = tvm_ffi.get_global_func("tvm_interop.validate_stages")
-_VALIDATE_STREAMS = tvm_ffi.get_global_func("tvm_interop.validate_streams")
-_SIMULATE_STREAMS = tvm_ffi.get_global_func("tvm_interop.simulate_streams")
 
 STAGE_KINDS = ("concurrent", "merge")
 
@@ -33,17 +39,24 @@ class Stage:
     streams: the stream of each group. Groups may share one: they then run in order.
     kind: `concurrent`, or `merge` for one wider operator in place of several.
     barrier: whether every operator waits for all of the stages before, rather than only for
-        those it depends on.
+        those it depends on; of stages on GPUs, for those of its own GPU.
+    device: the number of the GPU that it runs on, where a schedule has several: GPU 1 is `cuda:1`.
+        None where all stages run on the one device that the model is compiled for.
     """
 
     groups: tuple[tuple[int, ...], ...]
     streams: tuple[int, ...]
     kind: str = "concurrent"
     barrier: bool = False
+    device: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", tuple(tuple(group) for group in self.groups))
-        object.__setattr__(self, "streams", tuple(self.streams))
+        groups = as_tuple(self.groups, "the groups of a stage")
+        object.__setattr__(self, "groups", tuple(as_ids(g, "a group of a stage") for g in groups))
+        object.__setattr__(self, "streams", as_numbers(self.streams, "stream", "group"))
+        if self.device is not None:
+            (device,) = as_numbers((self.device,), "device", "stage")
+            object.__setattr__(self, "device", device)
         if self.kind not in STAGE_KINDS:
             raise ScheduleError(
                 f"there is no stage kind `{self.kind}`; use one of {', '.join(STAGE_KINDS)}"
@@ -53,9 +66,11 @@ class Stage:
                 f"a stage of {len(self.groups)} groups names {len(self.streams)} streams; "
                 "name the stream of each group"
             )
-        for stream in self.streams:
-            if stream < 0:
-                raise ScheduleError(f"a group is on stream {stream}; streams count from 0")
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        """The operators of all groups, one group after the other."""
+        return tuple(op for group in self.groups for op in group)
 
     def by_stream(self) -> dict[int, tuple[int, ...]]:
         """The operators that each stream of this stage runs, in order, by ascending stream."""
@@ -71,11 +86,16 @@ class Stage:
 class Schedule:
     """Which operators run side by side. Immutable; either staged or streamed.
 
+    Its stages or streams may lie on several GPUs. A stage on a GPU waits for the stage before it
+    there and for its inputs, and for nothing else.
+
     Attributes
     ----------
     scheduler: name of the scheduler that made it.
     op_names: the operators' names; ids in the other fields are positions here.
-    stages: the stages of a staged schedule, in order; empty for a streamed one.
+    stages: the stages of a staged schedule, in order; empty for a streamed one. On several GPUs
+        those of each GPU are in order. The host launches them in this order too, as far as none
+        waits for a later one.
     streams: the operators of each stream, in order. A staged schedule's are derived: the stages
         laid one after the other onto their streams.
     makespan: predicted microseconds, or None where nothing was predicted.
@@ -83,8 +103,9 @@ class Schedule:
         order in which it was scheduled; None where nothing was predicted.
     launch_order: of a streamed schedule, all operators in the order in which one host thread is to
         launch them; None where any order will do that the dependencies allow.
-    devices: of a streamed schedule, the number of each stream's device: GPU 1 is `cuda:1`. Empty
-        where all streams are on the one device that the model is compiled for.
+    devices: the number of each stream's device: GPU 1 is `cuda:1`. Empty where all streams are on
+        the one device that the model is compiled for. Those of a staged schedule are derived: a
+        stream is on the device of its stages.
     stats: what the search took and counted. No part of equality, and not saved.
     """
 
@@ -99,15 +120,18 @@ class Schedule:
     stats: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
+        check_labels(self.scheduler, self.op_names, self.makespan)
         object.__setattr__(self, "op_names", tuple(self.op_names))
-        object.__setattr__(self, "stages", tuple(self.stages))
-        object.__setattr__(self, "streams", tuple(tuple(ops) for ops in self.streams))
+        object.__setattr__(self, "stages", as_tuple(self.stages, "the stages"))
+        streams = as_tuple(self.streams, "the streams")
+        object.__setattr__(self, "streams", tuple(as_ids(ops, "a stream") for ops in streams))
         if self.timeline is not None:
-            object.__setattr__(self, "timeline", tuple(tuple(row) for row in self.timeline))
-        object.__setattr__(self, "devices", tuple(self.devices))
-        self._check_devices()
+            object.__setattr__(self, "timeline", as_timeline(self.timeline))
+        object.__setattr__(self, "devices", as_numbers(self.devices, "device", "stream"))
+        if not self.stages:
+            self._check_devices()
         if self.launch_order is not None:
-            object.__setattr__(self, "launch_order", tuple(self.launch_order))
+            object.__setattr__(self, "launch_order", as_ids(self.launch_order, "the launch order"))
             if self.stages:
                 raise ScheduleError(
                     "a schedule of stages has a launch order; stages are launched in turn"
@@ -115,6 +139,8 @@ class Schedule:
         if not self.stages:
             return
         for i, stage in enumerate(self.stages):
+            if not isinstance(stage, Stage):
+                raise ScheduleError(f"stage {i} is {stage!r}; it must be a `Stage`")
             for stream in stage.streams:
                 if stream >= len(self.op_names):
                     raise ScheduleError(
@@ -125,6 +151,52 @@ class Schedule:
         if self.streams and self.streams != derived:
             raise ScheduleError("give a schedule its stages or its streams, not both")
         object.__setattr__(self, "streams", derived)
+        devices = _devices_of(self.stages, len(derived))
+        if self.devices and self.devices != devices:
+            raise ScheduleError(
+                "a schedule of stages has `devices`; give each stage its `device` in place of them"
+            )
+        object.__setattr__(self, "devices", devices)
+
+    @classmethod
+    def from_gpu_stages(
+        cls,
+        scheduler: str,
+        op_names: Sequence[str],
+        gpu_stages: Sequence[Sequence[Sequence[int]]],
+        **fields: Any,
+    ) -> Schedule:
+        """A schedule of stages on GPUs, from what `gpu_stages` gives to read.
+
+        The operators of a stage start together, each on a stream of its own. Stages are launched
+        in turns, one of each GPU, as far as none waits for a later one.
+
+        Parameters
+        ----------
+        gpu_stages: for each GPU its stages in order, each as the ids of its operators.
+        fields: others of the schedule, such as `makespan`.
+        """
+        widths = [max(map(len, stages), default=0) for stages in gpu_stages]
+        stages = [
+            (i, gpu, _side_by_side(ops, gpu, sum(widths[:gpu])))
+            for gpu, on_gpu in enumerate(gpu_stages)
+            for i, ops in enumerate(on_gpu)
+        ]
+        in_turns = sorted(stages, key=lambda stage: stage[:2])
+        return cls(scheduler, tuple(op_names), tuple(stage for *_, stage in in_turns), **fields)
+
+    @property
+    def gpu_stages(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """For each GPU from 0 on, the operators of each of its stages, in order; to read.
+
+        Of one device where the stages name none. Empty for a streamed schedule.
+        """
+        on_gpu: list[list[tuple[int, ...]]] = [
+            [] for _ in range(1 + max((stage.device or 0 for stage in self.stages), default=-1))
+        ]
+        for stage in self.stages:
+            on_gpu[stage.device or 0].append(stage.ops)
+        return tuple(map(tuple, on_gpu))
 
     @property
     def is_staged(self) -> bool:
@@ -143,14 +215,17 @@ class Schedule:
         ------
         ScheduleError: at the first fault, naming the operators: one that the graph lacks, that
             is missing or there twice, or that would run before an operator whose output it
-            reads. Groups of one stage may not depend on each other. A launch order must agree
-            with the dependencies and the streams.
+            reads. Groups of one stage may not depend on each other. Stages on several GPUs may
+            not wait for each other in a circle. A launch order must agree with the dependencies
+            and the streams. A timeline must hold operators of the schedule.
         """
         ids = self.ids_in(graph)
         if self.is_staged:
-            _VALIDATE_STAGES(graph.native, [_pack_stage(stage, ids) for stage in self.stages])
+            native.validate_stages(graph.native, *self._packed_stages(ids))
         else:
-            _VALIDATE_STREAMS(graph.native, self._streams_in(ids))
+            native.validate_streams(graph.native, self._streams_in(ids))
+        for op, *_ in self.timeline or ():
+            _id_in(op, ids)
         if self.launch_order is not None:
             self._validate_launches(graph, [_id_in(op, ids) for op in self.launch_order])
 
@@ -158,11 +233,12 @@ class Schedule:
         """The edges, beyond the dependencies, that the stages' barriers ask for, as ids.
 
         One from the last operator of each stream before a barrier to the first operator of each
-        stream behind it; the streams' own order does the rest.
+        stream behind it, on the same device; the streams' own order does the rest.
         """
         edges: list[tuple[int, int]] = []
-        last: dict[int, int] = {}
+        last_on: dict[int | None, dict[int, int]] = {}
         for stage in self.stages:
+            last = last_on.setdefault(stage.device, {})
             running = {stream: ops for stream, ops in stage.by_stream().items() if ops}
             if stage.barrier:
                 edges += [
@@ -174,13 +250,31 @@ class Schedule:
             last.update((stream, ops[-1]) for stream, ops in running.items())
         return tuple(edges)
 
-    def simulate(self, graph: OpGraph, latency: LatencyModel) -> float:
+    def launch_order_of_stages(self, graph: OpGraph) -> list[int]:
+        """The order in which stages are launched, as indices: each behind those it waits for.
+
+        Of those that are ready, the first in the list.
+
+        Raises
+        ------
+        ScheduleError: as `validate`.
+        """
+        return list(native.launch_order(graph.native, *self._packed_stages(self.ids_in(graph))))
+
+    def simulate(self, graph: OpGraph, latency: LatencyModel, links: Links = "delay") -> float:
         """Predict the makespan in microseconds.
 
         Of a staged schedule: the sum of its stages' latencies, groups that share a stream taken
         as one group, and a merged stage as the one operator that it becomes. Of a streamed one:
         each operator starts when its stream is free and the operators it reads have finished.
-        Copies between devices count nothing.
+        Over several GPUs: a stage, or an operator of a stream, starts once what runs before it on
+        its GPU, or stream, has ended and all its inputs are there; see `simulate_gpus`.
+
+        Parameters
+        ----------
+        links: how copies between GPUs take their time. `delay`: each edge between GPUs adds
+            `latency.transfer` (HIOS). `fifo`: as plans make them, one copy for each operator and
+            GPU that reads it, one after the other on each link.
 
         Raises
         ------
@@ -188,33 +282,49 @@ class Schedule:
         LatencyError: where `latency` gives no usable number, naming the operator; for a merged
             stage that it does not know.
         """
+        if len(set(self.devices)) > 1:
+            return simulate_gpus(graph, self, latency, links).makespan_us
         self.validate(graph)
         ids = self.ids_in(graph)
         if not self.is_staged:
             op_us = op_latencies(latency, graph.names)
-            return float(_SIMULATE_STREAMS(graph.native, self._streams_in(ids), op_us.tobytes()))
+            return float(
+                native.simulate_streams(graph.native, self._streams_in(ids), op_us.tobytes())
+            )
+        return sum_in_order(self.stages_us(graph, latency))
+
+    def stages_us(self, graph: OpGraph, latency: LatencyModel) -> list[float]:
+        """What each stage takes, in microseconds: groups that share a stream count as one group.
+
+        Raises
+        ------
+        LatencyError: as `simulate`.
+        """
         check_size(latency, graph.names)
-        merged = [
-            [ids[op] for group in stage.groups for op in group]
-            for stage in self.stages
-            if stage.kind == "merge"
+        ids = self.ids_in(graph)
+        merged: list[Sequence[int]] = [
+            [ids[op] for op in stage.ops] for stage in self.stages if stage.kind == "merge"
         ]
-        merges_us = latency.merges(merged).tolist() if merged else []
-        for ops, us in zip(merged, merges_us, strict=True):
-            if not math.isfinite(us):
+        merges_us = merge_latencies(latency, merged, graph.names) if merged else np.empty(0)
+        for ops, us in zip(merged, merges_us.tolist(), strict=True):
+            if math.isinf(us):
                 raise LatencyError(
                     "the latency model does not know what "
                     + ", ".join(f"`{graph.names[op]}`" for op in ops)
                     + " take as one operator; have a compilation measure it"
                 )
-        stages_us = latency.stages(
-            [
-                tuple(tuple(ids[op] for op in ops) for ops in stage.by_stream().values())
-                for stage in self.stages
-                if stage.kind != "merge"
-            ]
-        )
-        return float(sum(merges_us)) + sum(map(float, stages_us))
+        concurrent_us = stage_latencies(latency, self._concurrent_stages(ids), graph.names)
+        of_kind = {"merge": iter(merges_us.tolist()), "concurrent": iter(concurrent_us.tolist())}
+        return [float(next(of_kind[stage.kind])) for stage in self.stages]
+
+    def measure_again(self, graph: OpGraph, latency: LatencyModel) -> int:
+        """Let `latency` measure the stages anew, so that `simulate` promises no more than is true.
+
+        Returns
+        -------
+        How many were; see `LatencyModel.measure_again`. None are of streams, nor merged ones.
+        """
+        return latency.measure_again(self._concurrent_stages(self.ids_in(graph)))
 
     def to_json(self) -> str:
         """Write it as JSON that people can read and edit: operators by name, a group a line."""
@@ -229,21 +339,18 @@ class Schedule:
         ScheduleError: for text that is no JSON, a field that is missing, unknown (named) or of
             the wrong type, an operator that is not in the list, or a newer version.
         """
-        return read_schedule(cls, Stage, text)
+        fields = read_schedule(text)
+        stages = tuple(Stage(**stage._asdict()) for stage in fields.stages)
+        return cls(**fields._replace(stages=())._asdict() | {"stages": stages})
 
     def _check_devices(self) -> None:
         if not self.devices:
             return
-        if self.stages:
-            raise ScheduleError("a schedule of stages has devices; give streams in place of stages")
         if len(self.devices) != len(self.streams):
             raise ScheduleError(
                 f"the schedule has {len(self.streams)} streams and names the devices of "
                 f"{len(self.devices)}; name the device of each stream"
             )
-        for stream, device in enumerate(self.devices):
-            if device < 0:
-                raise ScheduleError(f"stream {stream} is on device {device}; devices count from 0")
 
     def _validate_launches(self, graph: OpGraph, order: list[int]) -> None:
         if sorted(order) != list(range(graph.num_ops)):
@@ -274,6 +381,19 @@ class Schedule:
                 )
         return [ids[name] for name in self.op_names]
 
+    def _concurrent_stages(self, ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
+        """Of each stage that is not merged the operators of each stream."""
+        return [
+            tuple(tuple(ids[op] for op in ops) for ops in stage.by_stream().values())
+            for stage in self.stages
+            if stage.kind != "merge"
+        ]
+
+    def _packed_stages(self, ids: list[int]) -> tuple[list[list[list[int]]], list[int]]:
+        """The stages as the native functions take them, and the device of each; -1 for none."""
+        devices = [-1 if stage.device is None else stage.device for stage in self.stages]
+        return [_pack_stage(stage, ids) for stage in self.stages], devices
+
     def _streams_in(self, ids: list[int]) -> list[list[int]]:
         return [[_id_in(op, ids) for op in ops] for ops in self.streams]
 
@@ -286,35 +406,63 @@ def pack_onto_streams(
     Longest group first (the sum of its operators' `op_us`) onto the least loaded stream; ties:
     lowest group, lowest stream.
     """
-    packed = []
-    for stage in stages:
-        group_us = [sum(op_us[op] for op in group) for group in stage.groups]
-        streams = pack_groups(group_us, num_streams)
-        packed.append(Stage(stage.groups, streams, stage.kind, stage.barrier))
-    return tuple(packed)
+    streams = iter(pack_groups_of_stages([stage.groups for stage in stages], op_us, num_streams))
+    return tuple(
+        Stage(stage.groups, tuple(islice(streams, len(stage.groups))), stage.kind, stage.barrier)
+        for stage in stages
+    )
 
 
 def unpack_stages(native: Any) -> tuple[Stage, ...]:
-    """Stages as the native schedulers return them: {kind, barrier}, streams, then the groups."""
+    """Stages as the native schedulers return them: the groups' streams, then each group."""
     return tuple(
-        Stage(
-            groups=tuple(tuple(group) for group in list(lists)[2:]),
-            streams=tuple(lists[1]),
-            kind=STAGE_KINDS[lists[0][0]],
-            barrier=bool(lists[0][1]),
-        )
-        for lists in native
+        Stage(groups=tuple(tuple(group) for group in groups), streams=tuple(streams))
+        for streams, *groups in native
     )
 
 
 def _pack_stage(stage: Stage, ids: list[int]) -> list[list[int]]:
     groups = [[_id_in(op, ids) for op in group] for group in stage.groups]
-    return [[STAGE_KINDS.index(stage.kind), int(stage.barrier)], list(stage.streams), *groups]
+    return [list(stage.streams), *groups]
+
+
+def _side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
+    """A stage whose operators start together, from this stream on."""
+    return Stage(
+        groups=tuple((op,) for op in ops),
+        streams=tuple(range(first_stream, first_stream + len(ops))),
+        barrier=True,  # So that nothing else runs beside what was priced together.
+        device=gpu,
+    )
+
+
+def _devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
+    """The device of each stream: that of its stages; of one without stages, the first stage's."""
+    without = [i for i, stage in enumerate(stages) if stage.device is None]
+    if len(without) == len(stages):
+        return ()
+    if without:
+        raise ScheduleError(
+            f"stage {without[0]} names no device and others do; give each stage its `device`"
+        )
+    found: dict[int, int] = {}
+    for i, stage in enumerate(stages):
+        assert stage.device is not None
+        for stream in stage.streams:
+            if found.setdefault(stream, stage.device) != stage.device:
+                raise ScheduleError(
+                    f"stage {i} runs on device {stage.device}, but its stream {stream} is on "
+                    f"device {found[stream]}, where an earlier stage uses it; give it another"
+                )
+    return tuple(found.get(stream, stages[0].device or 0) for stream in range(num_streams))
 
 
 def _id_in(op: int, ids: list[int]) -> int:
-    # An id of no operator stays one, for the native check to name.
-    return ids[op] if 0 <= op < len(ids) else op
+    if 0 <= op < len(ids):
+        return ids[op]
+    raise ScheduleError(
+        f"the schedule holds operator {op}, but has {len(ids)} operators, numbered from 0"
+    )
 
 
 def _streams_of(stages: Sequence[Stage]) -> tuple[tuple[int, ...], ...]:

@@ -4,21 +4,78 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from ..errors import ScheduleError
 
-if TYPE_CHECKING:
-    from .schedule import Schedule, Stage
-
 FORMAT = "tvm_interop.schedule"
-VERSION = 1
+VERSION = 2
+"""2 added the devices of stages; what version 1 wrote is still read."""
 _LINE = 96
 
 
-def write_schedule(schedule: Schedule) -> str:
+class StageLike(Protocol):
+    """What is written of a stage."""
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]: ...
+    @property
+    def streams(self) -> tuple[int, ...]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def barrier(self) -> bool: ...
+    @property
+    def device(self) -> int | None: ...
+
+
+class ScheduleLike(Protocol):
+    """What is written of a schedule. `Schedule` fits; this module does not depend on it."""
+
+    @property
+    def scheduler(self) -> str: ...
+    @property
+    def op_names(self) -> tuple[str, ...]: ...
+    @property
+    def stages(self) -> Sequence[StageLike]: ...
+    @property
+    def streams(self) -> tuple[tuple[int, ...], ...]: ...
+    @property
+    def makespan(self) -> float | None: ...
+    @property
+    def timeline(self) -> tuple[tuple[int, int, float, float], ...] | None: ...
+    @property
+    def launch_order(self) -> tuple[int, ...] | None: ...
+    @property
+    def devices(self) -> tuple[int, ...]: ...
+
+
+class StageFields(NamedTuple):
+    """What was read of a stage, with operators as ids."""
+
+    groups: tuple[tuple[int, ...], ...]
+    streams: tuple[int, ...]
+    kind: str
+    barrier: bool
+    device: int | None
+
+
+class ScheduleFields(NamedTuple):
+    """What was read of a schedule, with operators as ids."""
+
+    scheduler: str
+    op_names: tuple[str, ...]
+    stages: tuple[StageFields, ...]
+    streams: tuple[tuple[int, ...], ...]
+    makespan: float | None
+    timeline: tuple[tuple[int, int, float, float], ...] | None
+    launch_order: tuple[int, ...] | None
+    devices: tuple[int, ...]
+
+
+def write_schedule(schedule: ScheduleLike) -> str:
     """A schedule as JSON: operators by name, one line for a group, a stream or a placement."""
     names = schedule.op_names
     fields = [
@@ -28,7 +85,7 @@ def write_schedule(schedule: Schedule) -> str:
         f'"makespan_us": {_dump(schedule.makespan)}',
         f'"operators": [\n{_wrapped(map(_dump, names))}\n  ]',
     ]
-    if schedule.is_staged:
+    if schedule.stages:
         stages = ",\n".join(f"    {_stage_text(stage, names)}" for stage in schedule.stages)
         fields.append(f'"stages": [\n{stages}\n  ]')
     else:
@@ -36,7 +93,7 @@ def write_schedule(schedule: Schedule) -> str:
             f"    {_dump([_name(op, names) for op in ops])}" for ops in schedule.streams
         )
         fields.append(f'"streams": [\n{streams}\n  ]')
-    if schedule.devices:
+    if schedule.devices and not schedule.stages:
         fields.append(f'"devices": {_dump(list(schedule.devices))}')
     if schedule.timeline is not None:
         rows = ",\n".join(
@@ -59,6 +116,7 @@ class _Stage(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
     barrier: bool
     groups: list[_Group]
+    device: int | None = None
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,7 +139,7 @@ class _Head(msgspec.Struct):
     version: int | None = None
 
 
-def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: str) -> Schedule:
+def read_schedule(text: str) -> ScheduleFields:
     """The schedule that `text` describes; ScheduleError for anything it does not expect."""
     _check_head(_decoded(text, _Head))
     document = _decoded(text, _Document)
@@ -93,11 +151,12 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
     if (document.stages is None) == (document.streams is None):
         raise ScheduleError("a schedule has either a field `stages` or a field `streams`")
     stages = [
-        make_stage(
+        StageFields(
             groups=tuple(_ids(g.operators, f"stage {i}", ids) for g in stage.groups),
             streams=tuple(group.stream for group in stage.groups),
             kind=stage.kind,
             barrier=stage.barrier,
+            device=stage.device,
         )
         for i, stage in enumerate(document.stages or ())
     ]
@@ -110,7 +169,7 @@ def read_schedule(make_schedule: type[Schedule], make_stage: type[Stage], text: 
         )
     )
     launch = document.launch_order
-    return make_schedule(
+    return ScheduleFields(
         scheduler=document.scheduler,
         op_names=tuple(names),
         stages=tuple(stages),
@@ -143,10 +202,10 @@ def _decoded(text: str, kind: type[_T]) -> _T:
 def _check_head(head: _Head) -> None:
     if head.format != FORMAT:
         raise ScheduleError(f"this is no schedule: its `format` is not `{FORMAT}`")
-    if head.version is not None and head.version != VERSION:
+    if head.version is not None and not 1 <= head.version <= VERSION:
         newer = head.version > VERSION
         raise ScheduleError(
-            f"the schedule is of version {head.version}, but this tvm_interop reads version "
+            f"the schedule is of version {head.version}, but this tvm_interop reads versions 1 to "
             f"{VERSION}; " + ("update tvm_interop" if newer else "schedule the model again")
         )
 
@@ -158,12 +217,13 @@ def _ids(names: list[str], where: str, ids: dict[str, int]) -> tuple[int, ...]:
     return tuple(ids[name] for name in names)
 
 
-def _stage_text(stage: Stage, names: Sequence[str]) -> str:
+def _stage_text(stage: StageLike, names: Sequence[str]) -> str:
     groups = ",\n".join(
         f'      {{"stream": {stream}, "operators": {_dump([_name(op, names) for op in group])}}}'
         for stream, group in zip(stage.streams, stage.groups, strict=True)
     )
-    head = f'{{"kind": {_dump(stage.kind)}, "barrier": {_dump(stage.barrier)}, "groups": ['
+    device = "" if stage.device is None else f'"device": {_dump(stage.device)}, '
+    head = f'{{{device}"kind": {_dump(stage.kind)}, "barrier": {_dump(stage.barrier)}, "groups": ['
     return f"{head}\n{groups}\n    ]}}"
 
 

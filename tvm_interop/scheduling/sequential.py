@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ScheduleError
-from ..graph import OpGraph
 from ..latency.base import LatencyModel
-from ..planning import Buffer, memory_order
+from ..program.graph import OpGraph
+from ..program.planning import Buffer, memory_order
 from .options import us_since
 from .registry import register_scheduler
 from .schedule import Schedule

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import OpGraph
-from ..latency.base import LatencyModel
+from ..errors import ScheduleError
+from ..latency.base import LatencyModel, LatencyTable
 from ..latency.batch import Groups
+from ..program.graph import OpGraph
 from .schedule import Stage, pack_onto_streams
+from .schedule_fields import as_ids, as_tuple
 
 
 class WholeOperators:
@@ -30,8 +32,19 @@ class WholeOperators:
         Parameters
         ----------
         parts: the operators of each whole, by id; each operator in exactly one.
+
+        Raises
+        ------
+        ScheduleError: for a whole of no parts, and for parts that do not hold each operator once.
         """
-        self._parts = [tuple(ops) for ops in parts]
+        self._parts = [as_ids(ops, "a whole of `parts`") for ops in as_tuple(parts, "`parts`")]
+        if not all(self._parts):
+            raise ScheduleError("`parts` holds an empty list; leave it out")
+        if sorted(op for ops in self._parts for op in ops) != list(range(graph.num_ops)):
+            raise ScheduleError(
+                f"`parts` must hold each of {graph.num_ops} operators once; give those that are "
+                "not divided a list of their own"
+            )
         whole_of = {op: whole for whole, ops in enumerate(self._parts) for op in ops}
         edges = {
             (whole_of[op], whole_of[target])
@@ -54,7 +67,7 @@ class WholeOperators:
 
     def work_us(self, op_us: Sequence[float]) -> npt.NDArray[np.float64]:
         """Microseconds of all parts of each operator, which take `op_us` alone."""
-        return np.array([sum(op_us[part] for part in parts) for parts in self._parts])
+        return LatencyTable(op_us).stages([[parts] for parts in self._parts])
 
     def divided(
         self, stages: Sequence[Stage], op_us: Sequence[float] | None, streams: int | None
@@ -81,6 +94,8 @@ class _WholeLatency(LatencyModel):
     def __init__(self, model: LatencyModel, wholes: WholeOperators) -> None:
         self._model = model
         self._wholes = wholes
+        self.is_costly = model.is_costly
+        self.may_refuse = model.may_refuse
 
     def op(self, op: int) -> float:
         return self.stage([[op]])

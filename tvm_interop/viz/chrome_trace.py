@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ..executor import OpProfile
-from ..plan import Plan
+from ..execution.graph_module import OpProfile
+from ..plan.plan import Plan
 
 
 def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
@@ -38,7 +38,7 @@ def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
             "tid": row.stream,
             "ts": row.start_us,
             "dur": row.end_us - row.start_us,
-            "args": {"kernel": row.kernel},
+            "args": {"kernel": row.kernel, "thread": row.thread, "no_core_us": row.lost_us},
         }
         for row in rows
     ]

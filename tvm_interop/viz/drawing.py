@@ -45,7 +45,7 @@ def _draw(records: list[Record]) -> Element:
     for record in records:
         head = child(root, "text", x=4, y=y + 15, fill=INK, font_size=13)
         child(head, "tspan", record.title, font_weight="bold")
-        child(head, "tspan", f"  {record.scheduler}, {record.makespan_us / 1e3:.3f} ms", dx=6)
+        child(head, "tspan", f"  {record.scheduler}, {record.time_said}", dx=6)
         y += _HEADER
         rows = timeline(record, scale_us, float(width))
         place(root, labels(record), 4, y)

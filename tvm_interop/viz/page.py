@@ -59,7 +59,7 @@ def _figures(record: Record) -> list[tuple[str, str]]:
         ("streams", str(len(record.threads))),
         ("stages", str(record.num_stages) if record.num_stages else "none: streams"),
         ("waits", str(record.num_waits)),
-        ("measured", f"{record.makespan_us / 1e3:.3f} ms"),
+        ("measured" if record.runs else "not run", record.time_said),
     ]
     if record.predicted_us is not None:
         figures.append(("predicted", f"{record.predicted_us / 1e3:.3f} ms"))

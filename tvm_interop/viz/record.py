@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..artifact import Artifact
-from ..executor import GraphModule, OpProfile
-from ..kernel_libraries import TVM
-from ..plan import Plan
-from ..storage import dependencies
+from ..artifact.artifact import Artifact
+from ..execution.graph_module import GraphModule, OpProfile
+from ..machine.kernel_libraries import TVM
+from ..plan.plan import Plan
+from ..program.storage import dependencies
 from .kinds import kind_of
 
 _WARMUP = 2
@@ -28,6 +28,7 @@ class OperatorRecord:
     waits: the operators on other streams it waits for, by index.
     reads: the operators whose outputs it reads, by index, each once.
     output_bytes: size of what it writes.
+    lost_us: for how long it had no core, though it could have run.
     """
 
     name: str
@@ -42,6 +43,7 @@ class OperatorRecord:
     waits: tuple[int, ...]
     reads: tuple[int, ...]
     output_bytes: int
+    lost_us: float = 0.0
 
     @property
     def took_us(self) -> float:
@@ -65,6 +67,7 @@ class Record:
     memory: (us, bytes) wherever the bytes of intermediate tensors in use change.
     arena_bytes: what the plan sets aside for them.
     ratio: of the speed check, to sequential execution; None where there was none.
+    runs: of how many runs this is the fastest; 0 where none was run, and times are of the plan.
     """
 
     title: str
@@ -77,6 +80,17 @@ class Record:
     memory: tuple[tuple[float, int], ...]
     arena_bytes: int
     ratio: float | None
+    runs: int = 1
+
+    @property
+    def time_said(self) -> str:
+        """What the times are, in words."""
+        ms = f"{self.makespan_us / 1e3:.3f} ms"
+        if self.runs:
+            return f"{ms}, the fastest of {self.runs} runs" if self.runs > 1 else f"{ms}, one run"
+        if all(op.predicted_us is not None for op in self.operators):
+            return f"{ms} by the latencies that it was scheduled with, not run"
+        return "not run, every operator drawn equally long"
 
     @property
     def num_waits(self) -> int:
@@ -88,9 +102,14 @@ class Record:
         busy = sum(op.took_us for op in self.operators if op.stream == stream)
         return busy / self.makespan_us if self.makespan_us else 0.0
 
+    def lost_share(self, stream: int) -> float:
+        """The part of the makespan in which a stream had work to do and no core to do it."""
+        lost = sum(op.lost_us for op in self.operators if op.stream == stream)
+        return min(lost / self.makespan_us, 1.0) if self.makespan_us else 0.0
+
 
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
-    """Run an artifact and keep the run of the median makespan.
+    """Run an artifact and keep the fastest run: slower ones show what else the machine did.
 
     Parameters
     ----------
@@ -100,14 +119,47 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     module = GraphModule(artifact)
     for _ in range(_WARMUP):
         module.run()
-    profiles = sorted((module.profile() for _ in range(runs)), key=_makespan)
-    return from_profile(artifact, title, profiles[len(profiles) // 2])
+    fastest = min((module.profile() for _ in range(runs)), key=_makespan)
+    return from_profile(artifact, title, fastest, module.plan, runs)
 
 
-def from_profile(artifact: Artifact, title: str, profile: list[OpProfile]) -> Record:
-    """The record of an artifact and a profile of it, without running anything."""
+def planned(artifact: Artifact, title: str) -> Record:
+    """The record of an artifact that is not run: how its plan would go.
+
+    Each operator takes what the scheduler foresaw or, where it told of some none, 1 us.
+    """
     plan, schedule = artifact.plan, artifact.schedule
-    spans = {row.name: (row.start_us, row.end_us) for row in profile}
+    foreseen_us = {
+        schedule.op_names[op]: end - start for op, _, start, end in schedule.timeline or ()
+    }
+    if not all(op.name in foreseen_us for op in plan.operators):
+        foreseen_us = {op.name: 1.0 for op in plan.operators}
+    free_us = [0.0] * len(plan.streams)
+    rows: list[OpProfile] = []
+    for op in plan.operators:
+        start_us = max([free_us[op.stream], *(rows[w].end_us for w in op.waits)])
+        free_us[op.stream] = start_us + foreseen_us[op.name]
+        rows.append(OpProfile(op.name, op.kernel, op.stream, start_us, free_us[op.stream]))
+    return from_profile(artifact, title, rows, plan, runs=0)
+
+
+def from_profile(
+    artifact: Artifact,
+    title: str,
+    profile: list[OpProfile],
+    plan: Plan | None = None,
+    runs: int = 1,
+) -> Record:
+    """The record of an artifact and a profile of it, without running anything.
+
+    Parameters
+    ----------
+    plan: the one that was profiled; by default the artifact's.
+    runs: of how many runs this is the fastest; 0 where none was run.
+    """
+    schedule = artifact.schedule
+    plan = plan or artifact.plan
+    rows = {row.name: row for row in profile}
     stages = {
         schedule.op_names[op]: i
         for i, stage in enumerate(schedule.stages)
@@ -128,12 +180,13 @@ def from_profile(artifact: Artifact, title: str, profile: list[OpProfile]) -> Re
             provider=op.library or TVM,
             stream=op.stream,
             stage=stages.get(op.name),
-            start_us=spans[op.name][0],
-            end_us=spans[op.name][1],
+            start_us=rows[op.name].start_us,
+            end_us=rows[op.name].end_us,
             predicted_us=foreseen.get(op.name),
             waits=op.waits,
             reads=tuple(dict.fromkeys(reads.get(i, ()))),
             output_bytes=sum(plan.values[v].nbytes for v in op.outputs),
+            lost_us=rows[op.name].lost_us,
         )
         for i, op in enumerate(plan.operators)
     )
@@ -149,6 +202,7 @@ def from_profile(artifact: Artifact, title: str, profile: list[OpProfile]) -> Re
         memory=_memory(plan, operators),
         arena_bytes=plan.arena_bytes,
         ratio=checked.ratio if checked else None,
+        runs=runs,
     )
 
 

@@ -49,9 +49,8 @@ def labels(record: Record) -> Element:
     if rows.strip is not None:
         child(root, "text", "stages", x=2, y=rows.strip + 12, fill=FAINT)
     for stream, y in enumerate(rows.measured):
-        threads = f"{record.threads[stream]} thread{'s' if record.threads[stream] > 1 else ''}"
         child(root, "text", f"stream {stream}", x=2, y=y + 13, fill=INK, font_weight="bold")
-        busy = f"{threads}, {record.busy_share(stream):.0%} busy"
+        busy = f"{record.busy_share(stream):.0%} busy, {record.lost_share(stream):.0%} no core"
         child(root, "text", busy, x=2, y=y + 26, fill=FAINT, font_size=10)
     for stream, y in enumerate(rows.predicted):
         child(root, "text", f"stream {stream}", x=2, y=y + 13, fill=INK)

@@ -21,12 +21,12 @@ from tvm_interop import (
     GraphModule,
     InputError,
     PlanError,
-    _cuda,
     measure_interleaved,
 )
-from tvm_interop.compiler import CompileOptions, new_compilation
-from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.plan import Plan
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.compiler.api import CompileOptions, new_compilation
+from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.plan.check import check_plan, read_plan
 from tvm_interop.viz.record import record
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -107,7 +107,7 @@ def test_a_module_on_two_gpus(on_two_gpus: Artifact, check_log: Callable[..., li
 
 def test_a_gpu_that_is_not_there(on_two_gpus: Artifact) -> None:
     text = on_two_gpus.plan.to_json().replace("cuda:1", "cuda:5")
-    missing = dataclasses.replace(on_two_gpus, plan=Plan.from_json(text))
+    missing = dataclasses.replace(on_two_gpus, plan=read_plan(text))
     with pytest.raises(DeviceError, match="no device `cuda:5`: this machine has 3"):
         GraphModule(missing)
 
@@ -173,8 +173,8 @@ def test_kernels_with_a_workspace_run_side_by_side(
             for i, v in enumerate(plan.values)
         )
         plan = msgspec.structs.replace(plan, values=values)
-        with pytest.raises(PlanError, match="shares bytes with"):
-            plan.check()
+        with pytest.raises(PlanError, match="nothing orders the two"):
+            check_plan(plan)
     kernels = fake_gpu.Noted(with_workspaces.load_kernels(), plan)
     instance = CudaInstance(plan, kernels, with_workspaces.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch

@@ -12,12 +12,13 @@ import tvm
 import tvm_ffi
 from tvm import te
 
-from tvm_interop import Schedule, _cuda
-from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.cuda_kernels import build_cuda_kernels, cuda_target
-from tvm_interop.plan import make_plan
-from tvm_interop.program import Operator, Program, Value
-from tvm_interop.transform.cuda_schedule import DefaultCUDASchedule
+from tvm_interop import Schedule
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.kernels.build_cuda import build_cuda_kernels, cuda_target
+from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.plan.make import make_plan
+from tvm_interop.program.program import Operator, Program, Value
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 

@@ -14,12 +14,14 @@ import pytest
 from tests.fake_cuda import fake_gpu
 from tests.fake_cuda.happens_before import check
 from tests.library_cases import CASES, conv2d, library_of, matmul, numbers, plan_of, reference
-from tvm_interop import ExecutionError, Schedule, _cuda
-from tvm_interop.cuda_instance import CudaInstance
-from tvm_interop.kernel_libraries import library_version
-from tvm_interop.library_op import LibraryOp
-from tvm_interop.plan import Plan, make_plan
-from tvm_interop.program import Operator, Program, Value
+from tvm_interop import ExecutionError, Schedule
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.machine.kernel_libraries import library_version
+from tvm_interop.plan.make import make_plan
+from tvm_interop.plan.plan import Plan
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.program import Operator, Program, Value
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 

@@ -18,10 +18,11 @@ import tvm_interop
 from tests.fake_cuda import fake_gpu
 from tests.nets import Net, in_float16, inception_like
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import Artifact, _cuda
-from tvm_interop.compile_options import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop import Artifact
+from tvm_interop._native import cuda as _cuda
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.execution.cuda import CudaInstance
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -74,7 +75,7 @@ def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
     """The fake cuDNN computes; every schedule and dispatch gives the bits of sequential runs."""
     model = convolutions()
     options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:", streams=2)
-    compilation = CudaCompilation(model, options)
+    compilation = Compilation(model, options)
     assert _libraries(compilation) == {"cudnn": 4}
     x = np.random.default_rng(0).standard_normal((1, 8, 6, 6)).astype(np.float32)
     (expected,) = run_onnxruntime(model, {"x": x}).values()
@@ -97,9 +98,9 @@ def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
 def test_the_fastest_provider_is_chosen() -> None:
     options = CompileOptions("cuda", latency_db=":memory:")
     # Equally fast: TVM's.
-    assert set(_libraries(CudaCompilation(inception_like(), options))) == {None}
+    assert set(_libraries(Compilation(inception_like(), options))) == {None}
     with fake_gpu.algorithm_times(FAST):
-        compilation = CudaCompilation(inception_like(channels=24), options)
+        compilation = Compilation(inception_like(channels=24), options)
     assert _libraries(compilation)["cudnn"] == 12
 
 
@@ -107,7 +108,7 @@ def test_what_a_library_fails_at_is_left_to_tvm(caplog: pytest.LogCaptureFixture
     options = CompileOptions("cuda", latency_db=":memory:")
     fake_gpu.fail_next("cudnnGetConvolutionForwardAlgorithm_v7", 3000)
     with fake_gpu.algorithm_times(FAST):
-        compilation = CudaCompilation(inception_like(channels=40), options)
+        compilation = Compilation(inception_like(channels=40), options)
     (warning,) = [r.message for r in caplog.records if "no kernel of cudnn" in r.message]
     assert "CUDNN_STATUS_NOT_SUPPORTED" in warning
     assert _libraries(compilation)["cudnn"] == 11
@@ -116,22 +117,22 @@ def test_what_a_library_fails_at_is_left_to_tvm(caplog: pytest.LogCaptureFixture
 def test_what_was_measured_decides_the_next_time(tmp_path: Path) -> None:
     options = CompileOptions("cuda", latency_db=tmp_path / "latencies.db")
     with fake_gpu.algorithm_times(FAST):
-        first = CudaCompilation(inception_like(channels=32), options)
-    again = CudaCompilation(inception_like(channels=32), options)
+        first = Compilation(inception_like(channels=32), options)
+    again = Compilation(inception_like(channels=32), options)
     assert _libraries(again) == _libraries(first)
     assert _libraries(first)["cudnn"] == 12
 
 
-def _libraries(compilation: CudaCompilation) -> Counter[str | None]:
+def _libraries(compilation: Compilation) -> Counter[str | None]:
     return Counter(op.library for op in compilation.program.operators)
 
 
 ASK = """
 import logging, sys
 from tvm_interop import ArtifactError, DeviceError, GraphModule, load
-from tvm_interop.compile_options import CompileOptions
-from tvm_interop.cuda_compiler import CudaCompilation
-from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.execution.cuda import CudaInstance
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 artifact = load(sys.argv[1])
@@ -141,7 +142,7 @@ try:
 except ArtifactError as error:
     print(error)
 try:
-    CudaCompilation("squeezenet", CompileOptions("cuda", providers=["tvm", "cudnn"]))
+    Compilation("squeezenet", CompileOptions("cuda", providers=["tvm", "cudnn"]))
 except DeviceError as error:
     print(error)
 """

@@ -8,7 +8,8 @@ import sys
 
 ASK = """
 import os
-from tvm_interop import DeviceError, _cuda
+from tvm_interop import DeviceError
+from tvm_interop._native import cuda as _cuda
 
 def why():
     try:

@@ -14,7 +14,7 @@ import tvm_interop
 from tests.fake_cuda import fake_gpu
 from tests.gpu import out_of_bounds, sanitized_run
 from tests.nets import inception_like
-from tvm_interop.cuda_instance import CudaInstance
+from tvm_interop.execution.cuda import CudaInstance
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 

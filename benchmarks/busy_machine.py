@@ -1,0 +1,283 @@
+"""How fast models run while other programs compute on the same machine, ours and peers'.
+
+    python -m benchmarks.busy_machine prepare FOLDER [NETWORK ...]
+    python -m benchmarks.busy_machine measure FOLDER [--busy 0 1 2 bursts] [--json PATH]
+
+`prepare` compiles our artifacts, scheduled, sequential and for one thread, beside each model.
+`measure` only runs: each contestant in a process of its own, in turns, in an order drawn anew each
+round, while 0, 1 or 2 other programs compute, or two that compute in bursts of 20 ms with 30 ms
+between. Each is run rested, after 10 ms without work, and back to back. Told are the median and the
+95th percentile in milliseconds, and their ratios to onnxruntime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NETWORKS = ("light:squeezenet", "light:shufflenet", "light:inception_v1", "resnet50")
+OURS = ("scheduled", "sequential", "one thread")
+PEERS = ("onnxruntime", "openvino f32", "openvino")
+REST_S = 0.01
+RUNS_A_TURN = {"rested": 3, "back to back": 8}
+LOADS = {
+    "busy": "while True: pass",
+    "bursts": (
+        "import time\n"
+        "while True:\n"
+        "    end = time.perf_counter() + 0.02\n"
+        "    while time.perf_counter() < end: pass\n"
+        "    time.sleep(0.03)"
+    ),
+}
+Runner = Callable[[], Any]
+
+
+def prepare(folder: Path, networks: list[str]) -> None:
+    """Compile every network for every contestant of ours."""
+    import onnx
+
+    from tvm_interop.compiler.compilation import Compilation
+    from tvm_interop.compiler.options import CompileOptions
+    from tvm_interop.models.source import read_onnx
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for network in networks:
+        name = Path(network.replace("light:", "")).stem
+        model = read_onnx(network)
+        onnx.save(model, str(folder / f"{name}.onnx"))
+        whole = Compilation(model, CompileOptions())
+        alone = Compilation(model, CompileOptions(streams=1, threads=1, parts=1))
+        schedule = whole.schedule("auto")
+        for of_ours, artifact in (
+            ("scheduled", whole.artifact(schedule)),
+            ("sequential", whole.artifact(whole.sequential())),
+            ("one thread", alone.artifact(alone.sequential())),
+        ):
+            artifact.save(folder / f"{name}.{of_ours.replace(' ', '_')}.tar")
+        print(f"prepared {name}", flush=True)
+
+
+def feed_of(model_path: Path) -> dict[str, np.ndarray]:
+    """The inputs beside the model, in the model's order, where there are some, or random ones."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(model_path), providers=["CPUExecutionProvider"])
+    inputs = session.get_inputs()
+    stored = model_path.with_suffix(".npz")
+    if stored.exists():
+        with np.load(stored) as arrays:
+            return dict(zip([i.name for i in inputs], arrays.values(), strict=True))
+    rng = np.random.default_rng(0)
+    return {i.name: rng.standard_normal(i.shape).astype(np.float32) for i in inputs}
+
+
+def our_runner(artifact: Path, feed: dict[str, np.ndarray]) -> Runner:
+    """A run of our executor; the inputs are set."""
+    import tvm_interop
+
+    module = tvm_interop.GraphModule(tvm_interop.load(artifact))
+    names, _ = module.get_input_info()
+    module.set_input(**{name: feed[name] for name in names})
+    return module.run
+
+
+def onnxruntime_runner(model: Path, feed: dict[str, np.ndarray]) -> Runner:
+    """A run of onnxruntime as it comes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, feed)
+
+
+def openvino_runner(model: Path, feed: dict[str, np.ndarray], precision: str | None) -> Runner:
+    """A run of OpenVINO: in float32, or in what it picks."""
+    import openvino
+
+    config = {"PERFORMANCE_HINT": "LATENCY"}
+    if precision is not None:
+        config["INFERENCE_PRECISION_HINT"] = precision
+    compiled = openvino.Core().compile_model(str(model), "CPU", config)
+    request = compiled.create_infer_request()
+    inputs = {i.get_any_name(): feed[i.get_any_name()] for i in compiled.inputs}
+    return lambda: request.infer(inputs)
+
+
+def serve(folder: Path, name: str, contestant: str) -> None:
+    """Answer each request, runs and seconds of rest before each, with the seconds of the runs."""
+    model = folder / f"{name}.onnx"
+    feed = feed_of(model)
+    if contestant in OURS:
+        run = our_runner(folder / f"{name}.{contestant.replace(' ', '_')}.tar", feed)
+    elif contestant == "onnxruntime":
+        run = onnxruntime_runner(model, feed)
+    else:
+        run = openvino_runner(model, feed, "f32" if contestant == "openvino f32" else None)
+    for _ in range(10):
+        run()
+    print("ready", flush=True)
+    for request in sys.stdin:
+        runs, rest_s = json.loads(request)
+        seconds = []
+        if rest_s == 0:
+            run()
+        for _ in range(runs):
+            if rest_s > 0:
+                time.sleep(rest_s)
+            began = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - began)
+        print(json.dumps(seconds), flush=True)
+
+
+class Contestant:
+    """One contestant's process."""
+
+    def __init__(self, folder: Path, network: str, name: str) -> None:
+        arguments = ["serve", str(folder), network, name]
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.busy_machine", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Return once it has loaded its model and run it."""
+        self._answer("ready")
+
+    def seconds(self, runs: int, rest_s: float) -> list[float]:
+        """Of so many runs, each after a rest."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([runs, rest_s]) + "\n")
+        self._process.stdin.flush()
+        seconds: list[float] = json.loads(self._answer(None))
+        return seconds
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self, expected: str | None) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:  # Libraries may talk before we do.
+            if (line.strip() == expected) if expected else line.startswith("["):
+                return line
+        raise RuntimeError(f"{self.name} ended: {self._process.wait()}")
+
+
+@contextmanager
+def load(kind: str) -> Iterator[None]:
+    """Other programs that compute: so many, or two in bursts."""
+    program, count = (LOADS["bursts"], 2) if kind == "bursts" else (LOADS["busy"], int(kind))
+    processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
+    time.sleep(0.3 if processes else 0.0)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def measure(
+    folder: Path, network: str, contestants: list[str], loads: list[str], runs: int
+) -> list[dict[str, Any]]:
+    """A row for each load, rhythm and contestant."""
+    running = [Contestant(folder, network, name) for name in contestants]
+    rows = []
+    try:
+        for contestant in running:
+            contestant.wait_until_ready()
+        for kind in loads:
+            with load(kind):
+                for rhythm, each in RUNS_A_TURN.items():
+                    rest_s = REST_S if rhythm == "rested" else 0.0
+                    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+                    order = list(running)
+                    drawn = random.Random(0)
+                    for _ in range(-(-runs // each)):
+                        drawn.shuffle(order)
+                        for contestant in order:
+                            seconds[contestant.name] += contestant.seconds(each, rest_s)
+                    rows += [
+                        {
+                            "network": network,
+                            "busy": kind,
+                            "rhythm": rhythm,
+                            "contestant": name,
+                            "runs": len(found),
+                            "median_ms": float(np.median(found)) * 1e3,
+                            "p95_ms": float(np.percentile(found, 95)) * 1e3,
+                        }
+                        for name, found in seconds.items()
+                    ]
+    finally:
+        for contestant in running:
+            contestant.end()
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line a row, with ratios to onnxruntime where it took part."""
+    base = {
+        (row["network"], row["busy"], row["rhythm"]): row
+        for row in rows
+        if row["contestant"] == "onnxruntime"
+    }
+    lines = []
+    for row in rows:
+        line = "{network:22s}{busy:>7s} {rhythm:13s}{contestant:13s}".format(**row)
+        line += f"{row['median_ms']:9.2f} ms ({row['p95_ms']:.2f})"
+        peer = base.get((row["network"], row["busy"], row["rhythm"]))
+        if peer is not None:
+            line += f"{row['median_ms'] / peer['median_ms']:9.2f} x"
+            line += f" ({row['p95_ms'] / peer['p95_ms']:.2f})"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["prepare", "measure", "serve"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("networks", nargs="*")
+    parser.add_argument("--busy", nargs="+", default=["0", "1", "2", "bursts"])
+    parser.add_argument("--contestants", nargs="+", default=[*OURS, *PEERS])
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if arguments.what == "prepare":
+        prepare(arguments.folder, arguments.networks or list(NETWORKS))
+    elif arguments.what == "serve":
+        serve(arguments.folder, *arguments.networks)
+    else:
+        from tvm_interop.machine.cpu_name import cpu_model
+
+        networks = arguments.networks or sorted(p.stem for p in arguments.folder.glob("*.onnx"))
+        rows = []
+        for network in networks:
+            found = measure(
+                arguments.folder, network, arguments.contestants, arguments.busy, arguments.runs
+            )
+            print(table(found), flush=True)
+            rows += found
+        if arguments.json is not None:
+            record = {"machine": cpu_model(), "runs": arguments.runs, "rows": rows}
+            arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

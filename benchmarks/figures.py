@@ -1,0 +1,263 @@
+"""Writes `docs/benchmarks.md` from `benchmarks/results`, so that text and data cannot part.
+
+python -m benchmarks.figures            # write it
+python -m benchmarks.figures --check    # fail where it is not what the results say
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+_AGAIN = " (again)"
+_NETWORKS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        _INTRODUCTION,
+        *_peers(),
+        *_whole_networks(),
+        *_schedulers(),
+        *_learned(),
+        *_stages_priced(),
+        *_operators(),
+        *_busy_machine(),
+        _AGAIN_YOURSELF,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_INTRODUCTION = """\
+# Benchmarks
+
+This page is written by `python -m benchmarks.figures` from the JSON files in `benchmarks/results`;
+a test fails where the two differ.
+
+How to read it:
+
+- A **ratio** is the time of one contestant over the time of the baseline: below 1 is faster.
+- Contestants run in **interleaved rounds**: in each round every contestant runs once, in an order
+  drawn anew, so that what else the machine does falls on all alike.
+- The **noise floor** is the baseline against itself. A ratio closer to 1 than that says nothing.
+- Networks have random weights and run at batch 1 in float32."""
+
+_AGAIN_YOURSELF = """\
+## Measure it yourself
+
+`make bench` runs the first table, `make bench-full` all networks. Each further table names its
+program above. All of them wait for a quiet machine and say so where there is none."""
+
+
+def _peers() -> list[str]:
+    parts = ["## Against other runtimes\n\nBy `make bench`."]
+    for network in ("squeezenet", "inception_v3"):
+        parts.append(_contest(_read(network)))
+    return parts
+
+
+def _schedulers() -> list[str]:
+    parts = ["## Schedulers against each other\n\nBy `python -m benchmarks.schedulers`."]
+    parts += [_contest(_read(f"schedulers/{network}")) for network in _NETWORKS]
+    parts.append(
+        "### With operators merged\n\nMerged operators are other kernels, so here no operator is "
+        "divided over the cores, in any of the schedules."
+    )
+    parts += [_contest(_read(f"schedulers/{network}_merging")) for network in _NETWORKS]
+    return parts
+
+
+def _contest(report: dict[str, Any]) -> str:
+    """One network's contestants, the fastest first."""
+    contestants = dict(report["contestants"])
+    noise = contestants.pop(report["baseline"] + _AGAIN)
+    rows = [
+        [
+            each["name"],
+            f"{each['median_us'] / 1e3:.2f}",
+            f"{each['ratio']:.3f}",
+            _interval(each["ratio_interval"], 3),
+            _verdict(each, report["baseline"]),
+        ]
+        for each in sorted(contestants.values(), key=lambda each: float(each["median_us"]))
+    ]
+    head = (
+        f"**{report['network'].replace('_merging', '')}**, {_machine(report)}, "
+        f"{noise['rounds']} rounds. Baseline: {report['baseline']}; against itself "
+        f"{noise['ratio']:.3f} ({_interval(noise['ratio_interval'], 3)})."
+    )
+    return head + "\n\n" + _table(["", "median ms", "ratio", "95%", "beyond the noise"], rows)
+
+
+def _verdict(contestant: dict[str, Any], baseline: str) -> str:
+    if contestant["name"] == baseline:
+        return "baseline"
+    if not contestant["differs"]:
+        return "no"
+    return "faster" if contestant["ratio"] < 1 else "slower"
+
+
+def _whole_networks() -> list[str]:
+    report = _read("kernels")
+    rows = [
+        [
+            row["network"],
+            f"{row['median_us'][row['best']] / 1e3:.1f}",
+            f"{row['median_us']['ours, sequential'] / 1e3:.1f}",
+            f"{row['median_us']['onnxruntime, sequential'] / 1e3:.1f}",
+            f"{row['to_onnxruntime']:.2f}",
+            _interval(row["to_onnxruntime_interval"], 2),
+            f"{row['to_pytorch']:.2f}",
+            f"{row['roof_us'] / row['median_us'][row['best']]:.0%}",
+        ]
+        for row in report["rows"]
+    ]
+    head = [
+        "", "our best ms", "our sequential ms", "onnxruntime ms", "over onnxruntime", "95%",
+        "over PyTorch", "of the roof",
+    ]  # fmt: skip
+    return [
+        "## Whole networks\n\nBy `python -m benchmarks.kernels`. The roof is the time that the "
+        "network's floating-point operations take at the best rate of one convolution, "
+        f"{report['peak_gflops']:.0f} GFLOP/s with all cores. {_machine(report)}. "
+        f"Geometric mean over onnxruntime: {report['geometric_mean_to_onnxruntime']:.2f}; over "
+        f"PyTorch: {report['geometric_mean_to_pytorch']:.2f}.",
+        _table(head, rows),
+    ]
+
+
+def _learned() -> list[str]:
+    report = _read("learned_search")
+    rows = []
+    for each in report["networks"]:
+        every, few = each["searches"]["measured"], each["searches"]["learned"]
+        apart = report["held_out"].get(each["network"])
+        rows.append(
+            [
+                each["network"],
+                f"{every['stages_measured']:,}",
+                f"{few['stages_measured']:,}",
+                f"{every['minutes']:.2f}",
+                f"{few['minutes']:.2f}",
+                f"{each['ratio']:.2f}",
+                _interval(each["ratio_interval"], 2),
+                f"{apart['mape']:.1%}" if apart else "",
+            ]
+        )
+    head = [
+        "", "stages measured, all", "few", "minutes, all", "few", "schedule of few over all", "95%",
+        "error on a network never seen",
+    ]  # fmt: skip
+    return [
+        "## Few measurements in place of all\n\nBy `python -m benchmarks.learned_search "
+        "--exhaustive`. IOS with every stage measured, against IOS with most stages predicted. The "
+        "last column is of predictions by a model that has seen the three other networks alone.",
+        _table(head, rows),
+    ]
+
+
+def _stages_priced() -> list[str]:
+    rows = [
+        [row["network"], row["device"], f"{row['full']:,}", f"{row['bounded']:,}",
+         f"{1 - row['bounded'] / row['full']:.0%}"]
+        for row in _read("stages_priced")["rows"]
+    ]  # fmt: skip
+    return [
+        "## Stages that IOS asks the price of\n\nBy `python -m benchmarks.stages_priced`, on "
+        "simulated devices. Bounds decide the others, and the schedule is the same.",
+        _table(["", "device", "without bounds", "with bounds", "spared"], rows),
+    ]
+
+
+def _operators() -> list[str]:
+    rows = _read("operators")["rows"]
+    by_cores = sorted({row["cores"] for row in rows})
+    means = [
+        [str(cores), _number(_geometric([r["ratio"] for r in rows if r["cores"] == cores]))]
+        for cores in by_cores
+    ]
+    return [
+        "## Single convolutions\n\nBy `python -m benchmarks.operators`: geometric mean of "
+        f"{len(rows) // len(by_cores)} convolutions over onnxruntime.",
+        _table(["cores", "over onnxruntime"], means),
+    ]
+
+
+def _busy_machine() -> list[str]:
+    report = _read("busy_machine")
+    medians = {
+        (row["network"], row["busy"], row["rhythm"], row["contestant"]): row["median_ms"]
+        for row in report["rows"]
+    }
+    columns = sorted({(row["busy"], row["rhythm"]) for row in report["rows"]}, key=_busy_order)
+    rows = []
+    for network in dict.fromkeys(row["network"] for row in report["rows"]):
+        ratios = []
+        for busy, rhythm in columns:
+            ours = medians.get((network, busy, rhythm, "sequential"))
+            theirs = medians.get((network, busy, rhythm, "onnxruntime"))
+            ratios.append(_number(ours / theirs) if ours and theirs else "")
+        rows.append([network, *ratios])
+    return [
+        "## Beside other programs\n\nBy `python -m benchmarks.busy_machine`: our sequential "
+        "execution over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
+        "cores, or bursts of such work; each model rested before a run, or back to back; "
+        f"{report['runs']} runs each.",
+        _table(["", *(f"{busy}, {rhythm}" for busy, rhythm in columns)], rows),
+    ]
+
+
+def _busy_order(column: tuple[int, str]) -> tuple[int, bool]:
+    return column[0], column[1] != "rested"
+
+
+def _read(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return loaded
+
+
+def _machine(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    quiet = "" if machine["quiet"] else ", which was **not quiet**"
+    return f"{machine['cores']} cores of {machine['cpu'].split(' [')[0]}{quiet}"
+
+
+def _interval(ends: Sequence[float], digits: int) -> str:
+    low, high = ends
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def _number(number: float) -> str:
+    return f"{number:.2f}"
+
+
+def _geometric(numbers: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, numbers)) / len(numbers))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    align = ["---", *["--:"] * (len(head) - 1)]
+    lines = [head, align, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
+    text = page()
+    if parser.parse_args().check:
+        return 0 if PAGE.read_text() == text else 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""How often the speed check and `auto` ship a schedule, on simulated machines with noise.
+
+    python -m benchmarks.speed_check_rates [--trials 1000] [--out RESULTS.json]
+
+A schedule that is as fast as sequential execution, or slower, should hardly ever ship, and one that
+is 5% faster nearly always. Machines are simulated, since nobody knows of two real schedules which
+is truly the faster. Runs follow each other in time as the rounds have them, and the noise is the
+machine's, whatever it runs. Only the last kind differs: there each contestant drifts by itself, for
+which no test of pairs can promise anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_interop import LatencyTable, OpGraph, Schedule, schedule
+from tvm_interop.compiler.speed_check import check_rounds
+
+Floats = npt.NDArray[np.float64]
+Noise = Callable[[np.random.Generator, int], Floats]
+"""By how much runs, one after the other in time, take longer: draws a factor for each."""
+
+_CHUNK = 50
+_RUN_US = 1000.0
+SPEEDS = (1.03, 1.0, 0.98, 0.97, 0.95)
+"""How long the schedule takes, relative to sequential execution."""
+_GRAPH = OpGraph.from_edges(
+    8, [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6), (4, 7), (5, 7), (6, 7)]
+)
+_LATENCY = LatencyTable([3, 5, 8, 2, 4, 9, 7, 1])
+
+
+def gaussian(sigma: float) -> Noise:
+    """Each run is off by its own chance."""
+    return lambda draw, n: np.exp(sigma * draw.standard_normal(n))
+
+
+def heavy_tails(draw: np.random.Generator, n: int) -> Floats:
+    """Student's t with two degrees of freedom: its variance is infinite."""
+    return np.maximum(1 + 0.03 * draw.standard_t(2, n), 0.1)
+
+
+def bursts(draw: np.random.Generator, n: int) -> Floats:
+    """Every now and then all is half as slow again, for about thirty runs; and speed drifts."""
+    busy = np.cumsum(draw.random(n) < 1 / 30) % 2
+    drift = np.cumsum(0.003 * draw.standard_normal(n))
+    return np.exp(0.4 * busy + drift + 0.03 * draw.standard_normal(n))
+
+
+def preemptions(draw: np.random.Generator, n: int) -> Floats:
+    """One run in five loses its core for up to four times what it takes."""
+    lost = np.where(draw.random(n) < 0.2, 4 * draw.random(n), 0)
+    return (1 + lost) * np.exp(0.02 * draw.standard_normal(n))
+
+
+def correlated(draw: np.random.Generator, n: int) -> Floats:
+    """Each run is much like the one before: an autoregression with a coefficient of 0.9."""
+    return np.exp(_autoregression(draw, n, 0.9, 0.05))
+
+
+def _autoregression(draw: np.random.Generator, n: int, carried: float, sigma: float) -> Floats:
+    values = sigma * draw.standard_normal(n)
+    scale = np.sqrt(1 - carried**2)
+    for before, now in pairwise(range(n)):
+        values[now] = carried * values[before] + scale * values[now]
+    return values
+
+
+def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats]:
+    """Rounds of contestants, in an order drawn anew for each."""
+    draw = np.random.default_rng(seed)
+    contestants = len(speeds)
+    while True:
+        factors = noise(draw, _CHUNK * contestants).reshape(_CHUNK, contestants)
+        for in_time in factors:
+            order = draw.permutation(contestants)
+            times_us = np.empty(contestants)
+            times_us[order] = in_time
+            yield times_us * np.asarray(speeds) * _RUN_US
+
+
+def own_noise(speeds: Sequence[float], seed: int) -> Iterator[Floats]:
+    """Rounds in which each contestant drifts by itself: nothing promises a level there."""
+    draw = np.random.default_rng(seed)
+    while True:
+        drifts = [_autoregression(draw, _CHUNK, 0.5, 0.03) for _ in speeds]
+        yield from np.exp(np.transpose(drifts)) * np.asarray(speeds) * _RUN_US
+
+
+NOISES: dict[str, Callable[[Sequence[float], int], Iterator[Floats]]] = {
+    "quiet, 1%": partial(machine, gaussian(0.01)),
+    "gaussian, 3%": partial(machine, gaussian(0.03)),
+    "gaussian, 10%": partial(machine, gaussian(0.10)),
+    "heavy tails": partial(machine, heavy_tails),
+    "bursts and drift": partial(machine, bursts),
+    "preemptions": partial(machine, preemptions),
+    "correlated runs": partial(machine, correlated),
+    "each drifts by itself": own_noise,
+}
+
+
+def rounds_of(noise: str, speeds: Sequence[float], seed: int) -> Iterator[Floats]:
+    """Rounds on the machine of that name."""
+    return NOISES[noise](speeds, seed)
+
+
+def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
+    """Whether the speed check ships a schedule of that speed, and after how many rounds."""
+    checked = check_rounds(rounds_of(noise, [1.0, 1.0, speed], seed))
+    return checked.shipped == "scheduled", checked.rounds
+
+
+def auto_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
+    """Whether `auto` ships one of four schedules, of which `lios` has that speed, the others 1."""
+    seeds = iter((2 * seed, 2 * seed + 1))
+
+    def evaluate(schedules: Sequence[Schedule]) -> Iterator[Floats]:
+        speeds = [speed if each.scheduler == "lios" else 1.0 for each in schedules]
+        return rounds_of(noise, speeds, next(seeds))
+
+    made = schedule(_GRAPH, "auto", _LATENCY, streams=2, evaluate=evaluate)
+    assert "lios" in made.stats["chosen_by_us"], "it is a finalist"
+    return made.stats["winner"] != "sequential", made.stats["confirmation"].compared.rounds
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often a schedule shipped.
+
+    Attributes
+    ----------
+    who: `check` or `auto`.
+    speed: what it takes, over sequential execution.
+    ships: share of the trials.
+    rounds: the median, of those that the verdict rests on.
+    """
+
+    who: str
+    noise: str
+    speed: float
+    trials: int
+    ships: float
+    rounds: float
+
+
+def rate(who: str, noise: str, speed: float, trials: int) -> Rate:
+    """Try it with the seeds 0, 1, and so on."""
+    ships = {"check": check_ships, "auto": auto_ships}[who]
+    shipped, rounds = zip(*(ships(noise, speed, seed) for seed in range(trials)), strict=True)
+    return Rate(who, noise, speed, trials, float(np.mean(shipped)), float(np.median(rounds)))
+
+
+def table(rates: Sequence[Rate]) -> str:
+    """Markdown: a row a noise."""
+    columns = list(dict.fromkeys((r.who, r.speed) for r in rates))
+    found = {(r.noise, r.who, r.speed): r for r in rates}
+    lines = [
+        "| noise | " + " | ".join(f"{who}, {speed:.2f}" for who, speed in columns) + " | rounds |",
+        "|---|" + "--:|" * (len(columns) + 1),
+    ]
+    for noise in dict.fromkeys(r.noise for r in rates):
+        cells = [found[noise, who, speed] for who, speed in columns]
+        shown = " | ".join(f"{cell.ships:.1%}" for cell in cells)
+        lines.append(f"| {noise} | {shown} | {max(cell.rounds for cell in cells):.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rates = [
+        rate(who, noise, speed, arguments.trials)
+        for who, speeds in (("check", SPEEDS), ("auto", (1.0, 0.95)))
+        for noise in NOISES
+        for speed in speeds
+    ]
+    print(table(rates))
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps([asdict(r) for r in rates], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+#include "passes/graph/blocks.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace tvm_interop {
+namespace {
+
+// Grows a prefix of the topological order operator by operator, and knows whether a cut lies behind
+// it: whether every operator before reaches every operator behind. A path across from a last one
+// before (of which all readers are behind) to a first one behind (which reads only from before) can
+// be nothing but an edge between the two. So a cut it is where each of these pairs has an edge, and
+// counting edges is enough. Each operator is a first and a last one once: O(n + edges) in all.
+class Prefix {
+ public:
+  explicit Prefix(const OpGraph& graph) : graph_(graph), unread_(graph.num_ops()) {
+    is_last_.resize(graph.num_ops());
+    is_first_.resize(graph.num_ops());
+    for (int op = 0; op < graph.num_ops(); ++op) {
+      unread_[op] = graph.predecessors(op).size();
+      if (unread_[op] == 0) SetFirst(op, true);
+    }
+  }
+
+  // Takes in the next operator in topological order.
+  void Add(int op) {
+    SetFirst(op, false);
+    for (int source : graph_.predecessors(op)) {
+      if (is_last_[source]) SetLast(source, false);
+    }
+    SetLast(op, true);
+    for (int reader : graph_.successors(op)) {
+      if (--unread_[reader] == 0) SetFirst(reader, true);
+    }
+  }
+
+  bool EndsInCut() const { return edges_ == lasts_ * firsts_; }
+
+ private:
+  void SetFirst(int op, bool is_one) {
+    is_first_[op] = is_one;
+    firsts_ += is_one ? 1 : -1;
+    for (int source : graph_.predecessors(op)) {
+      if (is_last_[source]) edges_ += is_one ? 1 : -1;
+    }
+  }
+  void SetLast(int op, bool is_one) {
+    is_last_[op] = is_one;
+    lasts_ += is_one ? 1 : -1;
+    for (int reader : graph_.successors(op)) {
+      if (is_first_[reader]) edges_ += is_one ? 1 : -1;
+    }
+  }
+
+  const OpGraph& graph_;
+  std::vector<size_t> unread_;  // of each operator, how many that it reads are behind
+  std::vector<char> is_last_, is_first_;
+  int64_t lasts_ = 0, firsts_ = 0;
+  int64_t edges_ = 0;  // from the last ones to the first ones
+};
+
+}  // namespace
+
+std::vector<std::vector<int>> FindBlocks(const OpGraph& graph) {
+  // Whatever lies before a cut comes before it in any topological order, so each cut is a prefix of
+  // this one: a prefix whose members all reach everything behind it.
+  Prefix prefix(graph);
+  std::vector<std::vector<int>> blocks;
+  std::vector<int> component;
+  bool previous_has_no_exit = false;
+  for (int op : graph.topological_order()) {
+    component.push_back(op);
+    prefix.Add(op);
+    if (!prefix.EndsInCut()) continue;
+    if (component.size() == 1 && previous_has_no_exit) {
+      blocks.back().push_back(component.front());
+      previous_has_no_exit = false;
+    } else {
+      previous_has_no_exit = component.size() > 1;
+      blocks.push_back(std::move(component));
+    }
+    component.clear();
+  }
+  return blocks;
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,20 @@
+#ifndef PASSES_PLAN_SYNC_PLAN_H_
+#define PASSES_PLAN_SYNC_PLAN_H_
+
+#include <vector>
+
+#include "passes/graph/op_graph.h"
+
+namespace tvm_interop {
+
+// For each operator, the operators on other streams that it must wait for, by ascending stream: the
+// edges between streams that are left when the streams' order, the dependencies and `extra_edges`
+// are reduced transitively. No smaller set orders as much. By vector clocks,
+// O(operators * streams + edges * streams). Throws PlanError for streams that cannot be run.
+std::vector<std::vector<int>> PlanSync(const OpGraph& graph,
+                                       const std::vector<std::vector<int>>& streams,
+                                       const std::vector<Edge>& extra_edges);
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_PLAN_SYNC_PLAN_H_

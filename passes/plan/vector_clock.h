@@ -1,0 +1,35 @@
+#ifndef PASSES_PLAN_VECTOR_CLOCK_H_
+#define PASSES_PLAN_VECTOR_CLOCK_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tvm_interop {
+
+// For each operator, how many operators of each stream have finished when it has: streams run in
+// order, so a count says which. 4 bytes for each operator and stream.
+class VectorClocks {
+ public:
+  VectorClocks(size_t num_ops, size_t num_streams)
+      : num_streams_(num_streams), counts_(num_ops * num_streams) {}
+
+  const uint32_t* of(int op) const { return &counts_[static_cast<size_t>(op) * num_streams_]; }
+  uint32_t* of(int op) { return &counts_[static_cast<size_t>(op) * num_streams_]; }
+
+  // What `from` knows to have finished, `op` knows too.
+  void Join(int op, int from) {
+    uint32_t* to = of(op);
+    const uint32_t* other = of(from);
+    for (size_t s = 0; s < num_streams_; ++s) to[s] = std::max(to[s], other[s]);
+  }
+
+ private:
+  size_t num_streams_;
+  std::vector<uint32_t> counts_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_PLAN_VECTOR_CLOCK_H_

@@ -1,0 +1,144 @@
+#ifndef PASSES_SCHEDULERS_ENDINGS_H_
+#define PASSES_SCHEDULERS_ENDINGS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "passes/schedulers/set_index.h"
+
+namespace tvm_interop {
+
+// Which endings are enumerated (IOS, section 4.3: r and s).
+struct EndingLimits {
+  int max_group_ops = 0;  // r; 0 for any number
+  int max_groups = 0;     // s; 0 for any number
+  // Only groups with a single root, as the code behind the paper's published counts has them: an
+  // operator and all that it reaches. Otherwise any weakly connected group.
+  bool single_root = false;
+};
+
+// How many ways there are to choose 1 to `max_groups` (0: any number) of b operators, for each b up
+// to `most`: a state that b independent operators can end has at least as many endings.
+inline std::vector<double> LeastEndings(int most, int max_groups) {
+  // Pascal's triangle: choose[k] is "b choose k" while row b is built.
+  std::vector<double> choose(static_cast<size_t>(most) + 1);
+  std::vector<double> endings(static_cast<size_t>(most) + 1);
+  choose[0] = 1;
+  for (int b = 1; b <= most; ++b) {
+    for (int k = b; k > 0; --k) choose[k] += choose[k - 1];
+    for (int k = 1; k <= b && (max_groups == 0 || k <= max_groups); ++k) endings[b] += choose[k];
+  }
+  return endings;
+}
+
+// Enumerates the endings of a state: the nonempty sets of operators of which no operator that stays
+// behind depends (IOS, section 4.1). An ending's groups are its weakly connected components. Two
+// disjoint sets that are each closed under successors have no edge between them, so an ending is
+// exactly a choice of disjoint connected closed groups.
+//
+// Operators are numbered along a topological order. The order of enumeration depends on the state
+// alone: groups are sorted by first operator, then by size, then by their operators; endings come
+// in lexicographic order of their groups, a shorter ending before those that extend it.
+template <typename Set>
+class EndingEnumerator {
+ public:
+  // `up_sets[u]` holds u and all that it reaches, `empty` is a set of the same size without
+  // members.
+  EndingEnumerator(std::vector<Set> up_sets, Set empty, EndingLimits limits)
+      : up_sets_(std::move(up_sets)), empty_(std::move(empty)), limits_(limits) {}
+
+  // Calls `visit(ending, groups)`, groups by ascending first operator, until it returns false or
+  // the state turns out to have more than `max_endings` endings. Returns whether it got to the end.
+  template <typename Visit>
+  bool ForEach(const Set& state, size_t max_endings, Visit visit) {
+    // Each group is an ending by itself: more groups than endings allowed is already too many.
+    if (!FindGroups(state, max_endings)) return false;
+    pool_.resize(groups_.size());
+    for (size_t i = 0; i < pool_.size(); ++i) pool_[i] = i;
+    chosen_.clear();
+    return Extend(empty_, 0, pool_.size(), visit);
+  }
+
+ private:
+  bool FindGroups(const Set& state, size_t max_groups) {
+    found_.Clear();
+    rooted_.clear();
+    state.ForEach([&](int u) {
+      // Most operators of a large state reach too many others: this is the innermost test.
+      const int limit = limits_.max_group_ops;
+      if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
+      const Set group = up_sets_[u] & state;
+      rooted_.emplace_back(u, group);
+      found_.Insert(group);
+    });
+    if (!limits_.single_root) {
+      // Any connected group grows out of a rooted one by uniting it with rooted ones it touches.
+      for (size_t i = 0; i < found_.size() && found_.size() <= max_groups; ++i) {
+        const Set group = found_[i];
+        for (const auto& [root, rooted] : rooted_) {
+          if (group.Test(root) || !rooted.Intersects(group)) continue;
+          const Set united = group | rooted;
+          if (FitsGroup(united)) found_.Insert(united);
+        }
+      }
+    }
+    if (found_.size() > max_groups) return false;
+    groups_ = found_.sets();
+    std::sort(groups_.begin(), groups_.end(), ComesBefore);
+    return true;
+  }
+
+  bool FitsGroup(const Set& group) const {
+    return limits_.max_group_ops == 0 || group.Count() <= limits_.max_group_ops;
+  }
+
+  static bool ComesBefore(const Set& a, const Set& b) {
+    const int first_a = a.First();
+    const int first_b = b.First();
+    if (first_a != first_b) return first_a < first_b;
+    const int size_a = a.Count();
+    const int size_b = b.Count();
+    if (size_a != size_b) return size_a < size_b;
+    for (size_t w = 0; w < a.words().size(); ++w) {
+      const uint64_t difference = a.words()[w] ^ b.words()[w];
+      if (difference != 0) return (a.words()[w] & (difference & -difference)) != 0;
+    }
+    return false;
+  }
+
+  // Extends `ending` by each of the groups pool_[begin, end), all of them disjoint from it.
+  template <typename Visit>
+  bool Extend(const Set& ending, size_t begin, size_t end, Visit& visit) {
+    for (size_t i = begin; i < end; ++i) {
+      const Set& group = groups_[pool_[i]];
+      const Set extended = ending | group;
+      chosen_.push_back(group);
+      if (!visit(extended, chosen_)) return false;
+      if (limits_.max_groups == 0 || static_cast<int>(chosen_.size()) < limits_.max_groups) {
+        for (size_t j = i + 1; j < end; ++j) {
+          if (!groups_[pool_[j]].Intersects(group)) pool_.push_back(pool_[j]);
+        }
+        if (pool_.size() > end && !Extend(extended, end, pool_.size(), visit)) return false;
+        pool_.resize(end);
+      }
+      chosen_.pop_back();
+    }
+    return true;
+  }
+
+  const std::vector<Set> up_sets_;
+  const Set empty_;
+  const EndingLimits limits_;
+  // Kept between states for their memory.
+  SetIndex<Set> found_;
+  std::vector<std::pair<int, Set>> rooted_;
+  std::vector<Set> groups_;
+  std::vector<size_t> pool_;  // a stack of lists of groups that may still be added
+  std::vector<Set> chosen_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_SCHEDULERS_ENDINGS_H_

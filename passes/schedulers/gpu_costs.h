@@ -1,0 +1,66 @@
+#ifndef PASSES_SCHEDULERS_GPU_COSTS_H_
+#define PASSES_SCHEDULERS_GPU_COSTS_H_
+
+#include <vector>
+
+#include "passes/graph/op_graph.h"
+
+namespace tvm_interop {
+
+// A neighbour in the graph, and what its edge costs where the two are on different GPUs.
+struct Arc {
+  int rank;
+  double us;
+};
+
+class ArcRange {
+ public:
+  ArcRange(const Arc* begin, const Arc* end) : begin_(begin), end_(end) {}
+  const Arc* begin() const { return begin_; }
+  const Arc* end() const { return end_; }
+
+ private:
+  const Arc *begin_, *end_;
+};
+
+// What operators take, and copies between GPUs, with the operators renumbered by priority.
+//
+// The priority of an operator is the longest path from its start to the end of the graph, all
+// copies counted (HIOS, section IV-A). Rank 0 has the highest priority; ties go to the earlier
+// operator in topological order, so that every edge leads to a higher rank.
+class GpuCosts {
+ public:
+  // `op_us` is by operator, `edge_us` by edge of `graph.edges()`; of repeated edges the largest
+  // counts. Throws ScheduleError for a number of costs that does not fit, and for a cost that is
+  // negative or not finite, naming the operators.
+  GpuCosts(const OpGraph& graph, const std::vector<double>& op_us,
+           const std::vector<double>& edge_us);
+
+  const OpGraph& graph() const { return graph_; }
+  int num_ops() const { return static_cast<int>(op_of_.size()); }
+  int op(int rank) const { return op_of_[rank]; }
+  int rank(int op) const { return rank_of_[op]; }
+  double us(int rank) const { return us_[rank]; }
+  // Where the operator stands in the graph's topological order: ties are broken by it.
+  int position(int rank) const { return graph_.positions()[op_of_[rank]]; }
+  ArcRange sources(int rank) const { return Range(sources_, rank); }
+  ArcRange readers(int rank) const { return Range(readers_, rank); }
+
+ private:
+  struct Arcs {
+    std::vector<int> begins;  // of each rank in `arcs`, and the end
+    std::vector<Arc> arcs;
+  };
+  static ArcRange Range(const Arcs& arcs, int rank) {
+    return {arcs.arcs.data() + arcs.begins[rank], arcs.arcs.data() + arcs.begins[rank + 1]};
+  }
+
+  const OpGraph& graph_;
+  std::vector<int> op_of_, rank_of_;
+  std::vector<double> us_;
+  Arcs sources_, readers_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_SCHEDULERS_GPU_COSTS_H_

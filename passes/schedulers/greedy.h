@@ -1,0 +1,16 @@
+#ifndef PASSES_SCHEDULERS_GREEDY_H_
+#define PASSES_SCHEDULERS_GREEDY_H_
+
+#include "passes/graph/op_graph.h"
+#include "passes/schedulers/schedule.h"
+
+namespace tvm_interop {
+
+// The greedy schedule of IOS, section 6.1: again and again one stage of all the operators that are
+// ready, each a group with a stream of its own. At most `max_groups` (0 for any number) go into a
+// stage, lowest ids first; the others wait for the next.
+Schedule ScheduleGreedy(const OpGraph& graph, int max_groups);
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_SCHEDULERS_GREEDY_H_

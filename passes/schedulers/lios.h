@@ -1,0 +1,20 @@
+#ifndef PASSES_SCHEDULERS_LIOS_H_
+#define PASSES_SCHEDULERS_LIOS_H_
+
+#include <vector>
+
+#include "passes/graph/op_graph.h"
+#include "passes/schedulers/schedule.h"
+
+namespace tvm_interop {
+
+// LIOS, latency-based list scheduling (section IV, Algorithm 1). Of the operators that are ready it
+// takes the one with the longest latency of its own, of equals the one that waits longest
+// (operators that become ready together arrive by ascending id), and puts it on the stream where it
+// finishes first, of equals the lowest. Streams that stay empty are left out.
+// O(n log n + edges).
+Schedule ScheduleLios(const OpGraph& graph, const std::vector<double>& op_us, int num_streams);
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_SCHEDULERS_LIOS_H_

@@ -1,0 +1,27 @@
+#ifndef PASSES_SCHEDULERS_LIOS_RANDOM_H_
+#define PASSES_SCHEDULERS_LIOS_RANDOM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "passes/graph/op_graph.h"
+#include "passes/schedulers/schedule.h"
+
+namespace tvm_interop {
+
+// The variations of LIOS that its paper takes apart its two heuristics with (section V, RQ3). Draws
+// are uniform, and the same for the same seed on every machine.
+
+// LIOS-Rand1: any of the ready operators, on the stream where it finishes first.
+Schedule ScheduleLiosRand1(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
+                           uint64_t seed);
+// LIOS-Rand2: the longest of the ready operators, on any of the streams.
+Schedule ScheduleLiosRand2(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
+                           uint64_t seed);
+// LIOS-Rand: any of the ready operators on any of the streams.
+Schedule ScheduleLiosRand(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
+                          uint64_t seed);
+
+}  // namespace tvm_interop
+
+#endif  // PASSES_SCHEDULERS_LIOS_RANDOM_H_

@@ -1,0 +1,26 @@
+#include "runtime/core/measure.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace tvm_interop {
+
+std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
+                                       int repeats, uint64_t seed, bool primed) {
+  std::vector<double> seconds(executors.size() * repeats);
+  std::vector<size_t> order(executors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937_64 random(seed);
+  for (int round = -warmup; round < repeats; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (size_t i : order) {
+      if (primed) executors[i]->Time(1);
+      const double took = executors[i]->Time(1);
+      if (round >= 0) seconds[i * repeats + round] = took;
+    }
+  }
+  return seconds;
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,80 @@
+#ifndef RUNTIME_CORE_OP_DESCRIPTION_H_
+#define RUNTIME_CORE_OP_DESCRIPTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tvm_interop {
+
+// Where a tensor's elements lie. A blocked tensor keeps 16 channels of a pixel side by side; the
+// last block is filled up with zeros.
+enum class Layout { kPlain, kBlocked16 };
+
+// What is done to each number of the result. Swish is x * sigmoid(x), hard sigmoid
+// clip(x / 6 + 1 / 2, 0, 1) and hard swish x times that.
+enum class Activation {
+  kNone,
+  kRelu,
+  kClip,
+  kSigmoid,
+  kTanh,
+  kSwish,
+  kHardSwish,
+  kHardSigmoid,
+  kGelu,
+  kGeluTanh,
+};
+
+enum class DataType { kFloat32, kFloat16 };
+
+// What an operator computes, in terms that any library understands. All its tensors are of one
+// type; those of float16 add up in float32.
+//
+//   conv2d      data (N,C,H,W), weight (O,C/groups,KH,KW) [, bias O] [, sum, as the output]
+//   matmul      left (...,M,K), right (...,K,N) [, bias N] [, sum, as the output]
+//   max_pool2d  data (N,C,H,W)
+//   avg_pool2d  data (N,C,H,W)
+//   lrn         data (N,C,H,W): local response normalisation across channels
+//   reorder     data, from one layout to another
+//   scale       data (N,C,H,W), factor (N or 1,C,1,1) [, bias C]
+//   softmax     data: along the last axis
+//   layer_norm  data (...,C), scale C, shift C: along the last axis
+struct OpDescription {
+  std::string op;
+  // Of each argument in order, the output last. Shapes are those of plain tensors, always.
+  std::vector<std::vector<int64_t>> shapes;
+  std::vector<Layout> layouts;
+  DataType dtype = DataType::kFloat32;
+  // Whether products of float32 may be made of factors rounded to TF32, which has 10 bits of 23.
+  bool allow_tf32 = false;
+  // By height and width. Padding is top, left, bottom, right; a dilation of 1 is none.
+  std::vector<int64_t> window;
+  std::vector<int64_t> strides;
+  std::vector<int64_t> padding;
+  std::vector<int64_t> dilation;
+  int64_t groups = 1;
+  bool has_bias = false;
+  bool has_sum = false;  // Added before the activation.
+  Activation activation = Activation::kNone;
+  float clip_low = 0;
+  float clip_high = 0;
+  bool counts_padding = false;  // Average pooling: whether padding counts as zeros.
+  // Local response normalisation: by (bias + alpha / size * sum of squares) to the power of beta.
+  int64_t lrn_size = 0;
+  float lrn_alpha = 0;
+  float lrn_beta = 0;
+  float lrn_bias = 0;
+  float epsilon = 0;  // Layer normalisation: added to the variance.
+};
+
+// What is wrong with a description, whatever the library: a shape that does not follow from the
+// others, say. Empty where nothing is.
+std::string WhyMalformed(const OpDescription& op);
+
+// A description as text: equal ones give equal text, others do not.
+std::string Describe(const OpDescription& op);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CORE_OP_DESCRIPTION_H_

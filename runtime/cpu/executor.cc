@@ -1,0 +1,156 @@
+#include "runtime/cpu/executor.h"
+
+#include <time.h>
+
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/core/check_plan.h"
+#include "runtime/cpu/parallel_loop.h"
+#include "runtime/cpu/spinning.h"
+#include "runtime/cpu/thread_pool.h"
+
+namespace tvm_interop {
+namespace {
+
+// Nanoseconds that the calling thread has had a core for.
+int64_t NowOnCoreNs() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::vector<StreamRun::Op> OnStreams(const std::vector<PlannedOp>& ops, int num_streams) {
+  if (num_streams < 1) {
+    throw std::runtime_error("a CPU executor needs at least one stream, got " +
+                             std::to_string(num_streams));
+  }
+  CheckPlan(ops, num_streams);
+  std::vector<StreamRun::Op> on_streams;
+  for (const PlannedOp& op : ops) on_streams.push_back({op.stream, op.waits});
+  return on_streams;
+}
+
+}  // namespace
+
+class CpuExecutor::BusyGuard {
+ public:
+  explicit BusyGuard(std::atomic<int>* busy) : busy_(busy) {
+    const int mine = ForkGeneration() + 1;
+    int other = 0;
+    if (busy_->compare_exchange_strong(other, mine, std::memory_order_acquire)) return;
+    if (other == mine) {
+      throw std::runtime_error(
+          "this module is already running in another thread; load a second one to run two at once");
+    }
+    throw std::runtime_error(
+        "this module was running in another thread when the process forked, and that thread stayed "
+        "in the parent; load it again in the child");
+  }
+  ~BusyGuard() { busy_->store(0, std::memory_order_release); }
+  BusyGuard(const BusyGuard&) = delete;
+  BusyGuard& operator=(const BusyGuard&) = delete;
+
+ private:
+  std::atomic<int>* busy_;
+};
+
+CpuExecutor::CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops)
+    : num_streams_(num_streams),
+      threads_(threads),
+      streams_(num_streams, OnStreams(ops, num_streams), this) {
+  for (const PlannedOp& op : ops) {
+    names_.push_back(op.name);
+    steps_.push_back({op.kernel, op.stream});
+  }
+  StartHelpers();
+}
+
+CpuExecutor::~CpuExecutor() {
+  if (num_streams_ > 1) ThreadPool::Get().WaitUntilLeft(&streams_);
+}
+
+void CpuExecutor::StartHelpers() {
+  ThreadPool& pool = ThreadPool::Get();
+  const int each = threads_ > 0 ? threads_ : pool.num_threads();
+  pool.Start(num_streams_ * each - 1);
+}
+
+void CpuExecutor::Run() { RunInto(nullptr); }
+
+std::vector<OpTiming> CpuExecutor::Profile() {
+  std::vector<OpTiming> timings(names_.size());
+  RunInto(timings.data());
+  return timings;
+}
+
+void CpuExecutor::RunInto(OpTiming* timings) {
+  const BusyGuard guard(&busy_);
+  // A run without timings must find none, least of all some that go: set under the guard.
+  timings_ = timings;
+  profile_began_ns_ = timings == nullptr ? 0 : NowNs();
+  StartHelpers();  // They are there, but in a forked child.
+  ThreadPool& pool = ThreadPool::Get();
+  if (num_streams_ > 1) {
+    streams_.Run(&pool);
+  } else {
+    const ThreadPool::CallerCount counted(&pool);
+    for (int op = 0; op < static_cast<int>(steps_.size()); ++op) RunOperator(op, 0);
+  }
+  if (failed_.load(std::memory_order_relaxed)) RethrowFailure();
+}
+
+double CpuExecutor::Time(int number) {
+  const int64_t began = NowNs();
+  for (int i = 0; i < number; ++i) Run();
+  return static_cast<double>(NowNs() - began) * 1e-9;
+}
+
+void CpuExecutor::RunOperator(int op, int thread) noexcept {
+  // After a failure the rest is gone through, so that every stream ends.
+  if (timings_ != nullptr) {
+    RunTimed(op, thread);
+  } else if (!failed_.load(std::memory_order_relaxed)) {
+    RunKernel(op);
+  }
+}
+
+void CpuExecutor::RunTimed(int op, int thread) noexcept {
+  const int64_t on_core_ns = NowOnCoreNs();
+  const int64_t start_ns = NowNs();
+  if (!failed_.load(std::memory_order_relaxed)) RunKernel(op);
+  const int64_t end_ns = NowNs();
+  OpTiming& timing = timings_[op];
+  timing.op = op;
+  timing.stream = steps_[op].stream;
+  timing.thread = thread;
+  timing.start_ns = start_ns - profile_began_ns_;
+  timing.end_ns = end_ns - profile_began_ns_;
+  timing.on_core_ns = std::min(NowOnCoreNs() - on_core_ns, end_ns - start_ns);
+}
+
+void CpuExecutor::RunKernel(int op) noexcept {
+  const LoopTeam team(threads_);
+  std::string what;
+  try {
+    steps_[op].kernel->Run();
+    return;
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+    what = "an exception of unknown type";
+  }
+  if (!failed_.exchange(true, std::memory_order_relaxed)) {
+    failed_op_ = op;
+    failure_ = std::move(what);
+  }
+}
+
+void CpuExecutor::RethrowFailure() {
+  const std::string message = "operator `" + names_[failed_op_] + "` failed: " + failure_;
+  failed_.store(false, std::memory_order_relaxed);
+  throw std::runtime_error(message);
+}
+
+}  // namespace tvm_interop

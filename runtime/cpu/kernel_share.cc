@@ -1,0 +1,70 @@
+#include "runtime/cpu/kernel_share.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+
+#include "runtime/cpu/parallel_loop.h"
+
+namespace tvm_interop {
+namespace {
+
+// As in TVM's c_backend_api.h.
+struct ParallelGroup {
+  void* sync_handle;
+  int32_t num_task;
+};
+using LoopBody = int (*)(int task, ParallelGroup* group, void* data);
+using Launch = int (*)(LoopBody body, void* data, int num_task);
+
+struct Share {
+  int index = 0;
+  int count = 0;  // 0 where the whole loop runs.
+};
+thread_local Share current;
+
+constexpr int kTasksPerThread = 2;
+
+// A loop as TVM's compiled code hands it over.
+struct TVMLoop {
+  LoopBody body;
+  void* data;
+};
+
+int RunTask(int task, int tasks, void* loop) {
+  ParallelGroup group{nullptr, tasks};
+  const auto* tvm_loop = static_cast<TVMLoop*>(loop);
+  return tvm_loop->body(task, &group, tvm_loop->data);
+}
+
+// `num_task` is 0 where the kernel leaves the number of tasks to us. It never changes what a kernel
+// computes: loops are parallel over what they write.
+int LaunchShare(LoopBody body, void* data, int num_task) {
+  if (current.count > 0) {
+    ParallelGroup group{nullptr, current.count};
+    return body(current.index, &group, data);
+  }
+  TVMLoop loop{body, data};
+  const int team = LoopTeam::Current();
+  // More tasks than threads, so that one that begins late or is slow does less.
+  const int tasks = num_task > 0 ? num_task : team == 1 ? 1 : team * kTasksPerThread;
+  return RunParallelLoop(RunTask, &loop, tasks);
+}
+
+}  // namespace
+
+KernelShare::KernelShare(int index, int count) { current = {index, count}; }
+KernelShare::~KernelShare() { current = {}; }
+
+void TakeOverParallelLoops(const std::string& path) {
+  void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (opened == nullptr) throw std::runtime_error("kernel library `" + path + "` is not loaded");
+  const std::unique_ptr<void, int (*)(void*)> library(opened, dlclose);
+  auto* launch = static_cast<Launch*>(dlsym(library.get(), "__TVMBackendParallelLaunch"));
+  if (launch == nullptr || *launch == LaunchShare) return;
+  *launch = LaunchShare;
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,38 @@
+#include "runtime/cpu/onednn/api.h"
+
+#include <stdexcept>
+
+#include "runtime/core/shared_library.h"
+
+namespace tvm_interop {
+namespace onednn {
+
+Api Api::Load(const std::string& path) {
+  const SharedLibrary library(path);
+  Api api;
+  // The version first: what another major version calls by the same name may be another function.
+  api.version = library.Find<const Version*()>("dnnl_version");
+  const Version& version = *api.version();
+  if (version.major != kVersion) {
+    throw std::runtime_error("`" + path + "` is oneDNN " + std::to_string(version.major) + "." +
+                             std::to_string(version.minor) + ", not " + std::to_string(kVersion) +
+                             ".x");
+  }
+  if (version.cpu_runtime != kSequential && version.cpu_runtime != kOpenMP) {
+    throw std::runtime_error("`" + path +
+                             "` brings threads of its own, which streams cannot divide up; give "
+                             "one that uses OpenMP or none");
+  }
+#define TVM_INTEROP_FIND(result, name, args) api.name = library.Find<result args>("dnnl_" #name);
+  TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_FIND)
+#undef TVM_INTEROP_FIND
+  if (version.cpu_runtime == kOpenMP) {
+    // Searched for in what the library itself depends on: the OpenMP that it will use.
+    api.set_team_size = library.Find<void(int)>("omp_set_num_threads");
+    api.team_size = library.Find<int()>("omp_get_max_threads");
+  }
+  return api;
+}
+
+}  // namespace onednn
+}  // namespace tvm_interop

@@ -1,0 +1,177 @@
+#ifndef RUNTIME_CPU_ONEDNN_API_H_
+#define RUNTIME_CPU_ONEDNN_API_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tvm_interop {
+namespace onednn {
+
+// The part of oneDNN 3's C interface that we use, under our own names: handles, numbers that stand
+// for enumerators, and the functions, found at run time. oneDNN keeps all of these through every
+// release 3.x. Neither its headers nor its library are needed to build.
+
+using Engine = struct EngineObject*;
+using Stream = struct StreamObject*;
+using Memory = struct MemoryObject*;
+using MemoryDesc = struct MemoryDescObject*;
+using Primitive = struct PrimitiveObject*;
+using PrimitiveDesc = struct PrimitiveDescObject*;
+using Attributes = struct AttributesObject*;
+using PostOps = struct PostOpsObject*;
+
+constexpr int kMaxDims = 12;
+using Dims = int64_t[kMaxDims];
+
+constexpr int kVersion = 3;
+
+enum Status : int { kSuccess = 0, kUnimplemented = 3 };
+enum CpuRuntime : unsigned { kSequential = 1, kOpenMP = 2 };
+enum EngineKind : int { kCpu = 1 };
+enum StreamFlags : unsigned { kInOrder = 1 };
+enum DataType : int { kFloat32 = 3 };
+enum PropKind : int { kForwardInference = 96 };
+enum ScratchpadMode : int { kUserScratchpad = 1 };
+
+enum Algorithm : int {
+  kConvolutionAuto = 0x3,
+  kRelu = 0x20,
+  kTanh = 0x21,
+  kHardSigmoid = 0x28,
+  kLogistic = 0x29,
+  kGeluTanh = 0x2b,
+  kSwish = 0x2c,
+  kClip = 0x2e,
+  kGeluErf = 0x31,
+  kHardSwish = 0x34,
+  kPoolingMax = 0x1ff,
+  kPoolingAverageWithPadding = 0x2ff,
+  kPoolingAverageWithoutPadding = 0x3ff,
+  kLrnAcrossChannels = 0xaff,
+  kBinaryAdd = 0x1fff0,
+  kBinaryMultiply = 0x1fff1,
+  kSoftmaxAccurate = 0x30000,
+};
+
+enum NormalizationFlags : unsigned { kUseScale = 2, kUseShift = 4 };
+
+enum Query : int {
+  kImplementation = 8,
+  kSourceDesc = 129,
+  kWeightsDesc = 131,
+  kDestinationDesc = 133,
+  kScratchpadDesc = 136,
+  kArgumentDesc = 255,
+};
+
+enum Argument : int {
+  kSource = 1,
+  kSecondSource = 2,
+  kAddend = 2,  // Of a binary post-op, with `PostOp` added in.
+  kDestination = 17,
+  kWeights = 33,
+  kBias = 41,
+  kScale = 51,
+  kShift = 52,
+  kScratchpad = 80,
+};
+constexpr int PostOp(int index) { return 32768 * (index + 1); }
+
+struct BoundArgument {
+  int which;
+  Memory memory;
+};
+
+struct Version {
+  int major, minor, patch;
+  const char* hash;
+  unsigned cpu_runtime, gpu_runtime;
+};
+
+#define TVM_INTEROP_ONEDNN_FUNCTIONS(F)                                                            \
+  F(const Version*, version, ())                                                                   \
+  F(int, engine_create, (Engine*, int kind, size_t index))                                         \
+  F(int, engine_destroy, (Engine))                                                                 \
+  F(int, stream_create, (Stream*, Engine, unsigned flags))                                         \
+  F(int, stream_wait, (Stream))                                                                    \
+  F(int, stream_destroy, (Stream))                                                                 \
+  F(int, memory_desc_create_with_tag,                                                              \
+    (MemoryDesc*, int ndims, const int64_t* dims, int data_type, int tag))                         \
+  F(int, memory_desc_create_with_strides,                                                          \
+    (MemoryDesc*, int ndims, const int64_t* dims, int data_type, const int64_t* strides))          \
+  F(int, memory_desc_clone, (MemoryDesc*, const MemoryDescObject*))                                \
+  F(int, memory_desc_destroy, (MemoryDesc))                                                        \
+  F(size_t, memory_desc_get_size, (const MemoryDescObject*))                                       \
+  F(int, memory_desc_equal, (const MemoryDescObject*, const MemoryDescObject*))                    \
+  F(int, memory_create, (Memory*, const MemoryDescObject*, Engine, void* address))                 \
+  F(int, memory_set_data_handle, (Memory, void* address))                                          \
+  F(int, memory_destroy, (Memory))                                                                 \
+  F(int, primitive_attr_create, (Attributes*))                                                     \
+  F(int, primitive_attr_set_scratchpad_mode, (Attributes, int mode))                               \
+  F(int, primitive_attr_set_post_ops, (Attributes, PostOps))                                       \
+  F(int, primitive_attr_destroy, (Attributes))                                                     \
+  F(int, post_ops_create, (PostOps*))                                                              \
+  F(int, post_ops_append_eltwise, (PostOps, int algorithm, float alpha, float beta))               \
+  F(int, post_ops_append_binary, (PostOps, int algorithm, const MemoryDescObject* addend))         \
+  F(int, post_ops_destroy, (PostOps))                                                              \
+  F(int, reorder_primitive_desc_create,                                                            \
+    (PrimitiveDesc*, const MemoryDescObject* from, Engine from_engine, const MemoryDescObject* to, \
+     Engine to_engine, Attributes))                                                                \
+  F(int, convolution_forward_primitive_desc_create,                                                \
+    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
+     const MemoryDescObject* weights, const MemoryDescObject* bias,                                \
+     const MemoryDescObject* destination, const int64_t* strides, const int64_t* extra_dilation,   \
+     const int64_t* padding_begin, const int64_t* padding_end, Attributes))                        \
+  F(int, inner_product_forward_primitive_desc_create,                                              \
+    (PrimitiveDesc*, Engine, int prop_kind, const MemoryDescObject* source,                        \
+     const MemoryDescObject* weights, const MemoryDescObject* bias,                                \
+     const MemoryDescObject* destination, Attributes))                                             \
+  F(int, matmul_primitive_desc_create,                                                             \
+    (PrimitiveDesc*, Engine, const MemoryDescObject* source, const MemoryDescObject* weights,      \
+     const MemoryDescObject* bias, const MemoryDescObject* destination, Attributes))               \
+  F(int, pooling_forward_primitive_desc_create,                                                    \
+    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
+     const MemoryDescObject* destination, const int64_t* strides, const int64_t* window,           \
+     const int64_t* extra_dilation, const int64_t* padding_begin, const int64_t* padding_end,      \
+     Attributes))                                                                                  \
+  F(int, lrn_forward_primitive_desc_create,                                                        \
+    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
+     const MemoryDescObject* destination, int64_t size, float alpha, float beta, float bias,       \
+     Attributes))                                                                                  \
+  F(int, binary_primitive_desc_create,                                                             \
+    (PrimitiveDesc*, Engine, int algorithm, const MemoryDescObject* first,                         \
+     const MemoryDescObject* second, const MemoryDescObject* destination, Attributes))             \
+  F(int, softmax_forward_primitive_desc_create,                                                    \
+    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
+     const MemoryDescObject* destination, int axis, Attributes))                                   \
+  F(int, layer_normalization_forward_primitive_desc_create,                                        \
+    (PrimitiveDesc*, Engine, int prop_kind, const MemoryDescObject* source,                        \
+     const MemoryDescObject* destination, const MemoryDescObject* statistics, float epsilon,       \
+     unsigned flags, Attributes))                                                                  \
+  F(int, primitive_desc_query, (PrimitiveDesc, int query, int index, void* result))                \
+  F(const MemoryDescObject*, primitive_desc_query_md, (PrimitiveDesc, int query, int index))       \
+  F(int, primitive_desc_destroy, (PrimitiveDesc))                                                  \
+  F(int, primitive_create, (Primitive*, PrimitiveDesc))                                            \
+  F(int, primitive_execute, (Primitive, Stream, int number, const BoundArgument*))                 \
+  F(int, primitive_destroy, (Primitive))
+
+// The functions; `api.memory_create` is the library's `dnnl_memory_create`.
+struct Api {
+#define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
+  TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_DECLARE)
+#undef TVM_INTEROP_DECLARE
+
+  // OpenMP's, null where the library was built without threads. They concern the calling thread.
+  void (*set_team_size)(int threads) = nullptr;
+  int (*team_size)() = nullptr;
+
+  // Loads the library, for good: unloading one that started threads is not safe. Throws
+  // std::runtime_error that says why where it cannot be used.
+  static Api Load(const std::string& path);
+};
+
+}  // namespace onednn
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_ONEDNN_API_H_

@@ -1,0 +1,153 @@
+#include "runtime/cpu/onednn/kernel.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+namespace tvm_interop {
+namespace onednn {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+}  // namespace
+
+void Check(int status, const char* what) {
+  if (status == kSuccess) return;
+  const std::string why =
+      status == kUnimplemented ? "has no such kernel" : "status " + std::to_string(status);
+  throw std::runtime_error("oneDNN: " + std::string(what) + ": " + why);
+}
+
+void OneDnnKernel::Free::operator()(void* memory) const { std::free(memory); }
+
+OneDnnKernel::OneDnnKernel(const Api& api, Engine engine, int threads)
+    : api_(api), engine_(engine), threads_(threads) {
+  Stream stream = nullptr;
+  Check(api_.stream_create(&stream, engine_, kInOrder), "a stream");
+  stream_ = {stream, api_.stream_destroy};
+}
+
+int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescObject* desc) {
+  const int index = AddBuffer(nullptr);
+  Tensor& tensor = tensors_[index];
+  MemoryDesc copy = nullptr;
+  Check(api_.memory_desc_clone(&copy, desc), "a descriptor");
+  tensor.desc = {copy, api_.memory_desc_destroy};
+  tensor.address = argument.data;
+  Memory memory = nullptr;
+  Check(api_.memory_create(&memory, desc, engine_, nullptr), "a tensor");
+  tensor.memory = {memory, api_.memory_destroy};
+  return index;
+}
+
+int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
+  tensors_.emplace_back();
+  Tensor& tensor = tensors_.back();
+  if (desc == nullptr) return static_cast<int>(tensors_.size()) - 1;
+  MemoryDesc copy = nullptr;
+  Check(api_.memory_desc_clone(&copy, desc), "a descriptor");
+  tensor.desc = {copy, api_.memory_desc_destroy};
+  const size_t bytes = api_.memory_desc_get_size(desc);
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  tensor.own.reset(std::aligned_alloc(kAlignment, rounded > 0 ? rounded : kAlignment));
+  if (tensor.own == nullptr) throw std::bad_alloc();
+  std::memset(tensor.own.get(), 0, rounded);
+  Memory memory = nullptr;
+  Check(api_.memory_create(&memory, desc, engine_, tensor.own.get()), "a buffer");
+  tensor.memory = {memory, api_.memory_destroy};
+  return static_cast<int>(tensors_.size()) - 1;
+}
+
+int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObject* desc,
+                           const MemoryDescObject* wanted) {
+  const int given = AddArgument(argument, desc);
+  if (api_.memory_desc_equal(desc, wanted) != 0) return given;
+  const int copy = AddBuffer(wanted);
+  if (argument.is_constant) {
+    packing_.push_back(MakeReorder(given, copy));
+  } else {
+    AddReorder(given, copy);
+  }
+  return copy;
+}
+
+void OneDnnKernel::AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors) {
+  const MemoryDescObject* scratchpad = api_.primitive_desc_query_md(desc, kScratchpadDesc, 0);
+  if (scratchpad != nullptr && api_.memory_desc_get_size(scratchpad) > 0) {
+    tensors.emplace_back(kScratchpad, AddBuffer(scratchpad));
+  }
+  const char* name = nullptr;
+  if (api_.primitive_desc_query(desc, kImplementation, 0, &name) == kSuccess) {
+    implementation_ = name;
+  }
+  running_.push_back(MakeCall(desc, tensors));
+}
+
+void OneDnnKernel::AddReorder(int from, int to) {
+  running_.push_back(MakeReorder(from, to));
+  ++num_reorders_;
+}
+
+OneDnnKernel::Call OneDnnKernel::MakeReorder(int from, int to) {
+  Attributes attributes = nullptr;
+  Check(api_.primitive_attr_create(&attributes), "attributes");
+  const Owned<Attributes> owned_attributes(attributes, api_.primitive_attr_destroy);
+  Check(api_.primitive_attr_set_scratchpad_mode(attributes, kUserScratchpad), "a scratchpad");
+  PrimitiveDesc desc = nullptr;
+  Check(api_.reorder_primitive_desc_create(&desc, tensors_[from].desc.get(), engine_,
+                                           tensors_[to].desc.get(), engine_, attributes),
+        "a reorder");
+  const Owned<PrimitiveDesc> owned_desc(desc, api_.primitive_desc_destroy);
+  std::vector<std::pair<int, int>> tensors{{kSource, from}, {kDestination, to}};
+  const MemoryDescObject* scratchpad = api_.primitive_desc_query_md(desc, kScratchpadDesc, 0);
+  if (scratchpad != nullptr && api_.memory_desc_get_size(scratchpad) > 0) {
+    tensors.emplace_back(kScratchpad, AddBuffer(scratchpad));
+  }
+  return MakeCall(desc, tensors);
+}
+
+OneDnnKernel::Call OneDnnKernel::MakeCall(PrimitiveDesc desc,
+                                          const std::vector<std::pair<int, int>>& tensors) {
+  Primitive primitive = nullptr;
+  Check(api_.primitive_create(&primitive, desc), "a primitive");
+  Call call;
+  call.primitive = {primitive, api_.primitive_destroy};
+  for (const auto& [which, index] : tensors) {
+    call.arguments.push_back({which, tensors_[index].memory.get()});
+  }
+  return call;
+}
+
+void OneDnnKernel::Run() {
+  const TeamGuard team(api_, threads_);
+  BindAddresses();
+  Execute(running_);
+}
+
+void OneDnnKernel::Repack() {
+  const TeamGuard team(api_, threads_);
+  BindAddresses();
+  Execute(packing_);
+}
+
+void OneDnnKernel::BindAddresses() {
+  for (Tensor& tensor : tensors_) {
+    if (tensor.address == nullptr || *tensor.address == tensor.bound) continue;
+    tensor.bound = *tensor.address;
+    Check(api_.memory_set_data_handle(tensor.memory.get(), tensor.bound), "an address");
+  }
+}
+
+void OneDnnKernel::Execute(const std::vector<Call>& calls) {
+  for (const Call& call : calls) {
+    Check(api_.primitive_execute(call.primitive.get(), stream_.get(),
+                                 static_cast<int>(call.arguments.size()), call.arguments.data()),
+          "running a primitive");
+  }
+  if (!calls.empty()) Check(api_.stream_wait(stream_.get()), "waiting for a primitive");
+}
+
+}  // namespace onednn
+}  // namespace tvm_interop

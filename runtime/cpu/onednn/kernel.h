@@ -1,0 +1,103 @@
+#ifndef RUNTIME_CPU_ONEDNN_KERNEL_H_
+#define RUNTIME_CPU_ONEDNN_KERNEL_H_
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/core/owned.h"
+#include "runtime/cpu/kernel_library.h"
+#include "runtime/cpu/onednn/api.h"
+
+namespace tvm_interop {
+namespace onednn {
+
+// Throws std::runtime_error where a call did not succeed.
+void Check(int status, const char* what);
+
+// The calling thread's team size while this object lives; then what it was. oneDNN asks for it
+// when a primitive is made and when it runs, and other users of OpenMP share it.
+class TeamGuard {
+ public:
+  TeamGuard(const Api& api, int threads) : api_(api) {
+    if (api_.set_team_size == nullptr || threads < 1) return;
+    before_ = api_.team_size();
+    if (before_ == threads) {
+      before_ = 0;
+    } else {
+      api_.set_team_size(threads);
+    }
+  }
+  ~TeamGuard() {
+    if (before_ > 0) api_.set_team_size(before_);
+  }
+  TeamGuard(const TeamGuard&) = delete;
+  TeamGuard& operator=(const TeamGuard&) = delete;
+
+ private:
+  const Api& api_;
+  int before_ = 0;
+};
+
+// A primitive between the reorders that bring its arguments into the layouts it asks for.
+class OneDnnKernel : public LibraryKernel {
+ public:
+  // `api` and `engine` outlive the kernel.
+  OneDnnKernel(const Api& api, Engine engine, int threads);
+
+  // Tensors, told apart by number. An argument lies where `argument` says when the kernel runs.
+  int AddArgument(const KernelArgument& argument, const MemoryDescObject* desc);
+  // Memory of the kernel's own.
+  int AddBuffer(const MemoryDescObject* desc);
+  // `argument` as `wanted`: itself, or a copy that is reordered before each run, or once only where
+  // the argument is constant.
+  int AddInput(const KernelArgument& argument, const MemoryDescObject* desc,
+               const MemoryDescObject* wanted);
+
+  // Calls, in the order they are to be made.
+  void AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors);
+  void AddReorder(int from, int to);
+
+  void Run() override;
+  void Repack() override;
+  std::string implementation() const override { return implementation_; }
+  int num_reorders() const override { return num_reorders_; }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  struct Tensor {
+    Owned<MemoryDesc> desc;
+    Owned<Memory> memory;
+    void* const* address = nullptr;  // Null for memory of our own.
+    void* bound = nullptr;           // The address that `memory` has now.
+    std::unique_ptr<void, Free> own;
+  };
+  struct Call {
+    Owned<Primitive> primitive;
+    std::vector<BoundArgument> arguments;
+  };
+
+  Call MakeCall(PrimitiveDesc desc, const std::vector<std::pair<int, int>>& tensors);
+  Call MakeReorder(int from, int to);
+  void BindAddresses();
+  void Execute(const std::vector<Call>& calls);
+
+  const Api& api_;
+  Engine engine_;
+  int threads_;
+  Owned<Stream> stream_;
+  std::vector<Tensor> tensors_;
+  std::vector<Call> packing_;
+  std::vector<Call> running_;
+  std::string implementation_;
+  int num_reorders_ = 0;
+};
+
+}  // namespace onednn
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_ONEDNN_KERNEL_H_

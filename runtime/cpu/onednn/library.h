@@ -1,0 +1,17 @@
+#ifndef RUNTIME_CPU_ONEDNN_LIBRARY_H_
+#define RUNTIME_CPU_ONEDNN_LIBRARY_H_
+
+#include <memory>
+#include <string>
+
+#include "runtime/cpu/kernel_library.h"
+
+namespace tvm_interop {
+
+// Kernels of oneDNN 3.x, from the shared library at `path`. Throws std::runtime_error that says
+// why where it cannot be used.
+std::unique_ptr<KernelLibrary> LoadOneDnn(const std::string& path);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_ONEDNN_LIBRARY_H_

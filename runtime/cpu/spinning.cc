@@ -1,0 +1,55 @@
+#include "runtime/cpu/spinning.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace tvm_interop {
+namespace {
+
+// Waking a thread that sleeps takes some tens of microseconds, and so do many operators.
+constexpr int64_t kLimitNs = 50'000;
+constexpr int64_t kLimitInRunNs = 500'000;
+constexpr int64_t kSharedLimitNs = 5'000;
+// A core that was taken away so recently is shared still.
+constexpr int64_t kSharedForNs = 20'000'000;
+// Looks between two looks at the clock: the latter costs more.
+constexpr int kLooksPerClockRead = 32;
+
+// Whether the calling thread has lately lost its core to another that wanted it.
+bool SharesItsCore(int64_t now_ns) {
+  thread_local int64_t losses = 0;
+  thread_local int64_t lost_ns = -kSharedForNs;
+  rusage usage;
+  if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
+  if (usage.ru_nivcsw != losses) {
+    losses = usage.ru_nivcsw;
+    lost_ns = now_ns;
+  }
+  return now_ns - lost_ns < kSharedForNs;
+}
+
+}  // namespace
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+bool Spinning::GoesOn(bool runs) {
+  if (++looks_ % kLooksPerClockRead != 0) {
+    Relax();
+    return true;
+  }
+  const int64_t now_ns = NowNs();
+  if (looks_ == kLooksPerClockRead) {
+    began_ns_ = now_ns;
+    shares_ = SharesItsCore(now_ns);
+  }
+  const int64_t limit_ns = shares_ ? kSharedLimitNs : runs ? kLimitInRunNs : kLimitNs;
+  return now_ns - began_ns_ < limit_ns;
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,393 @@
+#include "runtime/cpu/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "runtime/cpu/preemption_point.h"
+#include "runtime/cpu/spinning.h"
+#include "runtime/cpu/topology.h"
+
+namespace tvm_interop {
+namespace {
+
+std::atomic<ThreadPool*> pool_of_process{nullptr};
+// Guards the making of a pool. A fork waits for it, so that no child is born with it locked.
+std::mutex& MakingPool() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+std::atomic<int> fork_generation{0};
+
+// A sleeping helper is called at most so often for one job: a call costs the caller microseconds.
+constexpr int64_t kCallEveryNs = 30'000;
+
+int NumThreadsByDefault() {
+  const char* text = std::getenv("TVM_INTEROP_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return AllowedCores();
+  char* end = nullptr;
+  const long number = std::strtol(text, &end, 10);
+  if (*end != '\0' || number < 1 || number > 4096) {
+    throw std::runtime_error("the environment variable TVM_INTEROP_NUM_THREADS is `" +
+                             std::string(text) + "`; it must be a number of threads, 1 to 4096");
+  }
+  return static_cast<int>(number);
+}
+
+// The CPU that the latest caller was on.
+std::atomic<int> callers_cpu{-1};
+
+thread_local Job::Helper* this_helper = nullptr;
+
+std::vector<int> AllBut(const std::vector<int>& cpus, int cpu) {
+  std::vector<int> others;
+  std::copy_if(cpus.begin(), cpus.end(), std::back_inserter(others),
+               [&](int other) { return other != cpu; });
+  return others;
+}
+
+// Keeps the calling thread, a helper about to sleep, off the CPU of the caller that will wake it.
+// On a virtual machine the system takes a CPU that sleeps for one that the host has taken away, and
+// puts a thread that is woken behind the one that wakes it, where it helps nobody.
+class Avoidance {
+ public:
+  explicit Avoidance(const std::vector<int>& all) : all_(all) {}
+
+  void Update() {
+    const int cpu = callers_cpu.load(std::memory_order_relaxed);
+    if (cpu == avoided_ || all_.size() < 2) return;
+    avoided_ = cpu;
+    PinThisThread(AllBut(all_, cpu));
+  }
+
+ private:
+  const std::vector<int>& all_;
+  int avoided_ = -1;
+};
+
+// Whether the calling thread works for a run already, and so is counted.
+thread_local int runs_inside = 0;
+
+// Confines the calling thread to one core while this lives.
+class Pinned {
+ public:
+  explicit Pinned(bool pins) {
+    if (!pins || runs_inside > 1) return;
+    before_ = AllowedCpus();
+    if (before_.size() > 1) PinThisThread({before_[0]});
+  }
+  ~Pinned() {
+    if (before_.size() > 1) PinThisThread(before_);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+ private:
+  std::vector<int> before_;
+};
+
+}  // namespace
+
+int ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
+
+struct Job::Helper {
+  std::thread thread;
+  // The job that it may be inside of. A job is only destroyed once it is in none of these.
+  std::atomic<const Job*> visits{nullptr};
+  std::atomic<bool> ends{false};
+  // Whether another thread has lent it the core that it is on, to end the operator it is at.
+  std::atomic<bool> has_borrowed{false};
+  // Written by the helper before it first visits a job, and before `is_there`.
+  pid_t id = 0;
+  clockid_t on_core_clock{};
+  std::vector<int> cpus;
+  std::atomic<bool> is_there{false};
+};
+
+namespace {
+
+// Finds out whether a helper that others wait for has lost its core: the time it has had one stands
+// still.
+class LossOfCore {
+ public:
+  // Called while the caller waits; says now and then whether `job`'s helper had no core since the
+  // last time it looked.
+  Job::Helper* Look(const Job& job) {
+    if (++looks_ % kLooks != 0) return nullptr;
+    Job::Helper* const helper = job.HelperAtWork();
+    if (helper == nullptr) return nullptr;
+    timespec now;
+    if (clock_gettime(helper->on_core_clock, &now) != 0) return nullptr;
+    const int64_t on_core_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    const bool stands_still = helper == seen_ && on_core_ns == on_core_ns_;
+    seen_ = helper;
+    on_core_ns_ = on_core_ns;
+    return stands_still ? helper : nullptr;
+  }
+
+ private:
+  static constexpr int kLooks = 256;  // Some ten microseconds.
+
+  int looks_ = 0;
+  Job::Helper* seen_ = nullptr;
+  int64_t on_core_ns_ = 0;
+};
+
+}  // namespace
+
+Job::Helper* Job::ThisHelper() noexcept { return this_helper; }
+
+bool Job::HasBorrowedItsCore() noexcept {
+  return this_helper != nullptr && this_helper->has_borrowed.load(std::memory_order_relaxed);
+}
+
+void Job::Announce(int helpers) noexcept {
+  owner_.Wake(1);
+  if (helpers <= 0 || pool_->parked_.IsEmpty()) return;
+  const int64_t now_ns = NowNs();
+  if (now_ns - helpers_called_ns_.load(std::memory_order_relaxed) < kCallEveryNs) return;
+  helpers_called_ns_.store(now_ns, std::memory_order_relaxed);
+  pool_->WakeHelpers(helpers);
+}
+
+ThreadPool& ThreadPool::Get() {
+  ThreadPool* pool = pool_of_process.load(std::memory_order_acquire);
+  return pool != nullptr ? *pool : *MakeForThisProcess();
+}
+
+ThreadPool* ThreadPool::MakeForThisProcess() {
+  std::mutex& making = MakingPool();
+  const std::lock_guard<std::mutex> lock(making);
+  ThreadPool* pool = pool_of_process.load(std::memory_order_acquire);
+  if (pool != nullptr) return pool;
+  // A child has none of its parent's threads. It leaves the parent's pool as it is, locks and all,
+  // and makes one of its own when it first needs it.
+  static const int registered =
+      pthread_atfork([] { MakingPool().lock(); }, [] { MakingPool().unlock(); },
+                     [] {
+                       pool_of_process.store(nullptr, std::memory_order_relaxed);
+                       fork_generation.fetch_add(1, std::memory_order_relaxed);
+                       runs_inside = 0;
+                       MakingPool().unlock();
+                     });
+  (void)registered;
+  pool = new ThreadPool;  // For good: threads may work until the very end of the process.
+  pool_of_process.store(pool, std::memory_order_release);
+  return pool;
+}
+
+ThreadPool::ThreadPool() : num_threads_(NumThreadsByDefault()) {}
+
+void ThreadPool::SetNumThreads(int num_threads) {
+  if (num_threads < 1) {
+    throw std::runtime_error("a number of threads must be positive, got " +
+                             std::to_string(num_threads));
+  }
+  const std::lock_guard<std::mutex> lock(starting_);
+  num_threads_.store(num_threads, std::memory_order_relaxed);
+  const size_t kept = static_cast<size_t>(num_threads - 1);
+  for (size_t i = kept; i < helpers_.size(); ++i) {
+    helpers_[i]->ends.store(true, std::memory_order_seq_cst);
+  }
+  if (helpers_.size() <= kept) return;
+  parked_.Wake(static_cast<int>(helpers_.size()));
+  for (size_t i = kept; i < helpers_.size(); ++i) helpers_[i]->thread.join();
+  // Kept for good, since a thread that waits for one may still look at it.
+  std::move(helpers_.begin() + kept, helpers_.end(), std::back_inserter(ended_));
+  helpers_.resize(kept);
+  num_helpers_.store(num_threads - 1, std::memory_order_relaxed);
+}
+
+void ThreadPool::Start(int helpers) {
+  if (num_helpers() >= std::min(helpers, num_threads() - 1)) return;
+  const std::lock_guard<std::mutex> lock(starting_);
+  const int wanted = std::min(helpers, num_threads() - 1);
+  while (static_cast<int>(helpers_.size()) < wanted) {
+    const int number = static_cast<int>(helpers_.size()) + 1;
+    auto helper = std::make_unique<Helper>();
+    try {
+      helper->thread = std::thread(&ThreadPool::RunHelper, this, helper.get(), number);
+    } catch (const std::system_error& error) {
+      throw std::runtime_error(
+          "thread " + std::to_string(number + 1) + " of " + std::to_string(num_threads()) +
+          " cannot be started: " + error.what() +
+          "; raise the limit on threads (`ulimit -u`, or the container's), or ask for fewer with "
+          "tvm_interop.set_num_threads or TVM_INTEROP_NUM_THREADS");
+    }
+    helpers_.push_back(std::move(helper));
+    num_helpers_.store(number, std::memory_order_relaxed);
+  }
+}
+
+ThreadPool::CallerCount::CallerCount(ThreadPool* pool) : pool_(runs_inside++ > 0 ? nullptr : pool) {
+  if (pool_ != nullptr) pool_->callers_.fetch_add(1, std::memory_order_relaxed);
+}
+
+ThreadPool::CallerCount::~CallerCount() {
+  --runs_inside;
+  if (pool_ == nullptr) return;
+  // Another that runs may have a helper now in this one's place.
+  if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
+}
+
+void ThreadPool::Run(Job* job, int helpers) {
+  const CallerCount counted(this);
+  const Pinned pinned(pins());
+  if (job->pool_ != this) job->pool_ = this;  // A helper that is late may still read it.
+  if (runs_inside == 1 && !pins()) {
+    const int cpu = sched_getcpu();
+    // Where the caller was moved since its last run, helpers that sleep must not wake up behind it.
+    if (callers_cpu.exchange(cpu, std::memory_order_relaxed) != cpu && callers_.load() == 1) {
+      const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
+      const size_t called = std::min(helpers_.size(), static_cast<size_t>(helpers));
+      for (size_t i = 0; lock.owns_lock() && i < called; ++i) {
+        const Helper& other = *helpers_[i];
+        if (!other.is_there.load(std::memory_order_acquire) || other.cpus.size() < 2) continue;
+        PinThread(other.id, AllBut(other.cpus, cpu));
+      }
+    }
+  }
+  std::atomic<Job*>* const slot = Enlist(job);
+  job->Announce(helpers);
+  WaitFor(job);
+  if (slot != nullptr) slot->store(nullptr, std::memory_order_release);
+}
+
+std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
+  for (int i = 0; i < kMaxJobs; ++i) {
+    std::atomic<Job*>& slot = jobs_[i];
+    Job* none = nullptr;
+    if (slot.load(std::memory_order_relaxed) != nullptr) continue;
+    // Before the job is there: a helper that sees it in vain loses nothing.
+    int slots = num_slots_.load(std::memory_order_relaxed);
+    while (slots <= i &&
+           !num_slots_.compare_exchange_weak(slots, i + 1, std::memory_order_seq_cst)) {
+    }
+    if (slot.compare_exchange_strong(none, job, std::memory_order_seq_cst)) return &slot;
+  }
+  return nullptr;
+}
+
+void ThreadPool::WaitFor(Job* job) {
+  Spinning spinning;
+  LossOfCore loss;
+  while (!job->HasEnded()) {
+    if (job->Help(0)) {
+      spinning.Reset();
+    } else if (Helper* const helper = pins() ? nullptr : loss.Look(*job)) {
+      LendThisCore(helper, job);
+      spinning.Reset();
+    } else if (!spinning.GoesOn(true)) {
+      const uint64_t announced = job->owner_.Announce();
+      if (job->Help(0) || job->HasEnded()) {
+        job->owner_.Leave();
+      } else {
+        job->owner_.Sleep(announced);
+      }
+      spinning.Reset();
+    }
+  }
+}
+
+void ThreadPool::LendThisCore(Helper* helper, Job* job) {
+  const int cpu = sched_getcpu();
+  if (helper->cpus.size() < 2) return;
+  helper->has_borrowed.store(true, std::memory_order_relaxed);
+  Move(helper, {cpu});
+  const uint64_t announced = job->owner_.Announce();
+  if (job->Help(0) || job->HasEnded()) {
+    job->owner_.Leave();
+  } else {
+    job->owner_.Sleep(announced);
+  }
+  // It has ended its operator, taken nothing new, and sleeps soon if it does not yet: elsewhere.
+  Move(helper, AllBut(helper->cpus, cpu));
+  helper->has_borrowed.store(false, std::memory_order_relaxed);
+  callers_cpu.store(cpu, std::memory_order_relaxed);
+}
+
+void ThreadPool::Move(Helper* helper, const std::vector<int>& cpus) {
+  const std::lock_guard<std::mutex> lock(starting_);  // The thread must not end meanwhile.
+  if (!helper->ends.load(std::memory_order_relaxed)) PinThread(helper->id, cpus);
+}
+
+void ThreadPool::WaitUntilLeft(const Job* job) {
+  const std::lock_guard<std::mutex> lock(starting_);
+  for (const std::unique_ptr<Helper>& helper : helpers_) {
+    while (helper->visits.load(std::memory_order_seq_cst) == job) std::this_thread::yield();
+  }
+}
+
+void ThreadPool::RunHelper(Helper* helper, int number) {
+  runs_inside = 1;  // A loop within an operator does not count its thread again.
+  if (pins()) {
+    const std::vector<int> cpus = AllowedCpus();
+    PinThisThread({cpus[static_cast<size_t>(number) % cpus.size()]});
+  }
+  this_helper = helper;
+  helper->id = static_cast<pid_t>(syscall(SYS_gettid));
+  pthread_getcpuclockid(pthread_self(), &helper->on_core_clock);
+  helper->cpus = AllowedCpus();
+  helper->is_there.store(true, std::memory_order_release);
+  Avoidance avoidance(helper->cpus);
+  awake_.fetch_add(1, std::memory_order_relaxed);
+  Spinning spinning;
+  while (!helper->ends.load(std::memory_order_relaxed)) {
+    if (HelpAny(helper, number)) {
+      spinning.Reset();
+      continue;
+    }
+    const bool runs = callers_.load(std::memory_order_relaxed) > 0;
+    if (!IsCrowded() && !helper->has_borrowed.load(std::memory_order_relaxed) &&
+        spinning.GoesOn(runs))
+      continue;
+    spinning.Reset();
+    awake_.fetch_sub(1, std::memory_order_relaxed);
+    if (!pins()) avoidance.Update();
+    const uint64_t announced = parked_.Announce();
+    if (helper->ends.load(std::memory_order_seq_cst) || HelpAny(helper, number)) {
+      parked_.Leave();
+    } else {
+      parked_.Sleep(announced);
+    }
+    awake_.fetch_add(1, std::memory_order_relaxed);
+  }
+  awake_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool ThreadPool::IsCrowded() const {
+  return callers_.load(std::memory_order_relaxed) + awake_.load(std::memory_order_relaxed) >
+         num_threads();
+}
+
+bool ThreadPool::HelpAny(Helper* helper, int number) {
+  bool helped = false;
+  if (helper->has_borrowed.load(std::memory_order_relaxed)) return false;
+  const int slots = num_slots_.load(std::memory_order_seq_cst);
+  for (int i = 0; i < slots && !IsCrowded(); ++i) {
+    std::atomic<Job*>& slot = jobs_[i];
+    Job* const job = slot.load(std::memory_order_acquire);
+    if (job == nullptr) continue;
+    // Only a job that is still there after it was said that it is visited will wait for us.
+    helper->visits.store(job, std::memory_order_seq_cst);
+    PreemptionPoint();
+    if (slot.load(std::memory_order_seq_cst) == job) helped = job->Help(number) || helped;
+    helper->visits.store(nullptr, std::memory_order_release);
+  }
+  return helped;
+}
+
+void ThreadPool::WakeHelpers(int helpers) { parked_.Wake(helpers); }
+
+}  // namespace tvm_interop

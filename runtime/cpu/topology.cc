@@ -1,0 +1,67 @@
+#include "runtime/cpu/topology.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "runtime/cpu/quota.h"
+
+namespace tvm_interop {
+namespace {
+
+// Names the physical core of a logical CPU: its siblings' list, which siblings share. A system that
+// does not tell counts every CPU as a core of its own.
+std::string CoreOf(int cpu) {
+  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                     "/topology/thread_siblings_list");
+  std::string siblings;
+  if (!std::getline(file, siblings)) siblings = "cpu" + std::to_string(cpu);
+  return siblings;
+}
+
+struct Cpus {
+  std::vector<int> first_of_core;
+  std::vector<int> siblings;
+};
+
+Cpus ReadCpus() {
+  Cpus cpus;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  std::set<std::string> seen;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    (seen.insert(CoreOf(cpu)).second ? cpus.first_of_core : cpus.siblings).push_back(cpu);
+  }
+  return cpus;
+}
+
+}  // namespace
+
+std::vector<int> AllowedCpus() {
+  Cpus cpus = ReadCpus();
+  std::vector<int> all = cpus.first_of_core;
+  all.insert(all.end(), cpus.siblings.begin(), cpus.siblings.end());
+  return all;
+}
+
+int AllowedCores() {
+  const double cores = static_cast<double>(ReadCpus().first_of_core.size());
+  // Rounded down: a process that runs over its quota is stopped as a whole, for many milliseconds.
+  return std::max(1, static_cast<int>(std::min(cores, CpuQuota("/"))));
+}
+
+bool PinThisThread(const std::vector<int>& cpus) { return PinThread(0, cpus); }
+
+bool PinThread(int thread, const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int cpu : cpus) CPU_SET(cpu, &set);
+  return sched_setaffinity(thread, sizeof(set), &set) == 0;
+}
+
+}  // namespace tvm_interop

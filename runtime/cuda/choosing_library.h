@@ -1,0 +1,92 @@
+#ifndef RUNTIME_CUDA_CHOOSING_LIBRARY_H_
+#define RUNTIME_CUDA_CHOOSING_LIBRARY_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/core/op_description.h"
+#include "runtime/cuda/api.h"
+#include "runtime/cuda/kernel_library.h"
+#include "runtime/cuda/memory.h"
+#include "runtime/cuda/nvidia_version.h"
+#include "runtime/cuda/streams.h"
+#include "runtime/cuda/timing.h"
+
+namespace tvm_interop {
+
+// What was chosen for each operator on each kind of GPU, for as long as the process lives: equal
+// GPUs share a choice, or one operator would give other bits on another of them.
+template <typename Choice>
+class RememberedChoices {
+ public:
+  // What `choose` gave the first time for such an operator on such a GPU.
+  template <typename Choose>
+  Choice Get(const OpDescription& op, const CudaStream& stream, Choose&& choose) {
+    const std::string key = cuda::DescribeDevice(stream.device) + ": " + Describe(op);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = choices_.find(key);
+    if (known != choices_.end()) return known->second;
+    return choices_.emplace(key, choose()).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Choice> choices_;
+};
+
+// A library of which every kernel has one algorithm of several.
+//
+// Api        the library's functions, `GetVersion` among them.
+// LibKernel  a CudaLibraryKernel, made of an Api, an OpDescription and arguments, with
+//   using Choice                               an algorithm, and its `workspace_nbytes`
+//   Candidates(stream)                         those to choose from, the library's first choice
+//   first Launch(stream, choice, workspace)          with this one Use(choice) with this one from
+//   now on
+template <typename Api, typename LibKernel>
+class ChoosingLibrary : public CudaKernelLibrary {
+ public:
+  // `name` is the one that providers go by.
+  ChoosingLibrary(std::string name, Api api) : name_(std::move(name)), api_(api) {}
+
+  std::string version() const override { return VersionText(api_.GetVersion()); }
+
+  std::unique_ptr<CudaLibraryKernel> Prepare(const OpDescription& op, const CudaStream& stream,
+                                             const std::vector<void*>& args) override {
+    const std::string why = WhyUnsupportedOnCuda(name_, op);
+    if (!why.empty()) throw std::runtime_error(why);
+    CheckCudaArguments(op, args);
+    auto kernel = std::make_unique<LibKernel>(api_, op, args);
+    kernel->Use(chosen_.Get(op, stream, [&] { return Fastest(*kernel, stream); }));
+    return kernel;
+  }
+
+ private:
+  using Choice = typename LibKernel::Choice;
+
+  static Choice Fastest(const LibKernel& kernel, const CudaStream& stream) {
+    const std::vector<Choice> candidates = kernel.Candidates(stream);
+    size_t most = 0;
+    for (const Choice& candidate : candidates) {
+      most = std::max(most, candidate.workspace_nbytes);
+    }
+    const CudaMemory workspace(stream.device, most);
+    return candidates[FastestOf(candidates.size(), stream, [&](size_t i) {
+      kernel.Launch(stream, candidates[i], workspace.at(0));
+    })];
+  }
+
+  std::string name_;
+  Api api_;
+  RememberedChoices<Choice> chosen_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CUDA_CHOOSING_LIBRARY_H_

@@ -1,0 +1,260 @@
+#include "runtime/cuda/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <stdexcept>
+
+#include "runtime/core/check_plan.h"
+#include "runtime/cuda/graph.h"
+#include "runtime/cuda/timing.h"
+
+namespace tvm_interop {
+CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
+                           const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch)
+    : streams_(std::move(streams)),
+      origin_(streams_->stream(0).handle),
+      is_over_devices_(streams_->devices().size() > 1) {
+  CheckPlan(ops, streams_->num_streams());
+  CudaStreams::Lease lease(streams_.get());
+  MakeSteps(ops);
+  MakeJoins(ops);
+  WarmUp();
+  if (dispatch == CudaDispatch::kStreams) return;
+  try {
+    MakeGraph(ops, dispatch);
+    dispatch_ = dispatch;
+  } catch (const std::exception& error) {
+    why_no_graph_ = error.what();
+    Synchronize();
+  }
+}
+
+CudaExecutor::~CudaExecutor() {
+  graph_.reset();
+  for (auto& [device, event] : events_) streams_->ReleaseEvent(device, std::move(event));
+}
+
+void CudaExecutor::MakeSteps(const std::vector<CudaPlannedOp>& ops) {
+  std::vector<bool> is_awaited(ops.size());
+  for (const CudaPlannedOp& op : ops) {
+    for (int wait : op.waits) is_awaited[wait] = true;
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    Step step;
+    step.kernel = ops[i].kernel;
+    step.stream = streams_->stream(ops[i].stream);
+    step.record = is_awaited[i] ? NewEvent(step.stream.device) : nullptr;
+    step.waits_begin = static_cast<uint32_t>(waits_.size());
+    for (int wait : ops[i].waits) waits_.push_back(steps_[wait].record);
+    step.waits_end = static_cast<uint32_t>(waits_.size());
+    steps_.push_back(step);
+    names_.push_back(ops[i].name);
+    stream_of_.push_back(ops[i].stream);
+  }
+}
+
+// A run begins and ends on the first stream. The others are held back until it has begun, unless a
+// wait of their first operator does so already; it ends after each stream's last operator, unless
+// another operator waits for that one, and so ends later.
+void CudaExecutor::MakeJoins(const std::vector<CudaPlannedOp>& ops) {
+  std::vector<int> first(streams_->num_streams(), -1);
+  std::vector<int> last(streams_->num_streams(), -1);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (first[ops[i].stream] < 0) first[ops[i].stream] = static_cast<int>(i);
+    last[ops[i].stream] = static_cast<int>(i);
+  }
+  for (int s = 1; s < streams_->num_streams(); ++s) {
+    if (first[s] < 0) continue;
+    if (ops[first[s]].waits.empty()) forked_.push_back(streams_->stream(s).handle);
+    Step& end = steps_[last[s]];
+    if (end.record != nullptr) continue;
+    end.record = NewEvent(end.stream.device);
+    joined_.push_back(end.record);
+  }
+  if (!forked_.empty()) fork_ = NewEvent(streams_->stream(0).device);
+}
+
+cuda::Event CudaExecutor::NewEvent(int device) {
+  events_.emplace_back(device, streams_->AcquireEvent(device));
+  return events_.back().second.get();
+}
+
+// Kernels fail long after their launch, without a name. Here each is waited for.
+void CudaExecutor::WarmUp() {
+  const cuda::Api& api = cuda::Api::Get();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    LaunchKernel(i);
+    const int status = api.StreamSynchronize(steps_[i].stream.handle);
+    if (status == cuda::kSuccess) continue;
+    throw std::runtime_error("operator `" + names_[i] +
+                             "` failed on the GPU: " + api.GetErrorString(status));
+  }
+}
+
+void CudaExecutor::MakeGraph(const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch) {
+  const cuda::OwnedGraph graph = dispatch == CudaDispatch::kCapturedGraph
+                                     ? CaptureGraph(origin_, [this] { LaunchStreams(); })
+                                     : LinkOperators(ops);
+  graph_ = InstantiateGraph(graph.get(), streams_->has_urgent(), origin_);
+  Synchronize();
+}
+
+cuda::OwnedGraph CudaExecutor::LinkOperators(const std::vector<CudaPlannedOp>& ops) {
+  std::vector<cuda::OwnedGraph> parts;
+  std::vector<std::vector<int>> after;
+  std::vector<int> last(streams_->num_streams(), -1);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    parts.push_back(CaptureGraph(steps_[i].stream.handle, [this, i] { LaunchKernel(i); }));
+    after.push_back(ops[i].waits);
+    int& before = last[ops[i].stream];
+    if (before >= 0) after.back().push_back(before);
+    before = static_cast<int>(i);
+  }
+  return LinkGraphs(parts, after);
+}
+
+void CudaExecutor::Run() {
+  CudaStreams::Lease lease(streams_.get());
+  Launch();
+  Synchronize();
+}
+
+double CudaExecutor::Time(int number) {
+  CudaStreams::Lease lease(streams_.get());
+  const cuda::Api& api = cuda::Api::Get();
+  const int device = streams_->stream(0).device;
+  const cuda::OwnedEvent began = TimingEvent(device);
+  const cuda::OwnedEvent ended = TimingEvent(device);
+  TVM_INTEROP_CUDA(api, EventRecord, began.get(), origin_);
+  for (int i = 0; i < number; ++i) Launch();
+  TVM_INTEROP_CUDA(api, EventRecord, ended.get(), origin_);
+  Synchronize();
+  float ms = 0;
+  TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began.get(), ended.get());
+  return static_cast<double>(ms) * 1e-3;
+}
+
+double CudaExecutor::TimeLaunches(int number) {
+  CudaStreams::Lease lease(streams_.get());
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < number; ++i) Launch();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  Synchronize();
+  return took.count();
+}
+
+std::vector<OpTiming> CudaExecutor::Profile() {
+  CudaStreams::Lease lease(streams_.get());
+  const cuda::Api& api = cuda::Api::Get();
+  std::vector<cuda::OwnedEvent> marks;
+  // CUDA compares only times of the same device.
+  std::map<int, cuda::OwnedEvent> began;
+  for (int device : streams_->devices()) began.emplace(device, TimingEvent(device));
+  for (const Step& step : steps_) {
+    marks.push_back(TimingEvent(step.stream.device));
+    marks.push_back(TimingEvent(step.stream.device));
+  }
+  const cuda::Event first = began.at(streams_->stream(0).device).get();
+  TVM_INTEROP_CUDA(api, EventRecord, first, origin_);
+  for (const auto& [device, event] : began) {
+    if (event.get() == first) continue;
+    const cuda::Stream stream = streams_->first_on(device).handle;
+    TVM_INTEROP_CUDA(api, StreamWaitEvent, stream, first, 0);
+    TVM_INTEROP_CUDA(api, EventRecord, event.get(), stream);
+    TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, event.get(), 0);
+  }
+  Fork();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const cuda::Stream stream = steps_[i].stream.handle;
+    Await(steps_[i]);
+    TVM_INTEROP_CUDA(api, EventRecord, marks[2 * i].get(), stream);
+    LaunchKernel(i);
+    TVM_INTEROP_CUDA(api, EventRecord, marks[2 * i + 1].get(), stream);
+    Record(steps_[i]);
+  }
+  Join();
+  Synchronize();
+  const auto since_begin_ns = [&](int device, const cuda::OwnedEvent& mark) {
+    float ms = 0;
+    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began.at(device).get(), mark.get());
+    return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+  };
+  std::vector<OpTiming> timings;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const int device = steps_[i].stream.device;
+    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(device, marks[2 * i]),
+                       since_begin_ns(device, marks[2 * i + 1])});
+  }
+  return timings;
+}
+
+void CudaExecutor::Launch() {
+  if (graph_ == nullptr) {
+    try {
+      LaunchStreams();
+    } catch (...) {
+      // Streams that were not joined must not run into the next run.
+      for (int s = 0; s < streams_->num_streams(); ++s) {
+        cuda::Api::Get().StreamSynchronize(streams_->stream(s).handle);
+      }
+      throw;
+    }
+    return;
+  }
+  const cuda::Api& api = cuda::Api::Get();
+  TVM_INTEROP_CUDA(api, GraphLaunch, graph_.get(), origin_);
+}
+
+void CudaExecutor::LaunchStreams() {
+  Fork();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Await(steps_[i]);
+    LaunchKernel(i);
+    Record(steps_[i]);
+  }
+  Join();
+}
+
+void CudaExecutor::Fork() {
+  if (fork_ == nullptr) return;
+  const cuda::Api& api = cuda::Api::Get();
+  TVM_INTEROP_CUDA(api, EventRecord, fork_, origin_);
+  for (cuda::Stream stream : forked_) TVM_INTEROP_CUDA(api, StreamWaitEvent, stream, fork_, 0);
+}
+
+void CudaExecutor::Await(const Step& step) {
+  const cuda::Api& api = cuda::Api::Get();
+  for (uint32_t w = step.waits_begin; w < step.waits_end; ++w) {
+    TVM_INTEROP_CUDA(api, StreamWaitEvent, step.stream.handle, waits_[w], 0);
+  }
+}
+
+void CudaExecutor::LaunchKernel(size_t op) {
+  const Step& step = steps_[op];
+  try {
+    // Whoever loads code, or calls a library, does so for the current device.
+    if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
+    step.kernel->Launch(step.stream);
+  } catch (const std::exception& error) {
+    throw std::runtime_error("operator `" + names_[op] + "` failed: " + error.what());
+  }
+}
+
+void CudaExecutor::Record(const Step& step) {
+  if (step.record == nullptr) return;
+  const cuda::Api& api = cuda::Api::Get();
+  TVM_INTEROP_CUDA(api, EventRecord, step.record, step.stream.handle);
+}
+
+void CudaExecutor::Join() {
+  const cuda::Api& api = cuda::Api::Get();
+  for (cuda::Event end : joined_) TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, end, 0);
+}
+
+void CudaExecutor::Synchronize() {
+  const cuda::Api& api = cuda::Api::Get();
+  TVM_INTEROP_CUDA(api, StreamSynchronize, origin_);
+}
+
+}  // namespace tvm_interop

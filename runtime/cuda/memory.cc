@@ -1,0 +1,53 @@
+#include "runtime/cuda/memory.h"
+
+#include <algorithm>
+
+namespace tvm_interop {
+namespace {
+
+void Copy(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes,
+          cuda::CopyKind kind) {
+  if (nbytes == 0) return;
+  CudaStreams::Lease lease(streams);
+  const cuda::Api& api = cuda::Api::Get();
+  const CudaStream stream = streams->first_on(device);
+  cuda::DeviceGuard guard(device);
+  TVM_INTEROP_CUDA(api, MemcpyAsync, to, from, nbytes, kind, stream.handle);
+  TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
+}
+
+}  // namespace
+
+CudaMemory::CudaMemory(int device, size_t nbytes) : device_(device), nbytes_(nbytes) {
+  cuda::CheckDevice(device);
+  cuda::DeviceGuard guard(device);
+  const cuda::Api& api = cuda::Api::Get();
+  void* memory = nullptr;
+  const size_t at_least_one = std::max<size_t>(nbytes, 1);
+  TVM_INTEROP_CUDA(api, Malloc, &memory, at_least_one);
+  memory_.reset(memory);
+  cuda::Stream stream = nullptr;
+  TVM_INTEROP_CUDA(api, StreamCreateWithPriority, &stream, cuda::kNonBlocking, 0);
+  const cuda::OwnedStream owned(stream);
+  TVM_INTEROP_CUDA(api, MemsetAsync, memory, 0, at_least_one, stream);
+  TVM_INTEROP_CUDA(api, StreamSynchronize, stream);
+}
+
+void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes) {
+  Copy(streams, device, to, from, nbytes, cuda::kHostToDevice);
+}
+
+void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes) {
+  Copy(streams, device, to, from, nbytes, cuda::kDeviceToHost);
+}
+
+PeerCopy::PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes)
+    : to_(to), to_device_(to_device), from_(from), from_device_(from_device), nbytes_(nbytes) {}
+
+void PeerCopy::Launch(const CudaStream& stream) {
+  const cuda::Api& api = cuda::Api::Get();
+  TVM_INTEROP_CUDA(api, MemcpyPeerAsync, to_, to_device_, from_, from_device_, nbytes_,
+                   stream.handle);
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,51 @@
+#ifndef RUNTIME_CUDA_MEMORY_H_
+#define RUNTIME_CUDA_MEMORY_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "runtime/cuda/api.h"
+#include "runtime/cuda/executor.h"
+#include "runtime/cuda/streams.h"
+
+namespace tvm_interop {
+
+// A block of a GPU's memory, zeros at first.
+class CudaMemory {
+ public:
+  // Throws std::runtime_error where the GPU has no such block left.
+  CudaMemory(int device, size_t nbytes);
+
+  int device() const { return device_; }
+  size_t nbytes() const { return nbytes_; }
+  void* at(size_t offset) const { return static_cast<char*>(memory_.get()) + offset; }
+
+ private:
+  int device_;
+  size_t nbytes_;
+  cuda::OwnedMemory memory_;
+};
+
+// Copies between host and GPU `device`, on its first stream, and returns when done; a run is over
+// when its call returns, so the copy is in order with those before and after. Throws
+// std::runtime_error where it fails.
+void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
+void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
+
+// An operator of its own: copies a tensor from one GPU to another, on a stream of either.
+class PeerCopy : public CudaKernel {
+ public:
+  PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes);
+  void Launch(const CudaStream& stream) override;
+
+ private:
+  void* to_;
+  int to_device_;
+  const void* from_;
+  int from_device_;
+  size_t nbytes_;
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CUDA_MEMORY_H_

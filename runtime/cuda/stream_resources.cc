@@ -1,0 +1,22 @@
+#include "runtime/cuda/stream_resources.h"
+
+#include <algorithm>
+
+namespace tvm_interop {
+
+void* CudaStreamResources::Workspace(size_t nbytes) {
+  if (nbytes == 0) return nullptr;
+  if (nbytes > nbytes_) {
+    // At least twice the last: all of them together take no more than twice the largest.
+    const size_t larger = std::max(nbytes, 2 * nbytes_);
+    const cuda::DeviceGuard guard(device_);
+    const cuda::Api& api = cuda::Api::Get();
+    void* memory = nullptr;
+    TVM_INTEROP_CUDA(api, Malloc, &memory, larger);
+    workspaces_.emplace_back(memory);
+    nbytes_ = larger;
+  }
+  return workspaces_.back().get();
+}
+
+}  // namespace tvm_interop

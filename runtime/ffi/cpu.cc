@@ -1,0 +1,317 @@
+// The CPU side for Python: kernels as packed functions, tensors as arguments. Only bindings know
+// tvm-ffi.
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/core/measure.h"
+#include "runtime/cpu/executor.h"
+#include "runtime/cpu/kernel_library.h"
+#include "runtime/cpu/kernel_share.h"
+#include "runtime/cpu/thread_pool.h"
+#include "runtime/cpu/topology.h"
+#include "runtime/ffi/guarded.h"
+#include "runtime/ffi/op_description.h"
+
+namespace tvm_interop {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+// What TVM's code generator asks of a tensor's address.
+constexpr uintptr_t kAlignment = 64;
+
+// A packed function and its arguments: addresses of the executor's own tensor headers, so that an
+// input can be pointed elsewhere without touching any call.
+class PackedKernel : public Kernel {
+ public:
+  PackedKernel(ffi::Function function, std::vector<DLTensor*> args)
+      : function_(std::move(function)) {
+    args_.reserve(args.size());
+    for (DLTensor* arg : args) args_.emplace_back(arg);
+  }
+
+  void Run() override {
+    ffi::Any result;
+    function_.CallPacked(args_.data(), static_cast<int32_t>(args_.size()), &result);
+  }
+
+ private:
+  ffi::Function function_;
+  std::vector<ffi::AnyView> args_;
+};
+
+// One share of a packed function, which divides its parallel loops.
+class SharedKernel : public Kernel {
+ public:
+  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
+      : kernel_(std::move(kernel)), index_(index), count_(count) {}
+
+  void Run() override {
+    const KernelShare share(index_, count_);
+    kernel_->Run();
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  int index_, count_;
+};
+
+void CheckAlignment(const ffi::Tensor& tensor) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.data_ptr());
+  if (address % kAlignment != 0) {
+    TVM_FFI_THROW(InputError) << "a tensor at address " << tensor.data_ptr()
+                              << " is not aligned to " << kAlignment
+                              << " bytes; allocate it with tvm.runtime.empty, or use set_input, "
+                                 "which copies";
+  }
+}
+
+KernelLibrary& LoadedLibrary(const std::string& name) {
+  KernelLibrary* library = FindKernelLibrary(name);
+  if (library == nullptr) throw std::runtime_error("kernel library `" + name + "` is not loaded");
+  return *library;
+}
+
+// A library's kernel and the tensors it works on.
+class LibraryKernelObj : public ffi::Object {
+ public:
+  LibraryKernelObj(KernelLibrary* library, const OpDescription& op, int threads,
+                   const ffi::Array<ffi::Tensor>& tensors, const ffi::Array<bool>& constants) {
+    for (const ffi::Tensor& tensor : tensors) {
+      CheckAlignment(tensor);
+      tensors_.push_back(tensor);
+      addresses_.push_back(tensor.data_ptr());
+    }
+    for (size_t i = 0; i < constants.size(); ++i) {
+      arguments_.push_back({&addresses_.at(i), constants[i]});
+    }
+    kernel_ = library->Prepare(op, threads, arguments_);
+    kernel_->Repack();
+  }
+
+  Kernel* kernel() { return kernel_.get(); }
+  std::string implementation() const { return kernel_->implementation(); }
+  int num_reorders() const { return kernel_->num_reorders(); }
+
+  void Bind(size_t argument, const ffi::Tensor& tensor) {
+    tensors_.at(argument) = tensor;
+    addresses_.at(argument) = tensor.data_ptr();
+    if (arguments_.at(argument).is_constant) kernel_->Repack();
+  }
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.LibraryKernel", LibraryKernelObj, ffi::Object);
+
+ private:
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<void*> addresses_;      // Never resized once the kernel holds theirs.
+  std::vector<KernelArgument> arguments_;
+  std::unique_ptr<LibraryKernel> kernel_;
+};
+
+class LibraryKernelRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(LibraryKernelRef, ffi::ObjectRef, LibraryKernelObj);
+};
+
+LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Description& description,
+                                      int64_t threads, const ffi::Array<ffi::Tensor>& tensors,
+                                      const ffi::Array<bool>& constants) {
+  return Guarded([&] {
+    return LibraryKernelRef(
+        ffi::make_object<LibraryKernelObj>(&LoadedLibrary(library), ToOpDescription(description),
+                                           static_cast<int>(threads), tensors, constants));
+  });
+}
+
+class ExecutorObj : public ffi::Object {
+ public:
+  // A kernel is a packed function, or a library's with its tensors bound already. Of a function
+  // runs the share given by index and count; all of it where there is none.
+  ExecutorObj(int num_streams, int threads, const ffi::Array<ffi::Tensor>& values,
+              const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Any>& kernels,
+              const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
+              const ffi::Array<ffi::Array<int64_t>>& waits,
+              const ffi::Array<ffi::Array<int64_t>>& shares) {
+    headers_.reserve(values.size());
+    for (const ffi::Tensor& value : values) {
+      CheckAlignment(value);
+      tensors_.push_back(value);
+      headers_.push_back(*value.GetDLTensorPtr());
+    }
+    std::vector<PlannedOp> ops(names.size());
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (auto prepared = kernels[i].as<LibraryKernelRef>()) {
+        const auto* object = prepared->get();
+        library_kernels_.push_back({*prepared, {args[i].begin(), args[i].end()}});
+        ops[i].kernel = const_cast<LibraryKernelObj*>(object)->kernel();
+      } else {
+        std::vector<DLTensor*> bound;
+        for (int64_t value : args[i]) bound.push_back(&headers_.at(value));
+        std::unique_ptr<Kernel> kernel =
+            std::make_unique<PackedKernel>(kernels[i].cast<ffi::Function>(), std::move(bound));
+        if (!shares[i].empty()) {
+          kernel = std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(shares[i][0]),
+                                                  static_cast<int>(shares[i][1]));
+        }
+        kernels_.push_back(std::move(kernel));
+        ops[i].kernel = kernels_.back().get();
+      }
+      ops[i].name = names[i];
+      ops[i].stream = static_cast<int>(stream_of[i]);
+      for (int64_t wait : waits[i]) ops[i].waits.push_back(static_cast<int>(wait));
+    }
+    executor = std::make_unique<CpuExecutor>(num_streams, threads, ops);
+  }
+
+  void Bind(int64_t value, const ffi::Tensor& tensor) {
+    CheckAlignment(tensor);
+    // The whole header: its shape and strides lie in the tensor, whose predecessor goes now.
+    headers_.at(value) = *tensor.GetDLTensorPtr();
+    tensors_.at(value) = tensor;
+    for (auto& [kernel, args] : library_kernels_) {
+      for (size_t i = 0; i < args.size(); ++i) {
+        if (args[i] == value) const_cast<LibraryKernelObj*>(kernel.get())->Bind(i, tensor);
+      }
+    }
+  }
+
+  std::unique_ptr<CpuExecutor> executor;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.Executor", ExecutorObj, ffi::Object);
+
+ private:
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<DLTensor> headers_;     // Never resized: the kernels hold their addresses.
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+  // With the indices of their arguments.
+  std::vector<std::pair<LibraryKernelRef, std::vector<int64_t>>> library_kernels_;
+};
+
+class ExecutorRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ExecutorRef, ffi::ObjectRef, ExecutorObj);
+};
+
+ExecutorRef MakeExecutor(int64_t num_streams, int64_t threads, ffi::Array<ffi::Tensor> values,
+                         ffi::Array<ffi::String> names, ffi::Array<ffi::Any> kernels,
+                         ffi::Array<ffi::Array<int64_t>> args, ffi::Array<int64_t> stream_of,
+                         ffi::Array<ffi::Array<int64_t>> waits,
+                         ffi::Array<ffi::Array<int64_t>> shares) {
+  return Guarded([&] {
+    return ExecutorRef(ffi::make_object<ExecutorObj>(static_cast<int>(num_streams),
+                                                     static_cast<int>(threads), values, names,
+                                                     kernels, args, stream_of, waits, shares));
+  });
+}
+
+// Operator, stream, start and end, thread, time on a core, in nanoseconds: six numbers an operator,
+// flat.
+ffi::Array<int64_t> Profile(const ExecutorRef& executor) {
+  return Guarded([&] {
+    ffi::Array<int64_t> flat;
+    for (const OpTiming& timing : executor->executor->Profile()) {
+      flat.push_back(timing.op);
+      flat.push_back(timing.stream);
+      flat.push_back(timing.start_ns);
+      flat.push_back(timing.end_ns);
+      flat.push_back(timing.thread);
+      flat.push_back(timing.on_core_ns);
+    }
+    return flat;
+  });
+}
+
+ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, int64_t warmup,
+                                    int64_t repeats, int64_t seed, bool primed) {
+  return Guarded([&] {
+    std::vector<Timed*> contestants;
+    for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor.get());
+    ffi::Array<double> seconds;
+    for (double s :
+         MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
+                            static_cast<uint64_t>(seed), primed)) {
+      seconds.push_back(s);
+    }
+    return seconds;
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<ExecutorObj>();
+  refl::ObjectDef<LibraryKernelObj>();
+  refl::GlobalDef()
+      .def("tvm_interop.runtime.allowed_cores", [] { return static_cast<int64_t>(AllowedCores()); })
+      .def("tvm_interop.runtime.num_threads",
+           [] {
+             return Guarded([] { return static_cast<int64_t>(ThreadPool::Get().num_threads()); });
+           })
+      .def("tvm_interop.runtime.set_num_threads",
+           [](int64_t threads, bool pins) {
+             Guarded([&] {
+               ThreadPool::Get().SetPinning(pins);
+               ThreadPool::Get().SetNumThreads(static_cast<int>(threads));
+               return 0;
+             });
+           })
+      .def("tvm_interop.runtime.load_kernel_library",
+           [](const std::string& name, const std::string& path) {
+             return Guarded([&] { return LoadKernelLibrary(name, path).version(); });
+           })
+      .def("tvm_interop.runtime.why_unsupported",
+           [](const std::string& library, const Description& description) {
+             return Guarded([&] {
+               return LoadedLibrary(library).WhyUnsupported(ToOpDescription(description));
+             });
+           })
+      .def("tvm_interop.runtime.prepare_kernel", PrepareLibraryKernel)
+      .def("tvm_interop.runtime.implementation",
+           [](const LibraryKernelRef& kernel) { return kernel->implementation(); })
+      .def("tvm_interop.runtime.num_reorders",
+           [](const LibraryKernelRef& kernel) {
+             return static_cast<int64_t>(kernel->num_reorders());
+           })
+      .def("tvm_interop.runtime.take_over_parallel_loops",
+           [](const std::string& path) {
+             Guarded([&] {
+               TakeOverParallelLoops(path);
+               return 0;
+             });
+           })
+      .def("tvm_interop.runtime.make_executor", MakeExecutor)
+      .def("tvm_interop.runtime.bind",
+           [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {
+             Guarded([&] {
+               const_cast<ExecutorObj*>(executor.get())->Bind(value, tensor);
+               return 0;
+             });
+           })
+      .def("tvm_interop.runtime.run",
+           [](const ExecutorRef& executor) {
+             Guarded([&] {
+               executor->executor->Run();
+               return 0;
+             });
+           })
+      .def("tvm_interop.runtime.profile", Profile)
+      .def("tvm_interop.runtime.time",
+           [](const ExecutorRef& executor, int64_t number) {
+             return Guarded([&] { return executor->executor->Time(static_cast<int>(number)); });
+           })
+      .def("tvm_interop.runtime.measure_interleaved", MeasureExecutors);
+}
+
+}  // namespace
+}  // namespace tvm_interop

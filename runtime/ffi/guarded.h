@@ -1,0 +1,25 @@
+#ifndef RUNTIME_FFI_GUARDED_H_
+#define RUNTIME_FFI_GUARDED_H_
+
+#include <tvm/ffi/error.h>
+
+#include <exception>
+
+namespace tvm_interop {
+
+// Runs `body`; what the core throws becomes an error that Python knows by name. For the bindings.
+template <typename Body>
+auto Guarded(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const tvm::ffi::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    TVM_FFI_THROW(ExecutionError) << error.what();
+  }
+  TVM_FFI_UNREACHABLE();
+}
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_FFI_GUARDED_H_

@@ -1,0 +1,26 @@
+#ifndef RUNTIME_FFI_GUARDED_CUDA_H_
+#define RUNTIME_FFI_GUARDED_CUDA_H_
+
+#include <tvm/ffi/error.h>
+
+#include "runtime/cuda/api.h"
+#include "runtime/ffi/guarded.h"
+
+namespace tvm_interop {
+
+// As `Guarded`; a machine without what is asked for is an error of its own.
+template <typename Body>
+auto GuardedCuda(Body&& body) -> decltype(body()) {
+  return Guarded([&]() -> decltype(body()) {
+    try {
+      return body();
+    } catch (const cuda::MissingError& error) {
+      TVM_FFI_THROW(DeviceError) << error.what();
+    }
+    TVM_FFI_UNREACHABLE();
+  });
+}
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_FFI_GUARDED_CUDA_H_

@@ -1,0 +1,242 @@
+// What a server of TVM's RPC does for us once it has loaded this library: it runs a model, or
+// measures its stages. Programs and requests come as JSON, which is among the few things that its
+// protocol carries; tensors are written and read over it in place.
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <new>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tvm_interop {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+using Dict = ffi::Map<ffi::String, ffi::Any>;
+using List = ffi::Array<ffi::Any>;
+
+// What TVM's code generator asks of a tensor's address.
+constexpr size_t kAlignment = 64;
+
+struct AlignedAlloc {
+  void AllocData(DLTensor* tensor) {
+    const size_t size = (ffi::GetDataSize(*tensor) / kAlignment + 1) * kAlignment;
+    tensor->data = std::aligned_alloc(kAlignment, size);
+    if (tensor->data == nullptr) throw std::bad_alloc();
+    std::memset(tensor->data, 0, size);
+  }
+  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
+};
+
+// A tensor in a buffer of bytes, which it keeps alive.
+struct InBuffer {
+  void AllocData(DLTensor* tensor) {
+    const auto size = static_cast<int64_t>(ffi::GetDataSize(*tensor));
+    if (offset < 0 || offset + size > buffer.numel()) {
+      TVM_FFI_THROW(ExecutionError) << "a tensor of " << size << " bytes at " << offset
+                                    << " does not fit into its buffer of " << buffer.numel();
+    }
+    tensor->data = static_cast<char*>(buffer.data_ptr()) + offset;
+  }
+  void FreeData(DLTensor*) {}
+
+  ffi::Tensor buffer;
+  int64_t offset;
+};
+
+constexpr DLDevice kCpu{kDLCPU, 0};
+
+ffi::Tensor MakeBuffer(int64_t nbytes) {
+  return ffi::Tensor::FromNDAlloc(AlignedAlloc(), ffi::Shape({nbytes}), DLDataType{kDLUInt, 8, 1},
+                                  kCpu);
+}
+
+// [type, shape, buffer, offset in bytes].
+ffi::Tensor MakeTensor(const List& described, const ffi::Array<ffi::Tensor>& buffers) {
+  const auto dims = described[1].cast<ffi::Array<int64_t>>();
+  const InBuffer place{buffers[described[2].cast<int64_t>()], described[3].cast<int64_t>()};
+  return ffi::Tensor::FromNDAlloc(place, ffi::Shape(dims.begin(), dims.end()),
+                                  ffi::StringToDLDataType(described[0].cast<ffi::String>()), kCpu);
+}
+
+template <typename... Args>
+ffi::Any Runtime(const char* name, Args&&... args) {
+  static std::map<std::string, ffi::Function> found;
+  const auto [at, is_new] = found.try_emplace(name);
+  if (is_new) {
+    at->second = ffi::Function::GetGlobalRequired(std::string("tvm_interop.runtime.") + name);
+  }
+  return at->second(std::forward<Args>(args)...);
+}
+
+// The first line of the CPU's flags as the system tells them; empty where it does not.
+ffi::String CpuFlags() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("flags", 0) == 0) return line;
+  }
+  return "";
+}
+
+// The operators of a model on streams, with memory under their tensors: zeros at first.
+class ServedProgramObj : public ffi::Object {
+ public:
+  // {"streams", "threads", "buffers": [bytes], "values": [[type, shape, buffer,
+  // offset]], "operators": [[kernel, [values], [share, of how many] or []]]}, and the file of the
+  // kernels.
+  ServedProgramObj(const Dict& program, const ffi::String& kernels)
+      : streams_(program.at("streams").cast<int64_t>()),
+        threads_(program.at("threads").cast<int64_t>()),
+        module_(ffi::Module::LoadFromFile(kernels)) {
+    Runtime("take_over_parallel_loops", std::string(kernels));
+    ffi::Array<ffi::Tensor> buffers;
+    for (const auto& nbytes : program.at("buffers").cast<List>()) {
+      buffers.push_back(MakeBuffer(nbytes.cast<int64_t>()));
+    }
+    for (const auto& value : program.at("values").cast<List>()) {
+      tensors_.push_back(MakeTensor(value.cast<List>(), buffers));
+    }
+    for (const auto& op : program.at("operators").cast<List>()) {
+      const auto described = op.cast<List>();
+      const auto name = described[0].cast<ffi::String>();
+      const auto function = module_->GetFunction(name, true);
+      if (!function.has_value()) TVM_FFI_THROW(ExecutionError) << "there is no kernel " << name;
+      kernels_.push_back(*function);
+      names_.push_back(name);
+      args_.push_back(described[1].cast<ffi::Array<int64_t>>());
+      shares_.push_back(described[2].cast<ffi::Array<int64_t>>());
+    }
+  }
+
+  // Its memory: what is written there, the operators read.
+  ffi::Tensor tensor(int64_t value) const { return tensors_[value]; }
+
+  // Floats get values of a model's usual size, none of them denormal; zeros are valid indices.
+  void FillAtRandom() const {
+    std::mt19937 random(0);
+    for (const ffi::Tensor& tensor : tensors_) {
+      if (tensor.dtype().code != kDLFloat || tensor.dtype().bits != 32) continue;
+      std::normal_distribution<float> normal;
+      auto* values = static_cast<float*>(tensor.data_ptr());
+      for (int64_t i = 0; i < tensor.numel(); ++i) values[i] = normal(random);
+    }
+  }
+
+  // All operators in their order: the stream of each, and what it waits for.
+  ffi::Any MakeExecutor(const List& stream_of, const List& waits) const {
+    Launches launches;
+    for (size_t op = 0; op < kernels_.size(); ++op) {
+      Add(op, stream_of[op].cast<int64_t>(), waits[op].cast<ffi::Array<int64_t>>(), &launches);
+    }
+    return Bind(launches);
+  }
+
+  // For each stage, a list of the operators of each stream, its times in seconds.
+  ffi::String Measure(const List& stages, int64_t warmup, int64_t repeats, int64_t seed) const {
+    ffi::Array<ffi::Any> executors;
+    for (const auto& stage : stages) executors.push_back(MakeStage(stage.cast<List>()));
+    const auto seconds = Runtime("measure_interleaved", executors, warmup, repeats, seed, true);
+    return ffi::json::Stringify(seconds);
+  }
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.ServedProgram", ServedProgramObj, ffi::Object);
+
+ private:
+  // What the runtime is told of operators, one entry each.
+  struct Launches {
+    ffi::Array<ffi::String> names;
+    ffi::Array<ffi::Any> kernels;
+    ffi::Array<ffi::Array<int64_t>> args;
+    ffi::Array<int64_t> stream_of;
+    ffi::Array<ffi::Array<int64_t>> waits;
+    ffi::Array<ffi::Array<int64_t>> shares;
+  };
+
+  void Add(int64_t op, int64_t stream, const ffi::Array<int64_t>& waits, Launches* to) const {
+    to->names.push_back(names_[op]);
+    to->kernels.push_back(kernels_[op]);
+    to->args.push_back(args_[op]);
+    to->stream_of.push_back(stream);
+    to->waits.push_back(waits);
+    to->shares.push_back(shares_[op]);
+  }
+
+  ffi::Any MakeStage(const List& stage) const {
+    Launches launches;
+    for (size_t s = 0; s < stage.size(); ++s) {
+      for (const int64_t op : stage[s].cast<ffi::Array<int64_t>>()) {
+        Add(op, static_cast<int64_t>(s), {}, &launches);
+      }
+    }
+    return Bind(launches);
+  }
+
+  ffi::Any Bind(const Launches& launches) const {
+    return Runtime("make_executor", streams_, threads_, tensors_, launches.names, launches.kernels,
+                   launches.args, launches.stream_of, launches.waits, launches.shares);
+  }
+
+  int64_t streams_;
+  int64_t threads_;
+  ffi::Module module_;
+  ffi::Array<ffi::Tensor> tensors_;
+  ffi::Array<ffi::String> names_;
+  ffi::Array<ffi::Any> kernels_;
+  ffi::Array<ffi::Array<int64_t>> args_;
+  ffi::Array<ffi::Array<int64_t>> shares_;
+};
+
+class ServedProgramRef : public ffi::ObjectRef {
+ public:
+  ServedProgramRef(const ffi::String& program, const ffi::String& kernels) {
+    data_ = ffi::make_object<ServedProgramObj>(ffi::json::Parse(program).cast<Dict>(), kernels);
+  }
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ServedProgramRef, ffi::ObjectRef, ServedProgramObj);
+};
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<ServedProgramObj>();
+  refl::GlobalDef()
+      .def("tvm_interop.remote.cpu_flags", CpuFlags)
+      .def("tvm_interop.remote.open",
+           [](const ffi::String& program, const ffi::String& kernels) {
+             return ServedProgramRef(program, kernels);
+           })
+      .def("tvm_interop.remote.tensor",
+           [](const ServedProgramRef& program, int64_t value) { return program->tensor(value); })
+      .def("tvm_interop.remote.fill_at_random",
+           [](const ServedProgramRef& program) { program->FillAtRandom(); })
+      .def("tvm_interop.remote.measure",
+           [](const ServedProgramRef& program, const ffi::String& stages, int64_t warmup,
+              int64_t repeats, int64_t seed) {
+             return program->Measure(ffi::json::Parse(stages).cast<List>(), warmup, repeats, seed);
+           })
+      .def("tvm_interop.remote.make_executor",
+           [](const ServedProgramRef& program, const ffi::String& stream_of,
+              const ffi::String& waits) {
+             return program->MakeExecutor(ffi::json::Parse(stream_of).cast<List>(),
+                                          ffi::json::Parse(waits).cast<List>());
+           })
+      .def("tvm_interop.remote.profile", [](const ffi::Any& executor) {
+        return ffi::json::Stringify(Runtime("profile", executor));
+      });
+}
+
+}  // namespace
+}  // namespace tvm_interop

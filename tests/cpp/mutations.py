@@ -1,0 +1,273 @@
+"""Breaks the pool of threads on purpose, one claim or memory order at a time: tests must notice.
+
+Each mutation replaces one piece of text in a file of `runtime/cpu`. The tests of the pool are built
+from what comes out, with forced preemption, under ThreadSanitizer, and must fail: a race is
+reported, a sum is wrong, or the program hangs.
+
+    python tests/cpp/mutations.py [--only NAME] [--build FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [
+    *(
+        f"runtime/cpu/{name}.cc"
+        for name in (
+            "executor",
+            "parallel_loop",
+            "parking",
+            "quota",
+            "spinning",
+            "stream_run",
+            "thread_pool",
+            "topology",
+        )
+    ),
+    "passes/plan/sync_plan.cc",
+    "passes/graph/op_graph.cc",
+    "passes/graph/matching.cc",
+    "passes/graph/stream_order.cc",
+    "passes/graph/topological.cc",
+    "passes/graph/transitive_reduction.cc",
+    "tests/cpp/thread_pool_test.cc",
+]
+DEADLINE_S = 300
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake.
+
+    Attributes
+    ----------
+    file: below `runtime/cpu`.
+    right, wrong: text that is there once, and what takes its place.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+
+
+MUTATIONS = (
+    Mutation(
+        "a stream is claimed without acquiring its last operator's end",
+        "stream_run.cc",
+        "owned.bits(), std::memory_order_acquire,",
+        "owned.bits(), std::memory_order_relaxed,",
+    ),
+    Mutation(
+        "a stream is not claimed at all",
+        "stream_run.cc",
+        "const Word owned(seen.run(), seen.ended(), true);",
+        "const Word owned(seen.run(), seen.ended(), false);",
+    ),
+    Mutation(
+        "the claim does not compare",
+        "stream_run.cc",
+        "  if (!stream->word.compare_exchange_strong(expected, owned.bits(), "
+        "std::memory_order_acquire,\n                                            "
+        "std::memory_order_relaxed)) {\n    return false;\n  }",
+        "  stream->word.store(owned.bits(), std::memory_order_seq_cst);\n  (void)expected;",
+    ),
+    Mutation(
+        "a stream is released before its operator has ended",
+        "stream_run.cc",
+        "    work_->RunOperator(step.op, thread);\n    ++position;",
+        "    ++position;\n    stream->word.store(Word(run, position, true).bits(), "
+        "std::memory_order_seq_cst);\n    work_->RunOperator(step.op, thread);",
+    ),
+    Mutation(
+        "the end of an operator is not released",
+        "stream_run.cc",
+        "stream->word.store(Word(run, position, goes_on).bits(), std::memory_order_seq_cst);",
+        "stream->word.store(Word(run, position, goes_on).bits(), std::memory_order_relaxed);",
+    ),
+    Mutation(
+        "a wait does not acquire",
+        "stream_run.cc",
+        "const Word word(streams_[wait.stream].word.load(std::memory_order_acquire));",
+        "const Word word(streams_[wait.stream].word.load(std::memory_order_relaxed));",
+    ),
+    Mutation(
+        "a wait looks at the position alone, not at the run",
+        "stream_run.cc",
+        "if (word.run() != run || word.ended() < wait.ended) return false;",
+        "if (word.ended() < wait.ended) return false;",
+    ),
+    Mutation(
+        "a thread goes on with a stream whose next operator has to wait",
+        "stream_run.cc",
+        "const bool goes_on =\n        position < stream->size() && !HasBorrowedItsCore() && "
+        "IsReady(*stream, position, run);",
+        "const bool goes_on = position < stream->size();",
+    ),
+    Mutation(
+        "a stream is claimed whose next operator has to wait",
+        "stream_run.cc",
+        "  if (!IsReady(*stream, seen.ended(), seen.run())) return false;\n",
+        "",
+    ),
+    Mutation(
+        "the run ends without acquiring what was written",
+        "stream_run.cc",
+        "const Word word(stream.word.load(std::memory_order_acquire));",
+        "const Word word(stream.word.load(std::memory_order_relaxed));",
+    ),
+    Mutation(
+        "a stream is opened without releasing what the caller wrote",
+        "stream_run.cc",
+        "stream.word.store(Word(run_, 0, false).bits(), std::memory_order_release);",
+        "stream.word.store(Word(run_, 0, false).bits(), std::memory_order_relaxed);",
+    ),
+    Mutation(
+        "nobody is told of what can be done now",
+        "stream_run.cc",
+        "    Announce(static_cast<int>(step.waiters) - (goes_on ? 0 : 1));\n",
+        "",
+    ),
+    Mutation(
+        "a helper keeps its own way of rounding",
+        "stream_run.cc",
+        "  if (thread != 0) float_mode_.Apply();\n",
+        "  (void)thread;\n",
+    ),
+    Mutation(
+        "a job that ends does not wait for helpers that look at it",
+        "thread_pool.cc",
+        "    while (helper->visits.load(std::memory_order_seq_cst) == job) "
+        "std::this_thread::yield();\n",
+        "    (void)job;\n    (void)helper;\n",
+    ),
+    Mutation(
+        "a helper does not look again after it has said whom it visits",
+        "thread_pool.cc",
+        "if (slot.load(std::memory_order_seq_cst) == job) helped",
+        "helped",
+    ),
+    Mutation(
+        "a thread goes to sleep without a last look",
+        "thread_pool.cc",
+        "      if (job->Help(0) || job->HasEnded()) {",
+        "      if (false) {",
+    ),
+    Mutation(
+        "more threads work than were asked for",
+        "thread_pool.cc",
+        "         num_threads();",
+        "         num_threads() + 64;",
+    ),
+    Mutation(
+        "a loop's task is claimed by whoever looks",
+        "parallel_loop.cc",
+        "      if (!claims_.compare_exchange_weak(seen, next.bits(), std::memory_order_acq_rel,\n"
+        "                                         std::memory_order_acquire)) {\n"
+        "        continue;\n      }",
+        "      claims_.store(next.bits(), std::memory_order_seq_cst);",
+    ),
+    Mutation(
+        "a loop's end is not acquired",
+        "parallel_loop.cc",
+        "return left_.load(std::memory_order_acquire) == 0;",
+        "return left_.load(std::memory_order_relaxed) == 0;",
+    ),
+    Mutation(
+        "a loop's task does not release what it wrote",
+        "parallel_loop.cc",
+        "if (left_.fetch_sub(1, std::memory_order_seq_cst) == 1) Announce(0);",
+        "if (left_.fetch_sub(1, std::memory_order_relaxed) == 1) Announce(0);",
+    ),
+    Mutation(
+        "a loop's number is not part of the claim",
+        "parallel_loop.cc",
+        "Claims{++number_, static_cast<uint16_t>(tasks), 0}",
+        "Claims{number_, static_cast<uint16_t>(tasks), 0}",
+    ),
+)
+
+
+class Builder:
+    """Compiles what a mutation changes, and links it with the rest."""
+
+    def __init__(self, folder: Path, flags: list[str]) -> None:
+        self._folder = folder
+        self._flags = ["-std=c++17", "-O1", "-g", "-pthread", "-DTVM_INTEROP_FORCED_PREEMPTION"]
+        self._flags += flags
+        folder.mkdir(parents=True, exist_ok=True)
+        self._objects = {source: self._compile(ROOT / source, source) for source in SOURCES}
+
+    def program(self, mutation: Mutation | None) -> Path:
+        """The tests, with this mistake in what they test."""
+        objects = dict(self._objects)
+        if mutation is not None:
+            source = f"runtime/cpu/{mutation.file}"
+            text = (ROOT / source).read_text()
+            if text.count(mutation.right) != 1:
+                sys.exit(f"`{mutation.name}`: {source} has no such text, or more than one")
+            mutated = self._folder / f"mutated_{mutation.file}"
+            mutated.write_text(text.replace(mutation.right, mutation.wrong))
+            objects[source] = self._compile(mutated, f"mutated_{source}")
+        program = self._folder / "thread_pool_test"
+        self._run([*self._flags, *map(str, objects.values()), "-ldl", "-o", str(program)])
+        return program
+
+    def _compile(self, source: Path, name: str) -> Path:
+        target = self._folder / (name.replace("/", "_") + ".o")
+        read = [source, *(ROOT / "runtime").rglob("*.h"), *(ROOT / "tests" / "cpp").glob("*.h")]
+        if target.exists() and target.stat().st_mtime > max(p.stat().st_mtime for p in read):
+            return target
+        self._run([*self._flags, f"-I{ROOT}", "-c", str(source), "-o", str(target)])
+        return target
+
+    def _run(self, arguments: list[str]) -> None:
+        subprocess.run(["g++", *arguments], check=True)
+
+
+def outcome(program: Path) -> str:
+    """How the tests ended: empty where they passed."""
+    try:
+        done = subprocess.run(
+            [str(program)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "hung"
+    if done.returncode == 0:
+        return ""
+    lines = [line for line in done.stderr.splitlines() if "WARNING:" in line or "CHECK" in line]
+    return (lines or [f"status {done.returncode}"])[0].strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="mutations whose name has this in it")
+    parser.add_argument("--build", type=Path, help="where to build, to build less the next time")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.build or Path(scratch)
+        builder = Builder(folder, ["-fsanitize=thread"])
+        said = outcome(builder.program(None))
+        if said:
+            sys.exit(f"the tests fail as it is: {said}")
+        missed = []
+        for mutation in MUTATIONS:
+            if arguments.only not in mutation.name:
+                continue
+            said = outcome(builder.program(mutation))
+            print(f"{'caught' if said else 'MISSED':8s}{mutation.name}: {said}", flush=True)
+            if not said:
+                missed.append(mutation.name)
+    if missed:
+        sys.exit(f"{len(missed)} mutations were missed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+// The pool of threads, and what runs on it: streams that any thread may serve, and parallel loops.
+// In builds with sanitizers threads yield and sleep between the steps of a claim.
+
+#include "runtime/cpu/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "passes/plan/sync_plan.h"
+#include "runtime/cpu/executor.h"
+#include "runtime/cpu/float_mode.h"
+#include "runtime/cpu/parallel_loop.h"
+#include "runtime/cpu/topology.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/random_graph.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+using tvm_interop::CpuExecutor;
+using tvm_interop::Kernel;
+using tvm_interop::PlannedOp;
+using tvm_interop::RunParallelLoop;
+using tvm_interop::ThreadPool;
+
+namespace {
+
+// Sanitizers slow each run down, and what they look for they find in fewer.
+#ifdef TVM_INTEROP_FORCED_PREEMPTION
+constexpr int kGraphs = 12;
+constexpr int kRuns = 60;
+#else
+constexpr int kGraphs = 40;
+constexpr int kRuns = 300;
+#endif
+
+// Sums up its operands in plain memory, so that ThreadSanitizer sees a race wherever a claim or a
+// wait orders too little, and a sum is wrong wherever one is missing.
+class SumKernel : public Kernel {
+ public:
+  void Run() override {
+    CHECK(!inside.exchange(true));
+    // Read before anything is written: a value of the last run would be taken for one of this.
+    long sum = add;
+    for (const long* operand : operands) sum += *operand;
+    *result = sum;
+    inside.store(false);
+  }
+
+  std::vector<const long*> operands;
+  long add = 0;
+  long* result = nullptr;
+  std::atomic<bool> inside{false};
+};
+
+// A random graph on random streams, with the fewest waits, all on plain memory.
+class RandomModel {
+ public:
+  RandomModel(unsigned seed, int num_streams)
+      : graph_(RandomGraph(6 + static_cast<int>(seed) % 30, 0.1 + 0.02 * (seed % 10), seed)),
+        values_(graph_.num_ops()),
+        kernels_(graph_.num_ops()) {
+    const std::vector<std::vector<int>> streams = RandomStreams(graph_, num_streams, seed);
+    const std::vector<std::vector<int>> waits = tvm_interop::PlanSync(graph_, streams, {});
+    std::vector<int> stream_of(graph_.num_ops());
+    for (int s = 0; s < num_streams; ++s) {
+      for (int op : streams[s]) stream_of[op] = s;
+    }
+    const std::vector<int> order = graph_.topological_order();
+    std::vector<int> position(graph_.num_ops());
+    for (int i = 0; i < graph_.num_ops(); ++i) position[order[i]] = i;
+    std::vector<PlannedOp> ops(graph_.num_ops());
+    for (int op = 0; op < graph_.num_ops(); ++op) {
+      SumKernel& kernel = kernels_[op];
+      for (int source : graph_.predecessors(op)) kernel.operands.push_back(&values_[source]);
+      kernel.operands.push_back(&input);
+      kernel.add = op;
+      kernel.result = &values_[op];
+      std::vector<int> planned_waits;
+      for (int wait : waits[op]) planned_waits.push_back(position[wait]);
+      ops[position[op]] = {"op" + std::to_string(op), &kernel, stream_of[op], planned_waits};
+    }
+    executor_ = std::make_unique<CpuExecutor>(num_streams, 1, ops);
+  }
+
+  // Runs on `value`, and sees that every operator had what it waits for.
+  void Check(long value) {
+    input = value;
+    executor_->Run();
+    for (int op : graph_.topological_order()) {
+      long expected = op + value;
+      for (int source : graph_.predecessors(op)) expected += values_[source];
+      CHECK_EQ(values_[op], expected);
+    }
+  }
+
+  CpuExecutor& executor() { return *executor_; }
+  long input = 0;
+
+ private:
+  tvm_interop::OpGraph graph_;
+  std::vector<long> values_;
+  std::vector<SumKernel> kernels_;
+  std::unique_ptr<CpuExecutor> executor_;
+};
+
+int ThreadsNow() { return ThreadPool::Get().num_helpers() + 1; }
+
+TEST_CASE(ByDefaultAsManyThreadsAsCores) {
+  CHECK_EQ(ThreadPool::Get().num_threads(), tvm_interop::AllowedCores());
+  CHECK_EQ(ThreadPool::Get().num_helpers(), 0);
+}
+
+TEST_CASE(HelpersStartWhenTheyAreWantedAndEndWhenTheyAreNot) {
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(5);
+  CHECK_EQ(ThreadsNow(), 1);
+  RandomModel model(3, 3);
+  CHECK_EQ(ThreadsNow(), 3);
+  RandomModel wider(4, 8);
+  CHECK_EQ(ThreadsNow(), 5);
+  wider.Check(1);
+  pool.SetNumThreads(2);
+  CHECK_EQ(ThreadsNow(), 2);
+  wider.Check(2);
+  pool.SetNumThreads(1);
+  CHECK_EQ(ThreadsNow(), 1);
+  wider.Check(3);
+  CHECK_THROWS(pool.SetNumThreads(0), std::runtime_error);
+  pool.SetNumThreads(4);
+}
+
+TEST_CASE(EveryOrderHoldsWhoeverServesTheStreams) {
+  for (unsigned seed = 0; seed < kGraphs; ++seed) {
+    RandomModel model(seed, 1 + static_cast<int>(seed) % 5);
+    for (int run = 0; run < kRuns; ++run) model.Check(run * 1000);
+  }
+}
+
+TEST_CASE(SeveralThreadsRunModelsAtOnce) {
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 3; ++t) {
+    threads.emplace_back([t] {
+      for (unsigned seed = 0; seed < kGraphs / 4; ++seed) {
+        // Comes and goes while helpers look at others.
+        RandomModel model(100 * t + seed, 2 + static_cast<int>(t));
+        for (int run = 0; run < kRuns / 2; ++run) model.Check(run);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE(RunsAfterAPauseFindTheHelpersAsleep) {
+  RandomModel model(7, 3);
+  for (int run = 0; run < 50; ++run) {
+    std::this_thread::sleep_for(std::chrono::microseconds(run % 2 == 0 ? 500 : 40));
+    model.Check(run);
+  }
+}
+
+TEST_CASE(ARunEndsWhereNoHelperEverComes) {
+  // All helpers are held up in a model of another thread, as if none had a core.
+  struct HoldingKernel : Kernel {
+    void Run() override {
+      held.fetch_add(1);
+      while (!may_end.load()) std::this_thread::yield();
+    }
+    std::atomic<int> held{0};
+    std::atomic<bool> may_end{false};
+  } holding;
+  const int threads = ThreadPool::Get().num_threads();
+  std::vector<HoldingKernel> kernels(threads);
+  std::vector<PlannedOp> ops;
+  for (int s = 0; s < threads; ++s) ops.push_back({"held", &kernels[s], s, {}});
+  CpuExecutor holder(threads, 1, ops);
+  std::thread other([&] { holder.Run(); });
+  const auto all_held = [&] {
+    return std::all_of(kernels.begin(), kernels.end(),
+                       [](const HoldingKernel& kernel) { return kernel.held.load() > 0; });
+  };
+  while (!all_held()) std::this_thread::yield();
+  RandomModel model(11, 3);
+  for (int run = 0; run < 20; ++run) model.Check(run);
+  for (HoldingKernel& kernel : kernels) kernel.may_end = true;
+  other.join();
+}
+
+TEST_CASE(AThreadThatIsHeldUpHoldsUpOnlyWhatDependsOnIt) {
+  // The slow operator ends only when all that does not depend on it has run, on whatever stream.
+  std::atomic<int> others{0};
+  struct Slow : Kernel {
+    void Run() override {
+      while (others->load() < 6) std::this_thread::yield();
+    }
+    std::atomic<int>* others;
+  } slow;
+  slow.others = &others;
+  struct Quick : Kernel {
+    void Run() override { others->fetch_add(1); }
+    std::atomic<int>* others;
+  } quick;
+  quick.others = &others;
+  std::vector<PlannedOp> ops{{"slow", &slow, 0, {}}};
+  std::vector<std::unique_ptr<Quick>> kernels;
+  for (int i = 0; i < 6; ++i) {
+    kernels.push_back(std::make_unique<Quick>(quick));
+    ops.push_back({"quick", kernels.back().get(), 1 + i % 3, {}});
+  }
+  ops.push_back({"last", &quick, 0, {}});
+  CpuExecutor executor(4, 1, ops);
+  for (int run = 0; run < 50; ++run) {
+    others = 0;
+    executor.Run();
+    CHECK_EQ(others.load(), 7);
+  }
+}
+
+TEST_CASE(ThreadsThatWorkAreNoMoreThanAskedFor) {
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(3);
+  static std::atomic<int> working{0}, most{0};
+  struct Counting : Kernel {
+    void Run() override {
+      const int now = working.fetch_add(1) + 1;
+      int seen = most.load();
+      while (seen < now && !most.compare_exchange_weak(seen, now)) {
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      working.fetch_sub(1);
+    }
+  };
+  most = 0;
+  std::vector<Counting> kernels(48);
+  std::vector<PlannedOp> ops;
+  for (int i = 0; i < 48; ++i) ops.push_back({"op", &kernels[i], i % 6, {}});
+  CpuExecutor executor(6, 1, ops);
+  for (int run = 0; run < 10; ++run) executor.Run();
+  CHECK(most.load() <= 3);
+  pool.SetNumThreads(4);
+}
+
+#if defined(__x86_64__)
+TEST_CASE(EveryThreadRoundsAsTheCallerDoes) {
+  struct Mode : Kernel {
+    void Run() override {
+      seen = _mm_getcsr() & ~0x3fu;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    unsigned seen = 0;
+  };
+  std::vector<Mode> kernels(24);
+  std::vector<PlannedOp> ops;
+  for (int i = 0; i < 24; ++i) ops.push_back({"op", &kernels[i], i % 3, {}});
+  CpuExecutor executor(3, 1, ops);
+  const unsigned before = _mm_getcsr();
+  for (const unsigned mode : {0x9fc0u, 0x1f80u, 0x7f80u}) {  // Flush to zero, default, truncate.
+    _mm_setcsr(mode);
+    executor.Run();
+    std::atomic<int> wrong{0};
+    struct Data {
+      unsigned mode;
+      std::atomic<int>* wrong;
+    } data{mode, &wrong};
+    RunParallelLoop(
+        [](int, int, void* given) {
+          const auto* expected = static_cast<Data*>(given);
+          if ((_mm_getcsr() & ~0x3fu) != expected->mode) expected->wrong->fetch_add(1);
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+          return 0;
+        },
+        &data, 12);
+    _mm_setcsr(before);
+    for (const Mode& kernel : kernels) CHECK_EQ(kernel.seen, mode);
+    CHECK_EQ(wrong.load(), 0);
+  }
+}
+#endif
+
+struct LoopData {
+  std::vector<long> in, out;
+  long add = 0;
+};
+
+int AddTask(int task, int tasks, void* given) {
+  auto* data = static_cast<LoopData*>(given);
+  const size_t size = data->in.size();
+  const size_t begin = size * task / tasks;
+  const size_t end = size * (task + 1) / tasks;
+  for (size_t i = begin; i < end; ++i) data->out[i] += data->in[i] + data->add;
+  return 0;
+}
+
+void CheckLoops(int loops, int tasks) {
+  LoopData data;
+  data.in.resize(200);
+  for (size_t i = 0; i < data.in.size(); ++i) data.in[i] = static_cast<long>(i);
+  for (int loop = 0; loop < loops; ++loop) {
+    data.out.assign(data.in.size(), 0);
+    data.add = loop;
+    CHECK_EQ(RunParallelLoop(AddTask, &data, tasks), 0);
+    // Each task once: twice would count twice.
+    for (size_t i = 0; i < data.in.size(); ++i) CHECK_EQ(data.out[i], static_cast<long>(i) + loop);
+  }
+}
+
+TEST_CASE(ALoopRunsEachTaskOnce) {
+  for (int tasks : {1, 2, 3, 4, 7, 64}) CheckLoops(kRuns, tasks);
+}
+
+TEST_CASE(LoopsOfSeveralThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) threads.emplace_back([t] { CheckLoops(kRuns, 2 + t); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE(LoopsWithinOperatorsAndWithinLoops) {
+  struct LoopKernel : Kernel {
+    void Run() override {
+      std::vector<LoopData> data(3);
+      for (LoopData& each : data) {
+        each.in.assign(50, 1);
+        each.out.assign(50, 0);
+      }
+      RunParallelLoop(
+          [](int task, int, void* given) {
+            return RunParallelLoop(AddTask, static_cast<LoopData*>(given) + task, 4);
+          },
+          data.data(), 3);
+      total = 0;
+      for (const LoopData& each : data) {
+        for (long value : each.out) total += value;
+      }
+    }
+    long total = 0;
+  };
+  std::vector<LoopKernel> kernels(6);
+  std::vector<PlannedOp> ops;
+  for (int i = 0; i < 6; ++i) {
+    // One after the other, over two streams.
+    ops.push_back(
+        {"op", &kernels[i], i % 2, i == 0 ? std::vector<int>{} : std::vector<int>{i - 1}});
+  }
+  CpuExecutor executor(2, 2, ops);
+  for (int run = 0; run < 20; ++run) {
+    executor.Run();
+    for (const LoopKernel& kernel : kernels) CHECK_EQ(kernel.total, 150L);
+  }
+}
+
+TEST_CASE(AFailedTaskIsTold) {
+  for (int run = 0; run < 50; ++run) {
+    const auto fails = [](int task, int, void*) { return task == 5 ? -7 : 0; };
+    CHECK_EQ(RunParallelLoop(fails, nullptr, 8), -7);
+    const auto works = [](int, int, void*) { return 0; };
+    CHECK_EQ(RunParallelLoop(works, nullptr, 8), 0);
+  }
+}
+
+TEST_CASE(PinnedThreadsAreFreeAfterwards) {
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(1);
+  pool.SetPinning(true);
+  pool.SetNumThreads(2);
+  const std::vector<int> before = tvm_interop::AllowedCpus();
+  struct Place : Kernel {
+    void Run() override { cpus = tvm_interop::AllowedCpus(); }
+    std::vector<int> cpus;
+  } here, there;
+  CpuExecutor executor(2, 1, {{"here", &here, 0, {}}, {"there", &there, 1, {}}});
+  executor.Run();
+  CHECK_EQ(here.cpus.size(), size_t{1});
+  CHECK_EQ(there.cpus.size(), size_t{1});
+  CHECK(tvm_interop::AllowedCpus() == before);
+  pool.SetNumThreads(1);
+  pool.SetPinning(false);
+  pool.SetNumThreads(4);
+  executor.Run();
+  CHECK(here.cpus == before);
+}
+
+}  // namespace

@@ -1,0 +1,101 @@
+"""What is right, for `inputs` to make something wrong of."""
+
+from __future__ import annotations
+
+import functools
+import io
+import lzma
+import tarfile
+import tempfile
+from pathlib import Path
+
+import onnx
+
+from tests import nets
+from tests.fake_cuda.random_program import random_program, random_schedule
+from tests.unit.test_artifact_validation import joined_plan, pool
+from tvm_interop import OpGraph, Schedule, load, schedule
+from tvm_interop.latency.base import LatencyTable
+from tvm_interop.plan.make import make_plan
+from tvm_interop.program.program import Program
+
+ARTIFACTS = Path(__file__).parents[1] / "data" / "artifacts"
+
+
+@functools.cache
+def artifacts() -> dict[str, dict[str, bytes]]:
+    """Members by name of artifacts of both versions, with and without a kernel library."""
+    found: dict[str, dict[str, bytes]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for packed in sorted(ARTIFACTS.glob("*.tar.xz")):
+            path = Path(folder) / packed.stem
+            path.write_bytes(lzma.decompress(packed.read_bytes()))
+            found[packed.stem] = members(path.read_bytes())
+            load(path).save(path)
+            found[f"now {packed.stem}"] = members(path.read_bytes())
+    return found
+
+
+def members(data: bytes) -> dict[str, bytes]:
+    """The files in a tar file."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+@functools.cache
+def program() -> Program:
+    """The model that most plans and schedules are of."""
+    return random_program(seed=3)
+
+
+@functools.cache
+def plans() -> list[str]:
+    """Plans as JSON: of one stream and several, of parts and shares, on two GPUs, of a library."""
+    import msgspec
+
+    own = [
+        make_plan(program(), random_schedule(program(), streams, seed=streams))
+        for streams in (1, 3)
+    ]
+    on_gpus = make_plan(
+        program(), random_schedule(program(), 4, seed=1, devices=(0, 1)), device="cuda:0"
+    )
+    joined = joined_plan()
+    described = tuple(
+        msgspec.structs.replace(op, library="onednn", description=pool(("plain", "plain")))
+        if op.name == "L"
+        else op
+        for op in joined.operators
+    )
+    of_library = msgspec.structs.replace(joined, operators=described)
+    return [plan.to_json() for plan in (*own, on_gpus, joined, of_library)]
+
+
+@functools.cache
+def graph() -> OpGraph:
+    """The graph that schedules are of."""
+    return program().graph()
+
+
+@functools.cache
+def latencies() -> LatencyTable:
+    """What its operators take."""
+    return LatencyTable([1.0 + i % 5 for i in range(graph().num_ops)])
+
+
+@functools.cache
+def schedules() -> list[str]:
+    """Schedules as JSON: staged, streamed, with a timeline, with devices."""
+    made = [schedule(graph(), name, latency=latencies()) for name in ("ios", "lios", "opara")]
+    by_hand = Schedule("by hand", graph().names, streams=[list(range(graph().num_ops))])
+    on_gpus = random_schedule(program(), 4, seed=1, devices=(0, 1))
+    return [each.to_json() for each in (*made, by_hand, on_gpus)]
+
+
+@functools.cache
+def models() -> list[onnx.ModelProto]:
+    """Small networks, one of each kind that the tests have."""
+    return [
+        nets.branches(), nets.attention(), nets.norms(), nets.split(), nets.two_inputs(),
+        nets.chain(2), nets.branches(batch="n"),
+    ]  # fmt: skip

@@ -1,0 +1,89 @@
+"""An oracle for programs of streams: it runs every interleaving, and knows no happens-before.
+
+Memory is simulated: a byte has two halves, each of which remembers what was written there last. A
+share 0 of 2 writes the first halves, share 1 of 2 the second ones, any other write both.
+"""
+
+from __future__ import annotations
+
+from tvm_interop.checking.stream_program import Access, StreamOperator, StreamProgram
+
+Half = tuple[str, int, int]
+
+
+def is_safe(program: StreamProgram) -> bool:
+    """Whether no order of starts and ends lets an operator spoil, or miss, what another touches."""
+    return _Oracle(program).runs_all(frozenset(), frozenset(), {})
+
+
+class _Oracle:
+    def __init__(self, program: StreamProgram) -> None:
+        self._program = program
+        self._operators = {op.name: op for op in program.operators}
+        last: dict[str, str] = {}
+        self._needs: dict[str, set[str]] = {}
+        for op in program.operators:
+            self._needs[op.name] = {*op.waits} | ({last[op.stream]} if op.stream in last else set())
+            last[op.stream] = op.name
+        self._seen: set[object] = set()
+
+    def runs_all(
+        self, ended: frozenset[str], running: frozenset[str], memory: dict[Half, object]
+    ) -> bool:
+        """Whether nothing goes wrong, whatever comes next."""
+        state = (ended, running, frozenset(memory.items()))
+        if state in self._seen:
+            return True
+        self._seen.add(state)
+        if len(ended) == len(self._operators):
+            return all(_finds(self._program, access, memory) for access in self._program.outputs)
+        ready = [
+            op
+            for name, op in self._operators.items()
+            if name not in ended and name not in running and self._needs[name] <= ended
+        ]
+        if not ready and not running:
+            return False  # They wait for each other.
+        for op in ready:
+            others = (self._operators[name] for name in running)
+            if any(_collide(self._program, op, other) for other in others):
+                return False
+            if not all(_finds(self._program, access, memory) for access in op.reads):
+                return False
+            if not self.runs_all(ended, running | {op.name}, memory):
+                return False
+        for name in running:
+            after = memory | _written(self._program, self._operators[name])
+            if not self.runs_all(ended | {name}, running - {name}, after):
+                return False
+        return True
+
+
+def _halves(program: StreamProgram, access: Access) -> set[Half]:
+    lanes = (0, 1) if access.share is None else (access.share[0],)
+    span = range(access.begin, program.end_of(access))
+    return {(access.buffer, byte, lane) for byte in span for lane in lanes}
+
+
+def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
+    """What an operator leaves behind; it writes in any order, so twice is neither of both."""
+    left: dict[Half, object] = {}
+    for access in op.writes:
+        what = access.tensor if access.tensor is not None else ("by", op.name)
+        for half in _halves(program, access):
+            left[half] = what if left.get(half, what) == what else ("by", op.name)
+    return left
+
+
+def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bool:
+    """Whether two operators that run at once touch the same half of a byte, one writing."""
+    written = [{h for w in op.writes for h in _halves(program, w)} for op in (a, b)]
+    read = [{h for r in op.reads for h in _halves(program, r)} for op in (a, b)]
+    return bool(written[0] & (written[1] | read[1]) or written[1] & read[0])
+
+
+def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
+    """Whether a read finds its tensor, or what was there before the first operator."""
+    if access.tensor is None:
+        return True
+    return all(memory.get(h, access.tensor) == access.tensor for h in _halves(program, access))

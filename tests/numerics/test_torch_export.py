@@ -1,0 +1,93 @@
+"""Programs of torch.export: numbers, names, dynamic dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_interop
+from tvm_interop.errors import UnsupportedModelError
+from tvm_interop.frontend import load_model
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+
+
+class _Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+class _Recurrent(torch.nn.Module):
+    def __init__(self, kind: str, **options: object) -> None:
+        super().__init__()
+        self.layer = getattr(torch.nn, kind)(6, 10, batch_first=True, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+def _run(model: object, x: torch.Tensor, **options: object) -> np.ndarray:
+    artifact = tvm_interop.compile(
+        model, scheduler="sequential", providers=["tvm"], latency_db=":memory:", **options
+    )
+    module = tvm_interop.GraphModule(artifact)
+    module.run(x=x.numpy())
+    return module.get_output(0).numpy()
+
+
+def test_exported_program_and_file(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, x = _Net().eval(), torch.randn(1, 3, 12, 12)
+    program = torch.export.export(net, (x,))
+    path = tmp_path / "net.pt2"
+    torch.export.save(program, path)
+    want = net(x).detach().numpy()
+    for model in (program, path):
+        np.testing.assert_allclose(_run(model, x), want, 1e-4, 1e-5)
+
+
+def test_operators_are_named_after_modules() -> None:
+    program = torch.export.export(_Net().eval(), (torch.randn(1, 3, 8, 8),))
+    main = load_model(program)["main"]
+    names = {binding.var.name for block in main.body.blocks for binding in block.bindings}
+    assert {"conv", "norm", "head"} <= names
+
+
+def test_dynamic_dimension_takes_the_shape_given() -> None:
+    net, x = _Net().eval(), torch.randn(4, 3, 12, 12)
+    batch = torch.export.Dim("batch", min=1, max=16)
+    program = torch.export.export(net, (torch.randn(2, 3, 12, 12),), dynamic_shapes=[{0: batch}])
+    got = _run(program, x, input_shapes={"x": (4, 3, 12, 12)})
+    np.testing.assert_allclose(got, net(x).detach().numpy(), 1e-4, 1e-5)
+    with pytest.raises(UnsupportedModelError, match="input_shapes"):
+        _run(program, x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"num_layers": 2, "bidirectional": True}),
+        ("GRU", {"bias": False}),
+        ("RNN", {"nonlinearity": "relu"}),
+    ],
+)
+def test_recurrent_layers(kind: str, options: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    net, x = _Recurrent(kind, **options).eval(), torch.randn(2, 30, 6)
+    want = net(x).detach().numpy()
+    np.testing.assert_allclose(_run(torch.export.export(net, (x,)), x), want, 1e-4, 1e-5)
+
+
+def test_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "broken.pt2"
+    path.write_bytes(b"not a program")
+    with pytest.raises(UnsupportedModelError, match=r"broken\.pt2"):
+        tvm_interop.compile(path)

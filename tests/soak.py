@@ -1,0 +1,195 @@
+"""Hours of mixed load in one process: is anything lost, and are the outputs right throughout?
+
+Several threads load modules, run them on changing inputs, profile them and drop them, while the
+main thread forks children that run its modules and their own, and changes the number of threads.
+Every output is compared, bit for bit, with that of a first run on one thread. Memory, threads and
+file descriptors at the end must be what they were after the first tenth of the time.
+
+    python -m tests.soak --seconds 3600
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import resource
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import tvm_interop
+from tests.chains import Chain, chain_kernels
+from tests.forks import in_forked_child
+from tests.networks import SMALL, feeds
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.models.catalog import build
+
+WORKERS = 3
+NETWORK = "squeezenet"
+GROWN_MIB = 24
+"""Memory may differ by that much: allocators keep what they get."""
+
+
+class Load:
+    """What the threads work on, and what they have to say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kernels = chain_kernels(folder)
+        model = build(NETWORK, image_size=SMALL[NETWORK])
+        compilation = Compilation(model, CompileOptions(streams=2, threads=1))
+        self.artifact = folder / "model.tar"
+        compilation.artifact(compilation.sequential()).save(self.artifact)
+        self.feeds = [feeds(model, seed) for seed in range(2)]
+        module = self.module()
+        tvm_interop.set_num_threads(1)
+        self.expected = [self.output(module, i) for i in range(2)]
+        tvm_interop.set_num_threads(2)
+        self.done: Counter[str] = Counter()
+        self.failures: list[BaseException] = []
+        self.ends = threading.Event()
+        self.gates = [threading.Lock() for _ in range(WORKERS)]
+        """Each is held by a worker in the midst of something."""
+        self.modules: list[list[tvm_interop.GraphModule]] = [[] for _ in range(WORKERS)]
+        """Of each worker."""
+
+    def module(self) -> tvm_interop.GraphModule:
+        """The network, loaded anew."""
+        return tvm_interop.GraphModule(tvm_interop.load(self.artifact))
+
+    def output(self, module: tvm_interop.GraphModule, feed: int) -> np.ndarray:
+        """Of a run on this input."""
+        module.run(**self.feeds[feed])
+        array: np.ndarray = module.get_output(0).numpy()
+        return array
+
+    def check(self, module: tvm_interop.GraphModule, runs: int) -> None:
+        """Run on the inputs in turn."""
+        for run in range(runs):
+            got = self.output(module, run % 2)
+            assert np.array_equal(got, self.expected[run % 2]), "an output differs"
+
+    def work(self, worker: int) -> None:
+        """Until the end: one thing after the other."""
+        drawn = random.Random(worker)
+        try:
+            while not self.ends.is_set():
+                with self.gates[worker]:
+                    self._do_something(drawn, self.modules[worker])
+        except BaseException as error:
+            self.failures.append(error)
+
+    def _do_something(self, drawn: random.Random, modules: list[tvm_interop.GraphModule]) -> None:
+        what = drawn.choice(["load", "run", "run", "profile", "drop", "chain", "loops"])
+        if what == "load" and len(modules) < 3:
+            modules.append(self.module())
+        elif what == "run" and modules:
+            self.check(drawn.choice(modules), 10)
+        elif what == "profile" and modules:
+            rows = modules[0].profile()
+            assert len(rows) == len(modules[0].plan.operators)
+        elif what == "drop" and modules:
+            del modules[drawn.randrange(len(modules))]
+        elif what in ("chain", "loops"):
+            kernel = "serial" if what == "chain" else "parallel"
+            chain = Chain(self.kernels, drawn.randint(1, 4), kernel, drawn.randint(1, 3))
+            for start in range(20):
+                chain.check(start)
+        else:
+            return
+        self.done[what] += 1
+
+    def fork(self, own: tvm_interop.GraphModule, at_rest: bool) -> None:
+        """A child runs the main thread's module; one of a process at rest loads its own, too."""
+
+        def child() -> None:
+            self.check(own, 4)
+            Chain(self.kernels, 2, "parallel", 2).check(1.0)
+            if at_rest:
+                self.check(self.module(), 4)
+
+        if at_rest:
+            for gate in self.gates:
+                gate.acquire()
+        try:
+            said = in_forked_child(child)
+        finally:
+            if at_rest:
+                for gate in self.gates:
+                    gate.release()
+        assert said == "", said
+        self.done["fork at rest" if at_rest else "fork"] += 1
+
+
+def usage() -> dict[str, int]:
+    """Memory in MiB, threads and open files of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "memory_mib": pages * resource.getpagesize() >> 20,
+        "threads": len(os.listdir("/proc/self/task")),
+        "files": len(os.listdir("/proc/self/fd")),
+    }
+
+
+def soak(seconds: float) -> None:
+    """Put on the load for so long; raises where anything is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        load = Load(Path(folder))
+        own = load.module()
+        workers = [threading.Thread(target=load.work, args=(i,)) for i in range(WORKERS)]
+        for worker in workers:
+            worker.start()
+        began = time.monotonic()
+        before: dict[str, int] = {}
+        drawn = random.Random(WORKERS)
+        tick = 0
+        while time.monotonic() - began < seconds and not load.failures:
+            load.fork(own, at_rest=tick % 2 == 0)
+            load.check(own, 5)
+            tvm_interop.set_num_threads(drawn.randint(1, 3))
+            time.sleep(0.1)
+            tick += 1
+            if not before and time.monotonic() - began > seconds / 10:
+                before = _settled(load)
+        after = _settled(load)
+        load.ends.set()
+        for worker in workers:
+            worker.join()
+    if load.failures:
+        raise load.failures[0]
+    print(f"{seconds:.0f} s: {dict(load.done)}; before {before}, after {after}")
+    assert after["threads"] <= before["threads"], "threads were left behind"
+    assert after["files"] <= before["files"], "files were left open"
+    assert after["memory_mib"] <= before["memory_mib"] + GROWN_MIB, "memory was left behind"
+
+
+def _settled(load: Load) -> dict[str, int]:
+    """What is in use on two threads while no worker has a module."""
+    tvm_interop.set_num_threads(2)
+    for gate, modules in zip(load.gates, load.modules, strict=True):
+        gate.acquire()
+        modules.clear()
+    gc.collect()
+    Chain(load.kernels, 2).check(0.0)
+    found = usage()
+    for gate in load.gates:
+        gate.release()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    soak(parser.parse_args().seconds)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Sync and memory plans of a graph as programs of streams, for the checker to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tvm_interop.checking.races import check_program
+from tvm_interop.checking.stream_program import Access, StreamOperator, StreamProgram
+from tvm_interop.program.graph import OpGraph
+from tvm_interop.program.planning import Buffer, MemoryPlan
+
+
+def check_sync(
+    graph: OpGraph,
+    streams: Sequence[Sequence[int]],
+    waits: Sequence[Sequence[int]],
+    extra_edges: Iterable[tuple[int, int]] = (),
+) -> None:
+    """PlanError unless these waits order every dependency and extra edge."""
+    edges = [*graph.edges, *extra_edges]
+    reads = [[Access(f"of {u}") for u, v in edges if v == op] for op in range(graph.num_ops)]
+    writes = [[Access(f"of {op}")] for op in range(graph.num_ops)]
+    check_program(_program(graph, streams, waits, reads, writes)).raise_for_faults()
+
+
+def check_memory(
+    graph: OpGraph,
+    streams: Sequence[Sequence[int]],
+    waits: Sequence[Sequence[int]],
+    buffers: Sequence[Buffer],
+    plan: MemoryPlan,
+) -> None:
+    """PlanError where a buffer is not what its users read, or lies outside the arena.
+
+    Several producers each write a share of it. Users that no wait puts behind the producers read
+    nothing here: that is for `check_sync` to see.
+    """
+    reads: list[list[Access]] = [[] for _ in range(graph.num_ops)]
+    writes: list[list[Access]] = [[] for _ in range(graph.num_ops)]
+    for b, (buffer, begin) in enumerate(zip(buffers, plan.offsets, strict=True)):
+        for i, op in enumerate(buffer.producers):
+            share = (i, len(buffer.producers))
+            writes[op].append(Access("arena", begin, begin + buffer.nbytes, str(b), share))
+        for op in buffer.users:
+            reads[op].append(Access("arena", begin, begin + buffer.nbytes, str(b)))
+    made = _program(graph, streams, waits, reads, writes, arena_bytes=plan.arena_bytes)
+    check_program(made).raise_for_faults()
+
+
+def _program(
+    graph: OpGraph,
+    streams: Sequence[Sequence[int]],
+    waits: Sequence[Sequence[int]],
+    reads: Sequence[Sequence[Access]],
+    writes: Sequence[Sequence[Access]],
+    arena_bytes: int | None = None,
+) -> StreamProgram:
+    operators = tuple(
+        StreamOperator(
+            graph.names[op],
+            str(stream),
+            tuple(reads[op]),
+            tuple(writes[op]),
+            tuple(graph.names[source] for source in waits[op]),
+            restrict=True,
+        )
+        for stream, ops in enumerate(streams)
+        for op in ops
+    )
+    buffers = {} if arena_bytes is None else {"arena": arena_bytes}
+    return StreamProgram(operators=operators, buffers=buffers)

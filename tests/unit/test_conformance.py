@@ -1,0 +1,63 @@
+"""The executors on this CPU and on a server pass the suite that all executors pass."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chains import chain_kernels
+from tests.conformance import InstanceSuite, crossing_chains, crossing_plan
+from tests.rpc import Farm, running_farm
+from tvm_interop import Artifact, Schedule
+from tvm_interop._native.kernels import load_kernels_from
+from tvm_interop._version import __version__
+from tvm_interop.artifact.manifest import Manifest
+from tvm_interop.execution.cpu import Instance
+from tvm_interop.execution.instance import PlanInstance
+from tvm_interop.execution.rpc import RemoteInstance
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("chains")
+    chain_kernels(folder)
+    plan, program = crossing_plan("cpu:0"), crossing_chains()
+    names = tuple(op.name for op in program.operators)
+    return Artifact(
+        plan=plan,
+        schedule=Schedule("by hand", names, streams=[list(range(len(names)))]),
+        kernels=(folder / "chain.so").read_bytes(),
+        weights=program.weights,
+        manifest=Manifest(__version__, "", "llvm", "by hand", ""),
+    )
+
+
+class TestCpu(InstanceSuite):
+    reads_in_place = True
+
+    @pytest.fixture
+    def instance(self, artifact: Artifact) -> PlanInstance:
+        assert artifact.kernels is not None
+        return Instance(artifact.plan, load_kernels_from(artifact.kernels), artifact.weights)
+
+    other = instance
+
+
+@pytest.mark.slow
+class TestServer(InstanceSuite):
+    @pytest.fixture(scope="class")
+    def farm(self) -> Iterator[Farm]:
+        yield from running_farm(servers=2)
+
+    @pytest.fixture(autouse=True)
+    def both_servers_free(self, farm: Farm) -> None:
+        gc.collect()  # What the test before held is given back.
+        farm.wait_for(2)
+
+    @pytest.fixture
+    def instance(self, artifact: Artifact, farm: Farm) -> PlanInstance:
+        return RemoteInstance(artifact, farm.address)
+
+    other = instance

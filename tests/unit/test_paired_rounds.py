@@ -1,0 +1,92 @@
+"""The guard against noise: its level, its power, and what the number of rounds depends on."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.speed_check_rates import NOISES, rate, rounds_of
+from tvm_interop.scheduling import budget
+from tvm_interop.scheduling.budget import Budget
+from tvm_interop.scheduling.paired_rounds import (
+    FEWEST_ROUNDS,
+    LEAST_GAIN,
+    Floats,
+    _signed_rank_quantile,
+    confirm,
+    paired_ratio,
+    take_rounds,
+)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_check_ships_what_is_faster_and_nothing_else(noise: str) -> None:
+    assert rate("check", noise, 1.0, trials=40).ships <= 0.1
+    assert rate("check", noise, 0.95, trials=20).ships >= 0.9
+
+
+@pytest.mark.parametrize("noise", ["gaussian, 3%", "bursts and drift"])
+def test_so_does_auto_with_several_to_choose_from(noise: str) -> None:
+    assert rate("auto", noise, 1.0, trials=40).ships <= 0.1
+    assert rate("auto", noise, 0.95, trials=20).ships >= 0.9
+
+
+def test_quantiles_of_the_signed_rank_statistic() -> None:
+    """At 5%, one-sided: Hollander and Wolfe, table A.4."""
+    assert [_signed_rank_quantile(n) for n in (4, 5, 10, 15, 20, 30)] == [None, 0, 10, 30, 60, 151]
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(0)
+    truth, above = 1.1, 0
+    for _ in range(1000):
+        noisy = np.exp(0.1 * draw.standard_normal((2, 15)))
+        found = paired_ratio(truth * noisy[0], noisy[1])
+        assert found.interval[0] <= found.ratio <= found.interval[1]
+        above += found.interval[1] < truth
+    assert 25 <= above <= 75  # 47.7 expected: the level is exact, and as near to 5% as it can be.
+
+
+def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
+    once = np.ones(10)
+    assert paired_ratio(0.98 * once, once).is_faster
+    assert not paired_ratio((1 - LEAST_GAIN) * once, once).is_faster
+    assert not paired_ratio(0.995 * once, once).is_faster
+    few = once[: FEWEST_ROUNDS - 1]
+    assert paired_ratio(0.5 * few, few).interval == (0.0, math.inf)
+    assert not paired_ratio(0.5 * few, few).is_faster
+
+
+def test_the_number_of_rounds_does_not_depend_on_who_was_faster() -> None:
+    """Else looking at the rounds as they come would cost of the level."""
+    draw = np.random.default_rng(1)
+    for seed in range(20):
+        rounds = list(itertools.islice(rounds_of("gaussian, 10%", [1.0, 0.95], seed), 500))
+        swapped = [times[::-1] if draw.random() < 0.5 else times for times in rounds]
+        taken, other = (take_rounds(r, Budget(60), pair=(1, 0)) for r in (rounds, swapped))
+        assert len(taken) == len(other)
+
+
+def test_noise_asks_for_more_rounds() -> None:
+    def count(noise: str) -> int:
+        return len(take_rounds(rounds_of(noise, [1.0, 1.0], 0), Budget(60), pair=(0, 1)))
+
+    assert count("quiet, 1%") < count("gaussian, 3%") < count("gaussian, 10%")
+
+
+def test_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(budget, "now_s", lambda: next(clock))
+    same: Floats = np.ones(3)
+    assert len(take_rounds(itertools.repeat(same), Budget(4), pair=(0, 1))) == 4
+    assert len(take_rounds(itertools.repeat(same), Budget(0), pair=(0, 1), at_least=7)) == 7
+
+
+def test_a_confirmation_tells_medians_and_noise() -> None:
+    found = confirm(itertools.repeat(np.array([100.0, 102.0, 90.0])), Budget(60))
+    assert (found.sequential_us, found.scheduled_us) == (100, 90)
+    assert found.noise_ratio == pytest.approx(1.02)
+    assert found.compared.ratio == pytest.approx(0.9)

@@ -1,0 +1,64 @@
+"""How often stages are run, and what their runs say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tvm_interop.latency.estimate import Estimate
+from tvm_interop.measure.repeats import REPEATS, run_repeatedly
+
+
+def measured(
+    stage_s: Sequence[float], held_up: frozenset[tuple[int, int]] = frozenset()
+) -> list[int]:
+    """How often each stage was run; `held_up`: stages, and runs that took ten times as long."""
+    count = [0] * len(stage_s)
+
+    def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
+        seconds = []
+        for i in indices:
+            runs = range(count[i], count[i] + repeats)
+            seconds.append([stage_s[i] * (10 if (i, run) in held_up else 1) for run in runs])
+            count[i] += repeats
+        return seconds
+
+    runs = run_repeatedly(measure, len(stage_s))
+    assert [len(times) for times in runs] == count
+    return count
+
+
+def test_a_slow_stage_takes_no_runs_from_the_others() -> None:
+    assert measured([0.2, *[50e-6] * 31]) == [REPEATS[0], *[REPEATS[-1]] * 31]
+
+
+def test_the_longer_a_stage_the_fewer_runs() -> None:
+    assert measured([10e-3, 2e-3, 1e-3, 1e-6, 0.0]) == [5, 10, 20, 30, 30]
+
+
+def test_a_run_that_was_held_up_makes_no_stage_slow() -> None:
+    assert measured([200e-6], frozenset({(0, 0), (0, 3)})) == [30]
+
+
+def test_an_estimate_of_runs() -> None:
+    draw = np.random.default_rng(0)
+    medians = []
+    for _ in range(400):
+        found = Estimate.of_runs(1e-3 * (1 + 0.05 * draw.standard_normal(30)), start_us=10)
+        medians.append(found.latency_us)
+    assert found.samples == 30
+    assert np.median(medians) == pytest.approx(990, rel=0.01)
+    assert np.std(medians) == pytest.approx(found.error_us, rel=0.5)
+    single = Estimate.of_runs([1e-3])
+    assert single.spread_us is None
+    assert math.isinf(single.error_us)
+
+
+def test_estimates_are_joined_by_their_runs() -> None:
+    first, second = Estimate(100.0, 4.0, 10), Estimate(130.0, 10.0, 20)
+    assert second.joined(first) == Estimate(pytest.approx(120), pytest.approx(8), 30)
+    assert second.joined(None) == second
+    assert second.joined(Estimate(100.0, None, 0)) == second

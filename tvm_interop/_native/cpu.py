@@ -1,0 +1,200 @@
+"""The native runtime's functions, typed: streams and executors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+
+from .library import OperatorTiming, cpu_timings, native_function
+
+_function = functools.partial(native_function, "runtime")
+
+
+@tvm_ffi.register_object("tvm_interop.Executor", init=False)
+class Executor(tvm_ffi.Object):  # type: ignore[misc]
+    """Operators bound to their tensors, streams and waits. Opaque."""
+
+
+@tvm_ffi.register_object("tvm_interop.LibraryKernel", init=False)
+class LibraryKernel(tvm_ffi.Object):  # type: ignore[misc]
+    """A library's kernel, prepared, its tensors bound. Opaque."""
+
+
+def load_kernel_library(name: str, path: str) -> str:
+    """Load kernel library `name` from the file at `path`; its version.
+
+    Raises
+    ------
+    ExecutionError
+        It cannot be loaded; says why.
+    """
+    return str(_function("load_kernel_library")(name, path))
+
+
+def why_unsupported(name: str, description: Mapping[str, Any]) -> str:
+    """Why library `name` cannot compute what is described, empty where it can."""
+    return str(_function("why_unsupported")(name, dict(description)))
+
+
+def prepare_kernel(
+    library: str,
+    description: Mapping[str, Any],
+    threads: int,
+    tensors: Sequence[Any],
+    constants: Sequence[bool],
+) -> LibraryKernel:
+    """Prepare a kernel of a library that is loaded.
+
+    Parameters
+    ----------
+    threads: threads it may use.
+    tensors: its arguments, aligned to 64 bytes; kept alive by the kernel.
+    constants: whether each is the same in every run, until it is bound anew.
+
+    Raises
+    ------
+    ExecutionError
+        The library cannot compute this.
+    """
+    kernel: LibraryKernel = _function("prepare_kernel")(
+        library, dict(description), threads, list(tensors), [bool(c) for c in constants]
+    )
+    return kernel
+
+
+def implementation(kernel: LibraryKernel) -> str:
+    """What the library chose to run, by its own name."""
+    return str(_function("implementation")(kernel))
+
+
+def num_reorders(kernel: LibraryKernel) -> int:
+    """How many tensors it brings into another layout in each run."""
+    return int(_function("num_reorders")(kernel))
+
+
+def allowed_cores() -> int:
+    """Cores' worth of time this process may use: physical cores, or the quota of its container."""
+    return int(_function("allowed_cores")())
+
+
+def num_threads() -> int:
+    """Threads that run models at most, those that call among them."""
+    return int(_function("num_threads")())
+
+
+def set_num_threads(threads: int, pin: bool) -> None:
+    """Let models run on so many threads, each on a core of its own where `pin` says so.
+
+    Raises
+    ------
+    ExecutionError
+        `threads` is not positive.
+    """
+    _function("set_num_threads")(threads, pin)
+
+
+def take_over_parallel_loops(path: str) -> None:
+    """Let the kernels of the library at `path`, which is loaded, be run in shares.
+
+    Raises
+    ------
+    ExecutionError
+        It is not loaded.
+    """
+    _function("take_over_parallel_loops")(path)
+
+
+def make_executor(
+    num_streams: int,
+    threads: int,
+    values: Sequence[Any],
+    names: Sequence[str],
+    kernels: Sequence[Any],
+    args: Sequence[Sequence[int]],
+    stream_of: Sequence[int],
+    waits: Sequence[Sequence[int]],
+    shares: Sequence[tuple[int, int] | None] = (),
+) -> Executor:
+    """Bind operators to tensors.
+
+    Parameters
+    ----------
+    threads: threads that the parallel loops of one stream's kernels are meant for.
+    values: tensors, aligned to 64 bytes; kept alive by the executor.
+    names, kernels, args, stream_of, waits: one entry an operator: its name, its kernel (a packed
+        function or a `LibraryKernel` of these tensors), the indices of its arguments in `values`,
+        its stream, the earlier operators it waits for.
+    shares: of each operator, which share of its packed function runs, and of how many; None for
+        all of it. Empty where none is divided.
+
+    Raises
+    ------
+    ExecutionError
+        A stream that is not there, a wait for an operator that is not earlier, a thread that the
+        system refuses.
+    InputError
+        A tensor that is not aligned.
+    """
+    executor: Executor = _function("make_executor")(
+        num_streams,
+        threads,
+        list(values),
+        list(names),
+        list(kernels),
+        [list(a) for a in args],
+        list(stream_of),
+        [list(w) for w in waits],
+        [list(share or ()) for share in shares or [None] * len(names)],
+    )
+    return executor
+
+
+def bind(executor: Executor, value: int, tensor: Any) -> None:
+    """Point value number `value` at `tensor`, of the same shape and type, from the next run on."""
+    _function("bind")(executor, value, tensor)
+
+
+def run(executor: Executor) -> None:
+    """Run every operator once.
+
+    Raises
+    ------
+    ExecutionError
+        An operator failed (named), or another thread is in `run`.
+    """
+    _function("run")(executor)
+
+
+def profile(executor: Executor) -> list[OperatorTiming]:
+    """Run once, and tell when each operator ran."""
+    return cpu_timings(_function("profile")(executor))
+
+
+def time(executor: Executor, number: int) -> float:
+    """Seconds that `number` runs took, one after the other."""
+    return float(_function("time")(executor, number))
+
+
+def measure_interleaved(
+    executors: Sequence[Executor],
+    warmup: int,
+    repeats: int,
+    seed: int = 0,
+    primed: bool = False,
+) -> list[list[float]]:
+    """Time executors against each other: every round runs each once, in an order drawn anew.
+
+    Parameters
+    ----------
+    primed: run each once more, untimed, just before each of its timed runs, so that its streams
+        are awake and its tensors in caches, whatever the others did.
+
+    Returns
+    -------
+    For each executor its `repeats` times, in seconds, in the order of the rounds.
+    """
+    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, primed))
+    return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]

@@ -1,0 +1,50 @@
+"""Loads a library of TVM's kernels into this process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ..errors import DeviceError
+from .cpu import take_over_parallel_loops
+
+
+def load_kernels(path: str | os.PathLike[str]) -> Any:
+    """The library of TVM's kernels at `path`; once it is loaded the file may go."""
+    library = tvm.runtime.load_module(str(path))
+    take_over_parallel_loops(str(path))
+    return library
+
+
+def load_kernels_from(code: bytes) -> Any:
+    """The library of TVM's kernels whose file's content `code` is.
+
+    Raises
+    ------
+    DeviceError
+        The folder for temporary files takes no file, or none that can be run.
+    """
+    # The loader wants a file; once mapped, the file may go.
+    try:
+        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
+            library = Path(folder) / "kernels.so"
+            library.write_bytes(code)
+            try:
+                return load_kernels(library)
+            except Exception as error:
+                if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
+                    raise
+                raise DeviceError(
+                    f"no library can be loaded from the folder for temporary files, "
+                    f"`{tempfile.gettempdir()}`: its file system is mounted `noexec`; set TMPDIR "
+                    "to a folder on another one"
+                ) from error
+    except OSError as error:
+        raise DeviceError(
+            f"the kernels cannot be written to the folder for temporary files: {error}; set TMPDIR "
+            "to another one"
+        ) from error

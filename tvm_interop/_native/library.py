@@ -1,0 +1,86 @@
+"""Finds and loads the native library, once, before anything asks for its functions."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import tvm  # noqa: F401  (registers a `ScheduleError` too: ours comes after it)
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_module
+
+from .. import errors
+
+OVERRIDE = "TVM_INTEROP_LIBRARY"
+
+
+def _load() -> object:
+    """Load `libtvm_interop.so`; its functions register themselves under `tvm_interop.*`.
+
+    The environment variable `TVM_INTEROP_LIBRARY` names another build of it (a sanitizer
+    build, say). Without it the installed distribution's own is taken: in an editable install
+    the library does not lie beside this file.
+    """
+    override = os.environ.get(OVERRIDE)
+    if override:
+        return tvm_ffi.load_module(override)
+    return load_lib_module("tvm-interop", "tvm_interop")
+
+
+# What the library raises; the others are raised in Python alone.
+for _error in (
+    errors.UnsupportedModelError,
+    errors.GraphError,
+    errors.ScheduleError,
+    errors.LatencyError,
+    errors.PlanError,
+    errors.ArtifactError,
+    errors.DeviceError,
+    errors.InputError,
+    errors.ExecutionError,
+):
+    tvm_ffi.register_error(_error.__name__, _error)
+
+LIBRARY = _load()
+
+
+@functools.cache
+def native_function(group: str, name: str) -> Any:
+    """The library's function `name` of a group, such as `runtime` or `cuda`."""
+    return tvm_ffi.get_global_func(f"tvm_interop.{group}.{name}")
+
+
+class OperatorTiming(NamedTuple):
+    """When one operator ran, in microseconds since the run began.
+
+    Attributes
+    ----------
+    op, stream: indices into the plan's.
+    thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
+    on_core_us: on a CPU, for how long of the time from start to end that thread had a core.
+    """
+
+    op: int
+    stream: int
+    start_us: float
+    end_us: float
+    thread: int | None = None
+    on_core_us: float | None = None
+
+
+def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
+    """Of a CPU's: six numbers an operator in a row, in nanoseconds."""
+    return [
+        OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3, int(thread), on_core / 1e3)
+        for op, stream, start, end, thread, on_core in zip(*[iter(flat)] * 6, strict=True)
+    ]
+
+
+def gpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
+    """Of a GPU's: four numbers an operator in a row, in nanoseconds."""
+    return [
+        OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3)
+        for op, stream, start, end in zip(*[iter(flat)] * 4, strict=True)
+    ]

@@ -1,0 +1,168 @@
+"""The native algorithms on graphs, schedules and plans: every function of `passes/ffi`, typed.
+
+A `bytes` argument is a NumPy array's memory: microseconds are float64, ids and edges are int64.
+Edges are pairs of ids, one after the other. Lists of lists hold the operators of each stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tvm_ffi
+
+from . import library as library  # Registers the functions.
+
+OpGraph: TypeAlias = Any
+IosSearch: TypeAlias = Any
+IosPricing: TypeAlias = Any
+"""Objects of the native library, opaque to Python."""
+
+Ids: TypeAlias = Sequence[int]
+IdLists: TypeAlias = Sequence[Sequence[int]]
+Stages: TypeAlias = Sequence[Sequence[Sequence[int]]]
+"""Of each stage: (kind, barrier), the stream of each group, then the groups."""
+
+
+def _find(name: str) -> Any:
+    return tvm_ffi.get_global_func(f"tvm_interop.{name}")
+
+
+# Schedules over several GPUs: bytes of edges give what a copy takes.
+# (graph, stages, devices)
+launch_order: Callable[[OpGraph, Stages, Ids], Ids] = _find("launch_order")
+# (graph, op_us, edge_us)
+longest_paths: Callable[[OpGraph, bytes, bytes], IdLists] = _find("longest_paths")
+# (graph, op_us, edge_us, gpus)
+hios_lp: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_lp")
+# (graph, op_us, edge_us, gpus)
+hios_mr: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_mr")
+# (graph, op_us, edge_us, gpus, look_ahead)
+heft: Callable[[OpGraph, bytes, bytes, int, bool], IdLists] = _find("heft")
+# (graph, op_us, edge_us, orders, window)
+window_candidates: Callable[[OpGraph, bytes, bytes, IdLists, int], Sequence[bytes]] = _find(
+    "window_candidates"
+)
+# (graph, op_us, edge_us, orders, window, priced, price_us, by_start)
+open_windows: Callable[[OpGraph, bytes, bytes, IdLists, int, Sequence[bytes], bytes, bool], Any] = (
+    _find("open_windows")
+)
+# (graph, op_us, edge_us, initial, window, priced, price_us, trials, time_limit_s, seed)
+refine_on_gpus: Callable[
+    [OpGraph, bytes, bytes, Stages, int, Sequence[bytes], bytes, int, float, int], Any
+] = _find("refine_on_gpus")
+# (graph, ops, lanes, devices, launch_us, edge_us, fifo)
+simulate_gpus: Callable[[OpGraph, IdLists, Ids, Ids, bytes, bytes, bool], Sequence[bytes]] = _find(
+    "simulate_gpus"
+)
+
+# The operator graph.
+# (names, edges)
+graph_make: Callable[[Sequence[str], bytes], OpGraph] = _find("graph_make")
+graph_width: Callable[[OpGraph], int] = _find("graph_width")
+# (graph, from, to)
+graph_reaches: Callable[[OpGraph, int, int], bool] = _find("graph_reaches")
+# (graph, op)
+graph_predecessors: Callable[[OpGraph, int], Ids] = _find("graph_predecessors")
+# (graph, op)
+graph_successors: Callable[[OpGraph, int], Ids] = _find("graph_successors")
+graph_topological_order: Callable[[OpGraph], Ids] = _find("graph_topological_order")
+graph_blocks: Callable[[OpGraph], IdLists] = _find("graph_blocks")
+
+# Schedules: whether they fit a graph, and what they take by given latencies.
+# (graph, stages, devices)
+validate_stages: Callable[[OpGraph, Stages, Ids], None] = _find("validate_stages")
+# (graph, streams)
+validate_streams: Callable[[OpGraph, IdLists], None] = _find("validate_streams")
+# (graph, streams, op_us)
+simulate_streams: Callable[[OpGraph, IdLists, bytes], float] = _find("simulate_streams")
+# (graph, streams, waits, op_us, cores, bandwidth, op_cores, memory_share, wait_us)
+simulate_contention: Callable[
+    [OpGraph, IdLists, IdLists, bytes, float, float, bytes, bytes, float], Any
+] = _find("simulate_contention")
+
+# Stages priced in batches. A batch is three arrays of int64, see `StageBatch.packed`.
+# (batch, op_us, streams)
+pack_groups_of_stages: Callable[[Sequence[bytes], bytes, int], Ids] = _find("pack_groups_of_stages")
+# (batch, op_us, streams)
+pack_stages: Callable[[Sequence[bytes], bytes, int], Sequence[bytes]] = _find("pack_stages")
+# (batch, op_us)
+price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
+
+# IOS: the enumeration of stages, and the dynamic programming over them.
+# (graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, seconds)
+ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, float], IosSearch] = _find(
+    "ios_enumerate"
+)
+# (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions)
+ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int], IosSearch] = _find(
+    "ios_windows"
+)
+ios_left_out: Callable[[IosSearch], IdLists] = _find("ios_left_out")
+ios_stages: Callable[[IosSearch], Sequence[bytes]] = _find("ios_stages")
+ios_stats: Callable[[IosSearch], Mapping[str, Any]] = _find("ios_stats")
+# (search, price_us)
+ios_solve: Callable[[IosSearch, bytes], Any] = _find("ios_solve")
+# (search, value_us, is_priced, at_least)
+ios_wanted: Callable[[IosSearch, bytes, bytes, int], bytes] = _find("ios_wanted")
+
+# IOS: prices asked for only where bounds do not decide.
+# (search, book)
+ios_pricing_make: Callable[[IosSearch, Any], IosPricing] = _find("ios_pricing_make")
+# (pricing, alone_us, op_us, streams, cores, work_us, tolerance, slack_us, scale)
+ios_pricing_bounds: Callable[
+    [IosPricing, bytes, bytes, int, int, bytes, float, float, float], None
+] = _find("ios_pricing_bounds")
+ios_pricing_num_priced: Callable[[IosPricing], int] = _find("ios_pricing_num_priced")
+# What stages are known to take, and beams over states.
+stage_book_make: Callable[[], Any] = _find("stage_book_make")
+# (book, stages, op_us, price_us)
+stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
+# (book, stages, op_us)
+stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
+# (graph, ops, op_us, max_group_ops, max_groups, single_root)
+stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool], Any] = _find("stage_beam_make")
+# (beam, width, backward, below_us, parallelism, max_transitions, seconds, ask)
+stage_beam_run: Callable[[Any, int, bool, float, float, int, float, Any], Any] = _find(
+    "stage_beam_run"
+)
+# (pricing, stages, price_us)
+ios_pricing_give: Callable[[IosPricing, bytes, bytes], None] = _find("ios_pricing_give")
+# (pricing, at_least)
+ios_pricing_next: Callable[[IosPricing, int], Sequence[bytes]] = _find("ios_pricing_next")
+# (pricing, price_us)
+ios_pricing_prices: Callable[[IosPricing, bytes], Any] = _find("ios_pricing_prices")
+ios_pricing_values: Callable[[IosPricing], bytes] = _find("ios_pricing_values")
+
+# Schedulers of streams.
+# (graph, op_us, streams)
+lios: Callable[[OpGraph, bytes, int], Any] = _find("lios")
+# (graph, op_us, streams, seed)
+lios_rand1: Callable[[OpGraph, bytes, int, int], Any] = _find("lios_rand1")
+# (graph, op_us, streams, seed)
+lios_rand2: Callable[[OpGraph, bytes, int, int], Any] = _find("lios_rand2")
+# (graph, op_us, streams, seed)
+lios_rand: Callable[[OpGraph, bytes, int, int], Any] = _find("lios_rand")
+# (graph, op_us, streams, wait_us)
+lios_plus: Callable[[OpGraph, bytes, int, float], Any] = _find("lios_plus")
+# (graph, max_groups)
+greedy: Callable[[OpGraph, int], Stages] = _find("greedy")
+nimble: Callable[[OpGraph], Any] = _find("nimble")
+# (graph, demand, is_memory_bound)
+opara: Callable[[OpGraph, bytes, bytes], Any] = _find("opara")
+# (graph, streams, op_us, num_streams, order)
+fold_streams: Callable[[OpGraph, IdLists, bytes, int, Ids], IdLists] = _find("fold_streams")
+
+# Plans: waits and memory, and the checker of programs on streams.
+# (graph, streams, extra_edges)
+plan_sync: Callable[[OpGraph, IdLists, bytes], IdLists] = _find("plan_sync")
+# (graph, streams, waits, nbytes, producers, users, alignment)
+plan_memory: Callable[[OpGraph, IdLists, IdLists, Ids, IdLists, IdLists, int], Any] = _find(
+    "plan_memory"
+)
+# (graph, nbytes, producers, users)
+memory_order: Callable[[OpGraph, Ids, IdLists, IdLists], Any] = _find("memory_order")
+# (stream_of, waits, takes_no_overlap, accesses)
+check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]] = _find(
+    "check_stream_program"
+)

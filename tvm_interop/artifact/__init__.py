@@ -1,0 +1,1 @@
+"""The compiled model as one file."""

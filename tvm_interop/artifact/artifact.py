@@ -1,0 +1,375 @@
+"""The compiled model as one file: `model.tar`.
+
+Members: `manifest.json` (versions, target, how it was scheduled, a SHA-256 of each other member,
+where each weight begins), `plan.json`, `schedule.json`, `kernels.so`, `weights.bin` (one block, see
+`weights`), and `fallback.json`, a plan without kernel libraries, where `plan.json` needs one.
+A model compiled for several shapes of its inputs (version 3) has all of these but the weights once
+more for each further shape, in `shapes/1/`, `shapes/2/`, ...: they share one block of weights.
+Files of version 1 have `weights.npz` in place of the block.
+
+Whatever reads one checks all of it but the machine code before anything in it is used
+(`plan.validate`). The machine code runs as soon as a `GraphModule` is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from .._native.kernels import load_kernels_from
+from ..errors import ArtifactError, DeviceError, PlanError, ScheduleError
+from ..machine.cpu_features import missing_features
+from ..machine.kernel_libraries import library_version, why_missing
+from ..plan.check import read_plan
+from ..plan.plan import Plan
+from ..plan.validate import (
+    check_fallback,
+    check_schedule,
+    check_shapes,
+    check_weights,
+    decoded,
+    weights_of,
+)
+from ..scheduling import Schedule
+from . import weights as weights_file
+from .manifest import Manifest, check_manifest
+from .tar import Member, mapped, read_tar, write_tar
+
+_LOG = logging.getLogger("tvm_interop")
+
+VERSION = 3
+_VERSION_OF_ONE_SHAPE = 2
+"""What older versions can read is written so that they can."""
+MAX_SHAPES = 64
+"""How many shapes of its inputs one artifact may be compiled for."""
+_KEPT = {
+    "manifest.json": 2**24,
+    "plan.json": 2**28,
+    "schedule.json": 2**28,
+    "fallback.json": 2**28,
+    "kernels.so": 2**32,
+    "weights.npz": 2**36,
+}
+"""The members that are read into memory, and how many bytes each may have."""
+_OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
+"""The members that each further shape has."""
+_REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
+
+
+@dataclass
+class Artifact:
+    """A compiled model: give it to `GraphModule`, or `save` it.
+
+    Attributes
+    ----------
+    plan: what runs where, and in what order.
+    schedule: what the plan was made from.
+    kernels: the shared library's bytes; None where it was loaded without.
+    weights: the constant tensors, by index into `plan.values`.
+    manifest: versions, target, scheduler, the speed check.
+    fallback: what runs, on TVM's kernels alone and one operator after the other, where a kernel
+        library that `plan` needs is missing; of the same values. None where it needs none.
+    others: the same model for other shapes of its inputs; each has no `others` of its own.
+    """
+
+    plan: Plan
+    schedule: Schedule
+    kernels: bytes | None
+    weights: dict[int, np.ndarray]
+    manifest: Manifest
+    fallback: Plan | None = None
+    path: Path | None = field(default=None, compare=False)
+    others: list[Artifact] = field(default_factory=list)
+
+    @property
+    def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
+        """The shapes of the inputs that the model can run, by name; the first is the usual one."""
+        return [
+            {plan.values[v].name: plan.values[v].shape for v in plan.inputs}
+            for plan in (each.plan for each in (self, *self.others))
+        ]
+
+    def usable_plan(self) -> Plan:
+        """`plan`; `fallback` where a kernel library is missing here, which is logged.
+
+        Raises
+        ------
+        ArtifactError
+            A library is missing, and there is no fallback.
+        """
+        for name in sorted({op.library for op in self.plan.operators if op.library is not None}):
+            if library_version(name) is not None:
+                continue
+            if self.fallback is None:
+                raise ArtifactError(
+                    f"the model was compiled for kernel library `{name}`, which is missing here: "
+                    f"{why_missing(name)}; install `tvm-interop[{name}]`, or compile it again"
+                )
+            _LOG.warning(
+                "the model was compiled for kernel library `%s`, which is missing here (%s): "
+                "TVM's kernels run, one after the other; install `tvm-interop[%s]`",
+                name,
+                why_missing(name),
+                name,
+            )
+            return self.fallback
+        return self.plan
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact; an older file of that name is replaced only once this is whole.
+
+        Raises
+        ------
+        ArtifactError
+            A weight is missing, or of another shape or type than the plan says; the artifact was
+            loaded without its kernels; its shapes are not of one model, or two are the same.
+        """
+        models = (self, *self.others)
+        check_shapes([model.plan for model in models])
+        each = [model._weights_to_save() for model in models]
+        table, places = weights_file.shared(each) if self.others else (each[0], [])
+        offsets = weights_file.offsets_of(table)
+        small: dict[str, bytes] = {}
+        for i, (model, place) in enumerate(zip(self.others, places[1:], strict=True), 1):
+            own = msgspec.structs.replace(
+                model.manifest,
+                sha256={},
+                weights={v: offsets[index] for v, index in place.items()},
+                version=VERSION,
+            )
+            texts = {"manifest.json": _json(own), **model._texts()}
+            small.update((f"{_prefix(i)}{name}", data) for name, data in texts.items())
+        small |= self._texts()
+        manifest = msgspec.structs.replace(
+            self.manifest,
+            sha256={
+                **{name: _sha256([data]) for name, data in small.items()},
+                "weights.bin": _sha256(weights_file.chunks_of(table)),
+            },
+            weights={v: offsets[i] for v, i in places[0].items()} if self.others else offsets,
+            version=VERSION if self.others else _VERSION_OF_ONE_SHAPE,
+        )
+        members: dict[str, Iterable[bytes | memoryview]] = {"manifest.json": [_json(manifest)]}
+        members.update((name, [data]) for name, data in small.items())
+        write_tar(path, {**members, "weights.bin": weights_file.chunks_of(table)})
+        self.manifest = manifest
+        self.path = Path(path)
+
+    def _weights_to_save(self) -> dict[int, np.ndarray]:
+        plans = [self.plan, *([self.fallback] if self.fallback else [])]
+        check_weights(plans, self.weights)
+        needed = sorted({v for plan in plans for v in weights_of(plan)})
+        return {v: self.weights[v] for v in needed}
+
+    def _texts(self) -> dict[str, bytes]:
+        """The members but for the manifest and the weights."""
+        texts = {"plan.json": self.plan.to_json(), "schedule.json": self.schedule.to_json()}
+        if self.fallback is not None:
+            texts["fallback.json"] = self.fallback.to_json()
+        return {name: text.encode() for name, text in texts.items()} | {
+            "kernels.so": self.machine_code()
+        }
+
+    def load_kernels(self) -> Any:
+        """Load the kernel library; the module hands out each kernel by name.
+
+        Raises
+        ------
+        ArtifactError
+            The library does not load here: made for another system or processor; or it was left
+            out on loading.
+        DeviceError
+            No library can be loaded from the folder for temporary files.
+        """
+        missing = missing_features(self.manifest.cpu_features)
+        if missing:
+            # Loading would do no harm; the first kernel would end the process.
+            raise ArtifactError(
+                f"the kernels need CPU instructions that this machine lacks: {', '.join(missing)}; "
+                "compile the model on this machine, or for it with the target's `mattr`"
+            )
+
+        try:
+            return load_kernels_from(self.machine_code())
+        except (ArtifactError, DeviceError):
+            raise
+        except Exception as error:
+            raise ArtifactError(
+                f"the kernels were compiled for target `{self.manifest.target}` and do not "
+                f"load here: {error}; compile the model on this machine"
+            ) from error
+
+    def machine_code(self) -> bytes:
+        """The kernel library's bytes.
+
+        Raises
+        ------
+        ArtifactError
+            It was left out on loading.
+        """
+        if self.kernels is None:
+            raise ArtifactError(
+                "the artifact was loaded with kernels=False: it can be looked at, not run or saved"
+            )
+        return self.kernels
+
+
+def load(
+    path: str | os.PathLike[str], *, kernels: bool = True, sha256: str | None = None
+) -> Artifact:
+    """Read an artifact and check it.
+
+    An artifact holds machine code. `load` runs none of it; `GraphModule` does, with all your
+    rights, so make one of artifacts only whose origin you trust. The digests in the file show
+    damage, not origin: whoever changes the code changes them too. `sha256` pins what you trust.
+
+    Weights stay in the file and come into memory when they are used, so a file that is in use must
+    not be written over in place; `save` and `compile` never do.
+
+    Parameters
+    ----------
+    path: a file `Artifact.save` or `compile` wrote.
+    kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
+        at, and nothing can be run.
+    sha256: what `sha256sum` says of the file that you mean; any other is refused.
+
+    Raises
+    ------
+    ArtifactError
+        Not there, truncated, damaged, not an artifact, of a version this one cannot read, or
+        another than `sha256` says; its plan is unsafe; something in it is out of bounds.
+    """
+    try:
+        if not Path(path).is_file():
+            raise ArtifactError("it is no file; make one with `tvm-interop compile`")
+        return _read(Path(path), kernels, sha256)
+    except (ArtifactError, PlanError, ScheduleError) as error:
+        raise ArtifactError(f"`{path}`: {error}") from error
+    except OSError as error:
+        raise ArtifactError(f"`{path}`: it cannot be read: {error.strerror or error}") from error
+
+
+def _read(path: Path, kernels: bool, sha256: str | None) -> Artifact:
+    prefixes = ["", *(_prefix(i) for i in range(1, MAX_SHAPES))]
+    kept = {
+        prefix + name: most
+        for prefix in prefixes
+        for name, most in _KEPT.items()
+        if kernels or name != "kernels.so"
+    }
+    with open(path, "rb") as file:
+        members = read_tar(file, kept, sha256)
+        manifest = _manifest(members)
+        block = None if manifest.version == 1 else mapped(file, members["weights.bin"])
+    first = _model(members, "", manifest, block)
+    others = []
+    for prefix in _prefixes_in(members):
+        own = decoded(f"{prefix}manifest.json", _data(members, f"{prefix}manifest.json"), Manifest)
+        check_manifest(own)
+        others.append(_model(members, prefix, own, block))
+    check_shapes([first.plan, *(other.plan for other in others)])
+    return replace(first, others=others, path=path)
+
+
+def _model(
+    members: dict[str, Member], prefix: str, manifest: Manifest, block: np.ndarray | None
+) -> Artifact:
+    """The model for one shape of its inputs; `block` has the weights, but in version 1."""
+    plan = read_plan(_data(members, f"{prefix}plan.json"))
+    fallback = None
+    if f"{prefix}fallback.json" in members:
+        fallback = read_plan(_data(members, f"{prefix}fallback.json"))
+        check_fallback(fallback, plan)
+    plans = (plan, *([fallback] if fallback else []))
+    wanted = {v: value for each in plans for v, value in weights_of(each).items()}
+    if block is None:
+        weights = weights_file.from_npz(_data(members, "weights.npz"), wanted)
+    else:
+        weights = weights_file.views(block, manifest.weights, wanted)
+    check_weights(plans, weights)
+    text = _data(members, f"{prefix}schedule.json").decode("utf-8", "replace")
+    schedule = Schedule.from_json(text)
+    check_schedule(schedule, plan)
+    return Artifact(
+        plan=plan,
+        schedule=schedule,
+        kernels=members[f"{prefix}kernels.so"].data,
+        weights=weights,
+        manifest=manifest,
+        fallback=fallback,
+    )
+
+
+def _prefix(shape: int) -> str:
+    """The folder of a further shape's members."""
+    return f"shapes/{shape}/"
+
+
+def _prefixes_in(members: Mapping[str, object]) -> list[str]:
+    """The folders of the further shapes, in order, as far as they are numbered without a gap."""
+    found = []
+    for i in range(1, MAX_SHAPES):
+        if f"{_prefix(i)}plan.json" not in members:
+            break
+        found.append(_prefix(i))
+    return found
+
+
+def _json(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+
+
+def _manifest(members: dict[str, Member]) -> Manifest:
+    """The manifest, once it is seen that all other members are as it says."""
+    if "manifest.json" not in members:
+        raise ArtifactError(
+            "it is a tar file but no artifact of tvm_interop: it has no `manifest.json`"
+        )
+    data = _data(members, "manifest.json")
+    head = decoded("manifest.json", data, _Head)
+    if head.version is not None and head.version > VERSION:
+        raise ArtifactError(
+            f"it is an artifact of version {head.version}, this tvm_interop reads up to version "
+            f"{VERSION}; upgrade tvm_interop, or compile the model again"
+        )
+    manifest = decoded("manifest.json", data, Manifest)
+    check_manifest(manifest)
+    required = _REQUIRED | {"weights.npz" if manifest.version == 1 else "weights.bin"}
+    prefixes = _prefixes_in(members) if manifest.version >= 3 else []
+    optional = {f"{prefix}fallback.json" for prefix in ("", *prefixes)}
+    for prefix in prefixes:
+        required |= {prefix + name for name in _OF_A_SHAPE if name != "fallback.json"}
+    for name in sorted({*required, *manifest.sha256, *members} - {"manifest.json"}):
+        if name not in required | optional:
+            raise ArtifactError(f"it has a member `{name!a}`, which no artifact has")
+        if name not in members or members[name].sha256 != manifest.sha256.get(name):
+            state = "damaged" if name in members else "missing"
+            raise ArtifactError(f"its `{name}` is {state}; compile the model again")
+    return manifest
+
+
+class _Head(msgspec.Struct):
+    """What tells an artifact of another version."""
+
+    version: int | None = None
+
+
+def _data(members: dict[str, Member], name: str) -> bytes:
+    data = members[name].data
+    assert data is not None, "it is among those that are kept"
+    return data
+
+
+def _sha256(chunks: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()

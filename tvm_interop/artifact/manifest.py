@@ -1,0 +1,88 @@
+"""What an artifact says of itself: versions, target, digests, how its speed was checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+import msgspec
+
+from ..errors import ArtifactError
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the schedule fared against sequential execution of the same kernels, interleaved.
+
+    Attributes
+    ----------
+    sequential_us, scheduled_us: medians, in microseconds.
+    noise_ratio: sequential execution against itself: how far from 1 chance alone went.
+    shipped: which of the two the artifact runs.
+    rounds: in how many rounds each ran once; 0 in artifacts of older versions, as the two below are
+        None there.
+    paired_ratio: scheduled over sequential, by pairs of one round.
+    interval: where that ratio lies with 90% confidence: the schedule ships where the upper end is
+        below 0.99. None where there were too few rounds to say.
+    """
+
+    sequential_us: float
+    scheduled_us: float
+    noise_ratio: float
+    shipped: Literal["scheduled", "sequential"]
+    rounds: int = 0
+    paired_ratio: float | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Scheduled over sequential: below 1 is faster."""
+        if self.paired_ratio is not None:
+            return self.paired_ratio
+        return self.scheduled_us / self.sequential_us
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an artifact is, and what made it.
+
+    Attributes
+    ----------
+    cpu_features: the instructions its kernels need beyond the processor's oldest, as LLVM names
+        them.
+    sha256: of each other member.
+    weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
+    """
+
+    tvm_interop_version: str
+    tvm_version: str
+    target: str
+    scheduler: str
+    structural_hash: str
+    cpu_features: tuple[str, ...] = ()
+    speed_check: SpeedCheck | None = None
+    sha256: dict[str, str] = {}
+    weights: dict[int, int] = {}
+    format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
+    version: Literal[1, 2, 3] = 2
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """See that what it says can be reckoned with.
+
+    Raises
+    ------
+    ArtifactError
+        Names the field.
+    """
+    for name, digest in manifest.sha256.items():
+        if not _SHA256.fullmatch(digest):
+            raise ArtifactError(f"`manifest.json` has a digest of `{name}` that is no SHA-256")
+    checked = manifest.speed_check
+    if checked is not None:
+        for field, number in msgspec.structs.asdict(checked).items():
+            if isinstance(number, int | float) and not 0 <= number < math.inf:
+                raise ArtifactError(f"`manifest.json` has a `{field}` of {number}")
+        if checked.sequential_us == 0:
+            raise ArtifactError("`manifest.json` has sequential execution take no time")

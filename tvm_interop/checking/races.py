@@ -1,0 +1,151 @@
+"""Whether a program of several streams is safe, whatever the timing; and if not, why not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._native import passes as native
+from ..errors import PlanError
+from ..plain_data import LARGEST
+from .report import HOST, Fault, Kind, Report
+from .stream_program import Access, StreamOperator, StreamProgram
+
+_KINDS: tuple[Kind, ...] = ("race", "overwritten", "overlap")
+
+MOST_OPERATORS = 100_000
+"""What is checked at most: it takes a bit for each two operators, 1.25 GB for so many."""
+
+
+def check_program(program: StreamProgram) -> Report:
+    """Check that every operator finds what it reads and spoils nothing, in every order of events.
+
+    Two operators may run at once unless a stream or waits order them. A program is safe if no two
+    that may run at once touch the same bytes with one of them writing; if a read that names a
+    tensor finds it, and not what another operator wrote over it; if no operators wait for each
+    other in a circle. The rule is happens-before: it needs no run, and finds what none has shown.
+
+    Raises
+    ------
+    PlanError
+        It is no program (see `StreamProgram.check_form`) or has more than `MOST_OPERATORS`.
+    """
+    program.check_form()
+    if len(program.operators) > MOST_OPERATORS:
+        raise PlanError(
+            f"the program has {len(program.operators)} operators, and at most {MOST_OPERATORS} are "
+            "checked; check parts of it"
+        )
+    operators = [*program.operators, *_reader_of_outputs(program)]
+    accesses = [
+        (i, access, writes)
+        for i, op in enumerate(operators)
+        for kind, writes in ((op.reads, False), (op.writes, True))
+        for access in kind
+    ]
+    circle, faults = _ask(program, operators, accesses)
+    if circle:
+        return Report(program, (_deadlock([operators[op].name for op in circle]),))
+    found = [
+        _fault(_KINDS[kind], operators, accesses[first], accesses[second], begin, end)
+        for kind, first, second, begin, end in faults
+    ]
+    return Report(program, tuple(found))
+
+
+_Row = tuple[int, Access, bool]
+"""An operator, what it touches, and whether it writes."""
+
+
+def _reader_of_outputs(program: StreamProgram) -> list[StreamOperator]:
+    """The host as an operator that waits for all and reads the outputs, if there are any."""
+    if not program.outputs:
+        return []
+    names = {op.name for op in program.operators}
+    taken = {*names, *(op.stream for op in program.operators)}
+    name = next(HOST + "'" * i for i in range(len(taken) + 1) if HOST + "'" * i not in taken)
+    return [StreamOperator(name, name, reads=program.outputs, waits=tuple(sorted(names)))]
+
+
+def _ask(
+    program: StreamProgram, operators: list[StreamOperator], accesses: list[_Row]
+) -> tuple[list[int], list[list[int]]]:
+    ids = {op.name: i for i, op in enumerate(operators)}
+    streams = _numbered([op.stream for op in operators])
+    buffers = _numbered([access.buffer for _, access, _ in accesses])
+    tensors = _numbered([access.tensor for _, access, _ in accesses if access.tensor is not None])
+    rows = [
+        (
+            op,
+            buffers[access.buffer],
+            access.begin,
+            program.end_of(access),
+            int(writes),
+            -1 if access.tensor is None else tensors[access.tensor],
+            *(access.share or (0, 1)),
+        )
+        for op, access, writes in accesses
+    ]
+    waits = [(i, ids[source]) for i, op in enumerate(operators) for source in op.waits]
+    circle, faults = native.check_stream_program(
+        _packed([streams[op.stream] for op in operators]),
+        _packed(waits),
+        _packed([int(op.restrict) for op in operators]),
+        _packed(rows),
+    )
+    found = np.frombuffer(faults, dtype=np.int64).reshape(-1, 5).tolist()
+    found.sort(key=lambda row: _importance(accesses[row[1]], accesses[row[2]]))
+    return np.frombuffer(circle, dtype=np.int64).tolist(), found
+
+
+def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
+    """By the later operator; whom it reads from before whom it only shares bytes with."""
+    is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
+    return max(first[0], second[0]), not is_read
+
+
+def _numbered(names: list[str]) -> dict[str, int]:
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
+
+
+def _packed(numbers: object) -> bytes:
+    return np.asarray(numbers, dtype=np.int64).tobytes()
+
+
+def _deadlock(names: list[str]) -> Fault:
+    path = " -> ".join(f"`{name}`" for name in [*names, names[0]])
+    text = f"deadlock: {path} wait for each other in a circle; take one of the waits away"
+    return Fault("deadlock", tuple(names), None, 0, 0, None, text)
+
+
+def _fault(
+    kind: Kind, operators: list[StreamOperator], first: _Row, second: _Row, begin: int, end: int
+) -> Fault:
+    (a, touched, a_writes), (b, other, b_writes) = first, second
+    one, two = operators[a].name, operators[b].name
+    where = f"`{touched.buffer}`"
+    if end != LARGEST:
+        where = f"bytes {begin} to {end} of {where}"
+    wait = None
+    if kind == "overlap":
+        names: tuple[str, ...] = (one,)
+        text = f"`{one}` writes {where} and touches them as something else too; keep the two apart"
+    elif kind == "overwritten":
+        names = (one, two)
+        text = (
+            f"`{two}` reads tensor `{other.tensor}` in {where}, but finds what `{one}` wrote "
+            "there; move one of the two tensors"
+        )
+    else:
+        names = (one, two)
+        # Whoever reads a tensor comes after whoever writes it, launched in this order or not.
+        is_backwards = b_writes and not a_writes and None is not touched.tensor == other.tensor
+        wait = (one, two) if is_backwards else (two, one)
+        text = (
+            f"`{one}` {_verb(a_writes)} and `{two}` {_verb(b_writes)} {where}, and nothing orders "
+            f"the two; let `{wait[0]}` wait for `{wait[1]}`"
+        )
+    return Fault(kind, names, touched.buffer, begin, end, wait, text)
+
+
+def _verb(writes: bool) -> str:
+    return "writes" if writes else "reads"

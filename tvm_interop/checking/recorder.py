@@ -1,0 +1,159 @@
+"""Records a program of several streams while another project's code, or its test, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import PlanError
+from ..plain_data import is_text, is_whole
+from .races import check_program
+from .report import Report
+from .stream_program import Access, StreamOperator, StreamProgram
+
+Touched: TypeAlias = Any
+"""An `Access`; a buffer's name; (name, begin, end) in bytes; or an array with an address: numpy's,
+PyTorch's, or any with `data_ptr`, `nbytes` and `is_contiguous`."""
+
+MEMORY = "memory"
+"""The buffer that recorded arrays lie in, at their addresses, followed by their device."""
+
+
+class Recorder:
+    """What was launched so far.
+
+    Examples
+    --------
+    >>> with Recorder() as r:
+    ...     a = r.op(writes=["x"], stream=0)
+    ...     b = r.op(reads=["x"], stream=1, waits=[a])
+    >>> r.report.is_safe
+    True
+    """
+
+    def __init__(self) -> None:
+        self._operators: list[StreamOperator] = []
+        self._names: set[str] = set()
+        self._outputs: list[Access] = []
+        self._kept: list[object] = []  # Arrays, so that no other is put at their addresses.
+
+    def op(
+        self,
+        name: str | None = None,
+        *,
+        reads: Iterable[Touched] = (),
+        writes: Iterable[Touched] = (),
+        stream: str | int = "0",
+        waits: Iterable[str] = (),
+        restrict: bool = False,
+    ) -> str:
+        """Note an operator, in the order of launches; its name, for others to wait for.
+
+        Parameters
+        ----------
+        name: unique; `op0`, `op1`, ... where none is given.
+        waits: names of operators launched before.
+        restrict: as `StreamOperator.restrict`.
+
+        Raises
+        ------
+        PlanError
+            The name is taken, a wait is for none that was launched, or something that is read or
+            written has no bytes that can be told.
+        """
+        name = f"op{len(self._operators)}" if name is None else name
+        if not is_text(name):
+            raise PlanError(f"an operator is called {name!r}; a name is text")
+        for given in (reads, writes, waits):
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise PlanError(f"`{name}` reads, writes or waits for {given!r}; give a list")
+        if name in self._names:
+            raise PlanError(f"two operators are called `{name}`; names must be unique")
+        sources = tuple(waits)
+        for source in sources:
+            if not isinstance(source, str) or source not in self._names:
+                raise PlanError(f"`{name}` waits for {source!r}, which was not launched before it")
+        self._operators.append(
+            StreamOperator(
+                name,
+                str(stream),
+                tuple(map(self._access, reads)),
+                tuple(map(self._access, writes)),
+                sources,
+                restrict,
+            )
+        )
+        self._names.add(name)
+        return name
+
+    def outputs(self, *touched: Touched) -> None:
+        """Note what the host reads once all operators have ended."""
+        self._outputs += map(self._access, touched)
+
+    @property
+    def program(self) -> StreamProgram:
+        """What was recorded."""
+        return StreamProgram(operators=tuple(self._operators), outputs=tuple(self._outputs))
+
+    @property
+    def report(self) -> Report:
+        """What the checker says about it."""
+        return check_program(self.program)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Check what was recorded, unless the block failed by itself.
+
+        Raises
+        ------
+        PlanError
+            The program is not safe.
+        """
+        if error is None:
+            self.report.raise_for_faults()
+
+    def _access(self, touched: Touched) -> Access:
+        if isinstance(touched, Access):
+            return touched
+        if isinstance(touched, str):
+            return Access(touched)
+        if isinstance(touched, tuple):
+            if len(touched) == 3 and is_whole(touched[1]) and is_whole(touched[2]):
+                return Access(touched[0], int(touched[1]), int(touched[2]))
+            raise PlanError(f"{touched!r} is read or written; give (buffer, begin, end)")
+        self._kept.append(touched)
+        return _at_address(touched)
+
+
+def _at_address(array: Any) -> Access:
+    """The bytes from an array's first to its last."""
+    if isinstance(array, np.ndarray):
+        begin, end = np.lib.array_utils.byte_bounds(array)
+        return Access(MEMORY, int(begin), int(end))
+    try:
+        begin, device = int(array.data_ptr()), str(getattr(array, "device", ""))
+        nbytes = _reach(array) * int(array.element_size())
+    except (AttributeError, TypeError) as error:
+        raise PlanError(
+            f"a {type(array).__name__} is read or written, and has no address that can be told "
+            f"({error}); give its buffer's name, begin and end"
+        ) from None
+    return Access(f"{MEMORY} of {device}" if device else MEMORY, begin, begin + nbytes)
+
+
+def _reach(tensor: Any) -> int:
+    """Elements from the first to the last of a tensor of PyTorch's kind, gaps included."""
+    if 0 in tensor.shape:
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((int(size) - 1) * int(stride) for size, stride in steps)

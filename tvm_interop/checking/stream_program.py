@@ -1,0 +1,201 @@
+"""A program of several streams as data: what each operator reads and writes, and what it waits for.
+
+Its JSON form, version 1, is an object with these fields; others are refused::
+
+    {
+      "format": "tvm_interop.stream_program",
+      "version": 1,
+      "operators": [
+        {"name": "conv1", "stream": "main",
+         "reads": [{"buffer": "input"}],
+         "writes": [{"buffer": "arena", "begin": 0, "end": 4096, "tensor": "conv1:0"}]},
+        {"name": "conv2", "stream": "side", "waits": ["conv1"],
+         "reads": [{"buffer": "arena", "begin": 0, "end": 4096, "tensor": "conv1:0"}],
+         "writes": [{"buffer": "arena", "begin": 4096, "end": 8192}]}
+      ],
+      "outputs": [{"buffer": "arena", "begin": 4096, "end": 8192}],
+      "buffers": {"arena": 8192}
+    }
+
+`operators` are in the order in which the host launches them. A stream runs its operators in that
+order, one after the other; an operator starts when the one before it on its stream has ended and
+all operators in its `waits`, named, have ended. The attributes of the classes below say what the
+fields mean.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import msgspec
+
+from ..errors import PlanError
+from ..plain_data import LARGEST, is_text
+
+FORMAT = "tvm_interop.stream_program"
+_T = TypeVar("_T")
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Bytes that an operator reads or writes.
+
+    Attributes
+    ----------
+    buffer: its name. Different buffers share no bytes.
+    begin, end: the first byte, and the first one behind the last; to the end of the buffer where
+        there is no end.
+    tensor: what the bytes are, or are a part of. A read that names one must find what was written
+        last as that tensor; what no operator writes was there before the first. Without a name a
+        read takes what there is, and a write is of something else than every tensor.
+    share: of a write: which share of the bytes this operator writes, and of how many. Operators
+        that each write another share of the same bytes are not in each other's way.
+    """
+
+    buffer: str
+    begin: int = 0
+    end: int | None = None
+    tensor: str | None = None
+    share: tuple[int, int] | None = None
+
+
+class StreamOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One operator: a kernel, a copy, or, with no reads and writes, something to wait for.
+
+    Attributes
+    ----------
+    name: unique in its program.
+    stream: name of the queue that it runs on.
+    reads, writes: what it touches while it runs, in any order.
+    waits: names of operators that must have ended before it starts.
+    restrict: whether it takes it for granted, as C's keyword says, that what it writes overlaps
+        nothing else that it touches. Without, an operator may work in place.
+    """
+
+    name: str
+    stream: str
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+    waits: tuple[str, ...] = ()
+    restrict: bool = False
+
+
+class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Operators on streams, in the order in which the host launches them.
+
+    Attributes
+    ----------
+    outputs: what the host reads when all operators have ended.
+    buffers: the size of buffers in bytes, of those where it matters; an access beyond is refused.
+
+    Examples
+    --------
+    >>> a = StreamOperator("a", "0", writes=(Access("x"),))
+    >>> b = StreamOperator("b", "1", reads=(Access("x"),), waits=("a",))
+    >>> StreamProgram.from_json(StreamProgram(operators=(a, b)).to_json()).operators == (a, b)
+    True
+    """
+
+    operators: tuple[StreamOperator, ...]
+    outputs: tuple[Access, ...] = ()
+    buffers: dict[str, int] = {}
+    format: Literal["tvm_interop.stream_program"] = "tvm_interop.stream_program"
+    version: Literal[1] = 1
+
+    def to_json(self) -> str:
+        """The JSON form, an operator a line."""
+        self.check_form()
+        lines = ",\n".join(f"    {msgspec.json.encode(op).decode()}" for op in self.operators)
+        rest = {"outputs": self.outputs, "buffers": self.buffers}
+        fields = [
+            f'"format": "{self.format}"',
+            f'"version": {self.version}',
+            f'"operators": [\n{lines}\n  ]',
+            *(f'"{name}": {msgspec.json.encode(value).decode()}' for name, value in rest.items()),
+        ]
+        return "{\n  " + ",\n  ".join(fields) + "\n}\n"
+
+    @staticmethod
+    def from_json(text: str | bytes) -> StreamProgram:
+        """Read the JSON form.
+
+        Raises
+        ------
+        PlanError
+            It is no JSON, of another version, has a field that is missing, unknown or of the wrong
+            type; or it is as `check_form` refuses it.
+        """
+        head = _decoded(text, _Head)
+        if head.format != FORMAT:
+            raise PlanError(
+                f"this is no program of streams: its `format` is {head.format!r}, not `{FORMAT}`"
+            )
+        if head.version != 1:
+            raise PlanError(
+                f"the program is of version {head.version!r}, and this tvm_interop reads version 1"
+            )
+        program = _decoded(text, StreamProgram)
+        program.check_form()
+        return program
+
+    def check_form(self) -> None:
+        """Refuse what can be no program.
+
+        Raises
+        ------
+        PlanError
+            A name is empty, no text or there twice, a wait is for an operator that is not there, a
+            range ends before it begins or lies outside its buffer, or a share is none.
+        """
+        names = [op.name for op in self.operators]
+        known = set(names)
+        for name in (*names, *(op.stream for op in self.operators), *self.buffers):
+            if not is_text(name) or not name:
+                raise PlanError(f"an operator, stream or buffer is called {name!r}; give it a name")
+        if len(known) < len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise PlanError(f"two operators are called `{twice}`; names must be unique")
+        for name, nbytes in self.buffers.items():
+            if not 0 <= nbytes <= LARGEST:
+                raise PlanError(f"buffer `{name}` has {nbytes} bytes; give 0 to {LARGEST}")
+        for op in self.operators:
+            for source in op.waits:
+                if source not in known:
+                    raise PlanError(
+                        f"operator `{op.name}` waits for `{source}`, which is no operator"
+                    )
+            for access in (*op.reads, *op.writes):
+                self._check_access(access, f"operator `{op.name}`")
+        for access in self.outputs:
+            self._check_access(access, "an output")
+
+    def end_of(self, access: Access) -> int:
+        """The first byte behind an access."""
+        return self.buffers.get(access.buffer, LARGEST) if access.end is None else access.end
+
+    def _check_access(self, access: Access, who: str) -> None:
+        if not is_text(access.buffer) or not access.buffer:
+            raise PlanError(f"{who} names buffer {access.buffer!r}; give it a name")
+        size = self.buffers.get(access.buffer, LARGEST)
+        if not 0 <= access.begin <= self.end_of(access) <= size:
+            raise PlanError(
+                f"{who} touches bytes {access.begin} to {self.end_of(access)} of "
+                f"`{access.buffer}`, which has {size}; a range begins at 0 or later and ends "
+                "within its buffer"
+            )
+        share = access.share
+        if share is not None and not 0 <= share[0] < share[1] <= max(len(self.operators), 1):
+            raise PlanError(f"{who} writes share {share[0]} of {share[1]}, which is none")
+
+
+class _Head(msgspec.Struct):
+    """What tells a program of another version from no program at all."""
+
+    format: object = None
+    version: object = None
+
+
+def _decoded(text: str | bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise PlanError(f"the program cannot be read: {error}; mend it there") from None

@@ -1,0 +1,68 @@
+"""`tvm-interop check`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..atomic_file import replacing
+from ..errors import InputError
+from . import options
+
+if TYPE_CHECKING:
+    from ..checking.stream_program import StreamProgram
+
+UNSAFE = 1
+"""Exit code for a program that is not safe."""
+
+
+def check_program(
+    program: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PROGRAM.JSON",
+            help="A program of streams as JSON, or what `compile` wrote.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="SVG file to draw the first fault into."),
+    ] = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Prove that no two operators on different streams can race, or show which two do.
+
+    Operators race that touch the same bytes, one of them writing, and that neither a stream nor a
+    wait orders. Told are the two, the bytes, and the wait that is missing. The JSON form is
+    described in `tvm_interop.checking.stream_program`: operators with the ranges that they read
+    and write, streams, waits. Exit code 0: safe, 1: not safe, 2: no program.
+    """
+    from ..checking.api import check
+    from ..viz.fault_svg import to_svg
+
+    if output is not None and output.suffix != ".svg":
+        raise InputError(f"`--output {output}` is no .svg file; give one")
+    report = check(_of_artifact(program) if program.suffix == ".tar" else program)
+    if output is not None:
+        with replacing(output) as temporary:
+            Path(temporary).write_text(to_svg(report))
+    if as_json:
+        faults = [asdict(fault) for fault in report.faults]
+        typer.echo(json.dumps({"safe": report.is_safe, "faults": faults}))
+    else:
+        typer.echo(report.text)
+    if not report.is_safe:
+        raise typer.Exit(UNSAFE)
+
+
+def _of_artifact(path: Path) -> StreamProgram:
+    from ..artifact.artifact import load
+    from ..plan.stream_form import stream_program
+
+    return stream_program(load(path, kernels=False).plan)

@@ -1,0 +1,1 @@
+"""Takes a model from its file to an artifact: kernels, latencies, schedule, plan."""

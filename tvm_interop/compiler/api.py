@@ -1,0 +1,208 @@
+"""From a model to an artifact: lower, measure, schedule, plan, check the speed, write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..artifact.artifact import MAX_SHAPES, Artifact
+from ..errors import InputError
+from ..latency import LatencyModel, Link
+from ..lowering.split_operators import parts_in
+from ..measure.measured import Progress
+from ..scheduling import Schedule
+from .annotate import annotated_schedule
+from .compilation import Compilation
+from .merging import merged_stages
+from .options import CompileOptions, parts_for
+from .speed_check import speed_check_by_auto
+
+__all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Shapes of inputs, by name."""
+
+
+def compile(
+    model: Any,
+    target: Any = "llvm",
+    scheduler: str = "auto",
+    out: str | os.PathLike[str] | None = None,
+    *,
+    schedule: Schedule | None = None,
+    input_shapes: Shapes | Sequence[Shapes] | None = None,
+    streams: int | None = None,
+    threads: int | None = None,
+    latency: LatencyModel | str | None = None,
+    latency_db: str | os.PathLike[str] | None = None,
+    keep_slower: bool = False,
+    progress: Progress | None = None,
+    providers: Sequence[str] | None = None,
+    archs: Sequence[str] | None = None,
+    tuning_records: str | os.PathLike[str] | None = None,
+    stream_priorities: bool = False,
+    allow_tf32: bool = False,
+    link: Link | None = None,
+    **options: Any,
+) -> Artifact:
+    """Compile a model so that its independent operators run side by side.
+
+    The schedule is run against sequential execution of the same kernels before it ships, in pairs
+    and in rounds that had no part in choosing it; where it is not faster by more than 1%, at a
+    level of 5%, the artifact runs sequentially, and its manifest says so. All schedulers give the
+    same bits but `ios-merge` and `ios-both`, whose merged operators add up in another order.
+
+    Parameters
+    ----------
+    model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
+        IRModule. One that `InterOpSchedule` has annotated keeps its schedule.
+    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU; text too, with options, as in
+        `llvm -mcpu=core-avx2`.
+    scheduler: one of `schedulers()`; `auto` tries them all and measures which is best.
+    out: where to write the artifact; None writes none.
+    schedule: use this schedule, by hand perhaps, in place of a scheduler's. Operators are divided
+        into as many parts as it names.
+    input_shapes: shapes of inputs the model leaves open, by name. Of several such, the artifact
+        holds the model for each, with its own schedule; `GraphModule` takes the one that fits what
+        it is given, and weights are kept once.
+    streams, threads: CPU streams, and threads for each; by default as many as there are cores.
+    latency: prices operators and stages; by default they are measured here. `learned` predicts
+        most of IOS's stages and measures those that decide; `max_measurements` and `time_budget_s`
+        limit that (see `latency.active.ActiveSearch`). It needs the extra `learned`. For a GPU that
+        is not here: the name of a device's description (see `latency.described.DEVICES`), or
+        `database`, or `database:NAME` for one of several GPUs in it. What was priced so ships
+        unchecked where its GPUs are not here, which is logged.
+    latency_db: file that keeps measured latencies; by default one in the user's cache folder.
+    keep_slower: ship the schedule even where sequential execution is faster.
+    progress: called with the stages measured and to be measured.
+    providers: whose kernels each operator's fastest is chosen from: `tvm`, and `onednn` for a CPU,
+        `cudnn` and `cublaslt` for a GPU; by default all that are there. Without a GPU nothing can
+        be measured: then TVM's kernels alone by default, and of libraries that are named each runs
+        whatever it can.
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the GPU's
+        that is here, or else A100's and H100's. Without a GPU there are no latencies to schedule
+        by, nor is speed checked: give a scheduler that needs none, or `latency`, and `keep_slower`.
+    tuning_records: folder of what `tvm-interop tune --kernels` found for this model and target. A
+        kernel that has a record faster than our default schedule takes its loops.
+    stream_priorities: for a GPU: let it prefer the stream that carries most of the longest chain of
+        operators, by their latencies, or by their number where none are known.
+    allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
+        several times faster and keeps 10 bits of 23.
+    link: between two GPUs, where prices come from a description or the database; by default the
+        description's.
+    options: the scheduler's own, such as `max_group_ops`.
+
+    Returns
+    -------
+    The artifact, for `GraphModule`.
+
+    Raises
+    ------
+    UnsupportedModelError, InputError, ScheduleError, DeviceError
+        Each names what it is about and says what to do. No file is written then.
+    """
+    if out is not None and not Path(out).resolve().parent.is_dir():
+        raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
+    chosen = schedule or annotated_schedule(model)
+    parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
+    compile_options = CompileOptions(
+        target=target,
+        streams=streams,
+        threads=threads,
+        latency_db=latency_db,
+        progress=progress,
+        providers=providers,
+        parts=parts,
+        archs=archs,
+        tuning_records=tuning_records,
+        stream_priorities=stream_priorities,
+        latency=latency if isinstance(latency, LatencyModel) else None,
+        allow_tf32=allow_tf32,
+        link=link,
+    )
+    each = _list_of(input_shapes)
+    if chosen is not None and len(each) > 1:
+        raise InputError("a schedule is made for one shape: give `input_shapes` once beside it")
+    artifact, *others = (
+        _compile_one(
+            new_compilation(model, compile_options, shapes),
+            chosen,
+            scheduler,
+            latency,
+            keep_slower,
+            options,
+        )
+        for shapes in each
+    )
+    artifact.others = others
+    if out is not None:
+        artifact.save(out)
+    return artifact
+
+
+def _list_of(input_shapes: Shapes | Sequence[Shapes] | None) -> list[dict[str, tuple[int, ...]]]:
+    if input_shapes is None or isinstance(input_shapes, Mapping):
+        return [dict(input_shapes or {})]
+    each = [dict(shapes) for shapes in input_shapes]
+    if not 1 <= len(each) <= MAX_SHAPES:
+        raise InputError(f"`input_shapes` has {len(each)} entries: give 1 to {MAX_SHAPES}")
+    for i, shapes in enumerate(each):
+        if shapes in each[:i]:
+            raise InputError(f"`input_shapes` has {shapes} twice: leave one out")
+    return each
+
+
+def _compile_one(
+    compilation: Compilation,
+    chosen: Schedule | None,
+    scheduler: str,
+    latency: LatencyModel | str | None,
+    keep_slower: bool,
+    options: Mapping[str, Any],
+) -> Artifact:
+    """The artifact for one shape of the inputs."""
+    measured = None
+    if chosen is None:
+        chosen = compilation.schedule(scheduler, latency, **options)
+        if "evaluate" not in options:
+            measured = speed_check_by_auto(chosen)
+    chosen.validate(compilation.graph)
+    checked = None if keep_slower else measured
+    wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
+    # Whoever names prices from elsewhere may compile where there is nothing to check on.
+    if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
+        checked = compilation.check_speed(chosen)
+    return compilation.artifact(chosen, checked)
+
+
+def _is_concurrent(schedule: Schedule, compilation: Compilation) -> bool:
+    """Whether a schedule is anything else than sequential execution."""
+    if schedule.num_streams < 2 and not merged_stages(schedule):
+        return False
+    in_turn = compilation.sequential()
+    # The streams of a schedule of stages are derived, and cannot be given again.
+    streams = () if schedule.is_staged else schedule.streams
+    alike = replace(
+        schedule, scheduler=in_turn.scheduler, makespan=in_turn.makespan, streams=streams
+    )
+    return alike != in_turn
+
+
+def new_compilation(
+    model: Any,
+    options: CompileOptions | None = None,
+    input_shapes: dict[str, tuple[int, ...]] | None = None,
+) -> Compilation:
+    """A `Compilation` whose tuning records, if there are any, are known to fit the model.
+
+    Raises
+    ------
+    InputError
+        There are tuning records, and none is of a kernel of the model.
+    """
+    compilation = Compilation(model, options, input_shapes)
+    compilation.require_tuning_records()
+    return compilation

@@ -1,0 +1,177 @@
+"""What a compilation asks of the device that it compiles for: one protocol, a class a device."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import tvm
+
+from .._native.kernels import load_kernels_from
+from ..errors import DeviceError
+from ..kernels.build import kernel_hashes, uses_parallel_loops
+from ..measure.measured import MeasuredLatency
+from ..measure.store import LatencyStore
+from ..plan.plan import Plan
+from ..program.program import Program
+from ..scheduling.schedule import Schedule
+
+
+class Kernels:
+    """The kernels that TVM compiles for a model: each step is taken once, when it is asked for."""
+
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        target: Any,
+        build: Callable[[tvm.IRModule, Path], Any],
+        write_out: Callable[[tvm.IRModule], tvm.IRModule] = lambda module: module,
+    ) -> None:
+        """Nothing is compiled yet.
+
+        Parameters
+        ----------
+        module: the kernels, scheduled.
+        build: compiles them into a shared library at a path.
+        write_out: the last pass over them, after which TVM's analyses understand them no more.
+        """
+        self._module = module
+        self._target = target
+        self._build = build
+        self._write_out = write_out
+
+    @cached_property
+    def code(self) -> bytes:
+        """The compiled kernel library."""
+        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
+            path = Path(folder) / "kernels.so"
+            self._build(self._written_out, path)
+            return path.read_bytes()
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The kernel library, loaded into this process."""
+        return load_kernels_from(self.code)
+
+    @cached_property
+    def _written_out(self) -> tvm.IRModule:
+        return self._write_out(self._module)
+
+    @cached_property
+    def parallel(self) -> bool:
+        """Whether any of them, for a CPU, splits its work over a team of threads."""
+        return any(uses_parallel_loops(self._module).values())
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """A hash of each kernel's code, shapes and target, by name."""
+        hashes = kernel_hashes(self._written_out)
+        return {name: f"{self._target}:{digest}" for name, digest in hashes.items()}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model as a backend hands it to the schedulers.
+
+    Attributes
+    ----------
+    imported: the Relax module before it was lowered.
+    module: the Relax module of fused kernels, none of them scheduled.
+    program: the operators, each with the kernel that was chosen for it, large ones divided.
+    on_tvm_alone: the operators, whole, with TVM's kernels.
+    kernels: TVM's kernels for `program` and `on_tvm_alone`.
+    streams, threads: how many streams there will be, and the threads the kernels of each may use.
+    """
+
+    imported: Any
+    module: tvm.IRModule
+    program: Program
+    on_tvm_alone: Program
+    kernels: Kernels
+    streams: int
+    threads: int
+
+
+class Backend(Protocol):
+    """Compiles, plans, measures and runs for one kind of device.
+
+    `Compilation` carries a model through and knows no device. A new kind of device is a class
+    that fits here, and a line in `compilation.backend_for`.
+
+    Attributes
+    ----------
+    target: TVM's target.
+    merges_operators: whether `ios-merge` and `ios-both` can merge operators for it.
+    """
+
+    target: Any
+    merges_operators: bool
+
+    def lower(
+        self,
+        model: Any,
+        input_shapes: dict[str, tuple[int, ...]] | None,
+        open_store: Callable[[], LatencyStore],
+    ) -> Lowered:
+        """Import the model, lower it, schedule its kernels and choose a kernel for each operator.
+
+        Parameters
+        ----------
+        open_store: opens the database of latencies; called only if something is to be measured.
+
+        Raises
+        ------
+        UnsupportedModelError, InputError, DeviceError
+            The model or an option does not fit the device; says what to do.
+        """
+        ...
+
+    def why_not_measured(self) -> DeviceError | None:
+        """What is missing to run anything here; None where stages can be measured."""
+        ...
+
+    def latency(
+        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
+    ) -> MeasuredLatency:
+        """The latency model that measures stages of `program`, which has kernels of `lowered`."""
+        ...
+
+    def plan(
+        self,
+        lowered: Lowered,
+        program: Program,
+        schedule: Schedule,
+        op_us: Callable[[], dict[str, float] | None],
+    ) -> Plan:
+        """The plan of a schedule of `program`.
+
+        Parameters
+        ----------
+        op_us: asked only if need be: what each operator takes alone, by name, in microseconds; None
+            where nothing is known.
+        """
+        ...
+
+    def instance(self, lowered: Lowered, plan: Plan) -> Any:
+        """The plan with memory under it, ready to run.
+
+        Raises
+        ------
+        DeviceError
+            The device is not here.
+        """
+        ...
+
+    def measure_interleaved(
+        self, executors: list[Any], warmup: int, repeats: int, seed: int
+    ) -> list[list[float]]:
+        """Time executors of this backend against each other: of each its `repeats` seconds."""
+        ...
+
+    def cpu_features(self) -> tuple[str, ...]:
+        """The CPU's instructions that the kernels need, as LLVM names them."""
+        ...

@@ -1,0 +1,421 @@
+"""One model on its way to an artifact: lowered, measured, scheduled, planned, its speed checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+
+from .._version import __version__
+from ..artifact.artifact import Artifact
+from ..artifact.manifest import Manifest, SpeedCheck
+from ..errors import DeviceError, InputError, ScheduleError
+from ..execution.cuda import require_gpu
+from ..execution.rpc_server import ServerAddress
+from ..kernels.traits import operator_traits
+from ..kernels.tuning_records import TuningRecords
+from ..latency import LatencyModel
+from ..latency.base import op_latencies
+from ..measure.active import ActiveSearch, active_search
+from ..measure.farm import FarmLatency
+from ..measure.measured import MeasuredLatency
+from ..measure.store import LatencyStore
+from ..measure.workloads import workload_hash
+from ..plan.plan import Plan
+from ..scheduling import OperatorTraits, Schedule, options_of
+from ..scheduling import schedule as run_scheduler
+from ..scheduling.one_after_another import one_after_another
+from .backend import Backend
+from .cpu import CpuBackend
+from .cuda import CudaBackend, is_cuda
+from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
+from .options import MERGING, CompileOptions
+from .prices import DATABASE, by_database, by_description
+from .speed_check import check_rounds, interleaved_rounds
+
+_LOG = logging.getLogger("tvm_interop")
+
+
+class Compilation:
+    """One model on its way to an artifact; schedulers can be compared on it without recompiling.
+
+    Attributes
+    ----------
+    program: the model's operators and tensors.
+    graph: their dependencies.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        options: CompileOptions | None = None,
+        input_shapes: dict[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Import and lower the model.
+
+        Parameters
+        ----------
+        model: an ONNX file's path, a network's name, an ONNX model, or a Relax IRModule.
+        input_shapes: shapes of inputs the model leaves open, by name.
+
+        Raises
+        ------
+        UnsupportedModelError, InputError
+            The model cannot be imported, or an input's shape is not known.
+        DeviceError
+            The target is not a CPU's.
+        """
+        self.options = options or CompileOptions()
+        self.backend = backend_for(self.options)
+        self._lowered = self.backend.lower(model, input_shapes, lambda: self._store)
+        self.module = self._lowered.module
+        self.program = self._lowered.program
+        self.streams, self.threads = self._lowered.streams, self._lowered.threads
+        self.graph = self.program.graph()
+
+    @property
+    def target(self) -> Any:
+        """TVM's target."""
+        return self.backend.target
+
+    @property
+    def kernels(self) -> bytes:
+        """The compiled library of TVM's kernels; compiled when it is first asked for."""
+        return self._lowered.kernels.code
+
+    @property
+    def loaded_kernels(self) -> Any:
+        """That library, loaded into this process."""
+        return self._lowered.kernels.loaded
+
+    @cached_property
+    def measured_latency(self) -> MeasuredLatency:
+        """The latency model that measures stages here, on as many streams as there will be."""
+        return self._latency_of(self.streams, self.threads)
+
+    @cached_property
+    def traits(self) -> list[OperatorTraits]:
+        """What each operator computes and moves."""
+        return operator_traits(self.program, self.module)
+
+    def require_tuning_records(self) -> None:
+        """Check that the tuning records, where some were given, are of this model.
+
+        Not done on construction: where operators are merged, what comes out may have none.
+
+        Raises
+        ------
+        InputError
+            None of them is of a kernel of the model.
+        """
+        if self.options.tuning_records is not None:
+            records = TuningRecords(self.options.tuning_records, self.target)
+            records.require_some_of(self.module[op.kernel] for op in self.program.operators)
+
+    @cached_property
+    def _store(self) -> LatencyStore:
+        return LatencyStore(self.options.latency_db)
+
+    def _latency_of(self, streams: int, threads: int) -> MeasuredLatency:
+        return self.backend.latency(self._lowered, self.program, streams, threads, self._store)
+
+    def schedule(
+        self,
+        scheduler: str,
+        latency: LatencyModel | str | None = None,
+        **options: Any,
+    ) -> Schedule:
+        """Run a scheduler on the model.
+
+        Parameters
+        ----------
+        latency: by default that of the options, or else measured here, as far as the scheduler
+            asks for latencies at all.
+            `learned`, for scheduler `ios`, which `auto` then stands for: most stages are predicted,
+            see `search`. For a GPU also the name of a device's description (see
+            `latency.described.DEVICES`), `database`, or `database:NAME`: nothing is measured then,
+            and `stats["prices"]` says where prices came from. Where there is no GPU and no latency
+            is given, those who need one get what the database knows.
+        options: the scheduler's own; what the compilation knows (streams, tensors, what operators
+            compute and move, how to measure) is given where it takes it. With `learned` those of
+            `ActiveSearch`.
+        """
+        if scheduler in MERGING and not self.backend.merges_operators:
+            raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
+        missing = self.backend.why_not_measured()
+        if isinstance(latency, str) and latency != "learned" and is_cuda(self.options.target):
+            return self._schedule_priced(scheduler, latency, options)
+        if isinstance(latency, str):
+            _check_learned(latency, scheduler)
+            if missing is not None:
+                raise missing
+            return self.search(**options).run()
+        latency = latency or self.options.latency
+        if missing is not None:
+            return self._schedule_unmeasured(scheduler, latency, options, missing)
+        if scheduler == "sequential" and not options:
+            return self.sequential()
+        known: dict[str, Callable[[], Any]] = {
+            "streams": lambda: self.streams,
+            "gpus": lambda: 1,  # What copies between GPUs take is not measured.
+            "window": lambda: min(self.streams, 2),  # Operators side by side take a stream each.
+            "baseline": self.sequential,
+            "parts": self.program.parts,
+            "buffers": self.program.buffers,
+            "traits": lambda: self.traits,
+            "evaluate": lambda: self.measure,
+        }
+        for name in known.keys() & set(options_of(scheduler)) - options.keys():
+            options[name] = known[name]()
+        if scheduler in MERGING:
+            if self.program.is_divided:
+                raise ScheduleError(
+                    f"`{scheduler}` merges whole operators, and here they are divided into parts; "
+                    "compile with `CompileOptions(parts=1)`"
+                )
+            latency = latency or self._merging_latency(scheduler)
+        elif scheduler != "sequential":
+            latency = latency or self.measured_latency
+        return run_scheduler(self.graph, scheduler, latency=latency, **options)
+
+    def _schedule_unmeasured(
+        self,
+        scheduler: str,
+        latency: LatencyModel | None,
+        options: dict[str, Any],
+        missing: DeviceError,
+    ) -> Schedule:
+        if "streams" in options_of(scheduler):
+            options.setdefault("streams", self.streams)
+        try:
+            return run_scheduler(self.graph, scheduler, latency=latency, **options)
+        except ScheduleError as error:
+            if latency is not None or "latency model" not in str(error):
+                raise
+        try:
+            return self._schedule_priced(scheduler, DATABASE, options)
+        except InputError as error:
+            raise DeviceError(
+                f"`{scheduler}` needs latencies, and they are measured on a GPU: {missing}. "
+                f"Without one: {error}; or give a latency model, or a scheduler that does without, "
+                "such as `nimble`"
+            ) from error
+
+    def _schedule_priced(self, scheduler: str, source: str, options: dict[str, Any]) -> Schedule:
+        """Schedule by prices that are not measured here."""
+        link = self.options.link
+        if source.partition(":")[0] == DATABASE:
+            kernels = self._lowered.kernels.hashes
+            hashes = [workload_hash(op, kernels) for op in self.program.operators]
+            latency, prices = by_database(source, self.program, hashes, self._store, link)
+        else:
+            latency, prices = by_description(source, self.program, self.traits, link)
+        if "streams" in options_of(scheduler):
+            options.setdefault("streams", self.streams)
+        if "traits" in options_of(scheduler):
+            options.setdefault("traits", self.traits)
+        made = run_scheduler(self.graph, scheduler, latency=latency, **options)
+        return replace(made, stats={**made.stats, "prices": prices})
+
+    def can_check_speed(self, schedule: Schedule) -> bool:
+        """Whether the devices that it runs on are here; why not is logged."""
+        if not is_cuda(self.options.target):
+            return True
+        try:
+            require_gpu(self.plan(schedule))
+        except DeviceError as error:
+            _LOG.warning("the schedule's speed is not checked: %s", error)
+            return False
+        return True
+
+    def farm_latency(self, address: ServerAddress, **options: Any) -> FarmLatency:
+        """The latency model that measures stages on servers of TVM's RPC.
+
+        Parameters
+        ----------
+        options: `FarmLatency`'s, such as `answer_s`.
+
+        Raises
+        ------
+        DeviceError
+            There is no such tracker, or no free server that has our runtime.
+        InputError
+            An operator's kernel is not TVM's.
+        """
+        return FarmLatency(
+            address,
+            self.program,
+            self.loaded_kernels,
+            self.kernels,
+            self._lowered.kernels.hashes,
+            streams=self.streams,
+            threads=self.threads,
+            parallel_kernels=self._lowered.kernels.parallel,
+            store=self._store,
+            progress=self.options.progress,
+            **options,
+        )
+
+    def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
+        """IOS with most stages predicted and few measured, ready to `run`.
+
+        Parameters
+        ----------
+        latency: what measures; by default this machine. See `farm_latency`.
+        options: `ActiveSearch`'s, such as `max_measurements` and `time_budget_s`.
+
+        Raises
+        ------
+        DeviceError
+            xgboost is not installed (extra `learned`).
+        """
+        options.setdefault("streams", self.streams)
+        options.setdefault("parts", self.program.parts())
+        return active_search(self.graph, latency or self.measured_latency, self._store, **options)
+
+    @cached_property
+    def merges(self) -> OperatorMerges:
+        """The operators that could be merged."""
+        return OperatorMerges(self._lowered.imported, self.graph.names)
+
+    @cached_property
+    def _merged(self) -> MergedCompilations[Compilation]:
+        options = replace(self.options, streams=self.streams, threads=self.threads, latency=None)
+        return MergedCompilations(self.merges, lambda module: Compilation(module, options))
+
+    def _merging_latency(self, scheduler: str) -> LatencyModel:
+        """Measured latencies, merged operators too; `ios-merge` runs on one stream."""
+        streams, threads = self.streams, self.threads
+        if scheduler == "ios-merge":
+            streams, threads = 1, streams * threads
+        base = self._latency_of(streams, threads)
+        options = replace(self.options, streams=streams, threads=threads, latency=None)
+        return MergingLatency(base, self.merges, lambda module: Compilation(module, options))
+
+    def realized(self, schedule: Schedule) -> tuple[Compilation, Schedule]:
+        """Where the merged stages of a schedule are merged: a compilation, and the schedule for it.
+
+        Itself and the schedule where there are none.
+
+        Raises
+        ------
+        ScheduleError
+            Operators cannot be merged; says why.
+        """
+        merged = merged_stages(schedule)
+        if not merged:
+            return self, schedule
+        if not self.backend.merges_operators:
+            raise ScheduleError(
+                f"the schedule merges {', '.join(f'`{name}`' for name in merged[0])}, and that is "
+                "done for CPUs only; make the stage `concurrent`, or compile for `llvm`"
+            )
+        schedule.validate(self.graph)
+        return self._merged.realized(schedule)
+
+    def plan(self, schedule: Schedule) -> Plan:
+        """The plan of a schedule.
+
+        Raises
+        ------
+        ScheduleError
+            It does not fit the model, or has merged stages: plan what `realized` gives.
+        """
+        if merged_stages(schedule):
+            raise ScheduleError(
+                "the schedule merges operators, and this compilation has them apart; plan what "
+                "`realized` gives"
+            )
+        return self.backend.plan(self._lowered, self.program, schedule, self._op_us)
+
+    def _op_us(self) -> dict[str, float] | None:
+        """What each operator takes alone, by name; None where there is nothing to tell by."""
+        latency = self.options.latency
+        if latency is None:
+            if self.backend.why_not_measured() is not None:
+                return None
+            latency = self.measured_latency
+        names = self.graph.names
+        return dict(zip(names, op_latencies(latency, names).tolist(), strict=True))
+
+    def instance(self, plan: Plan) -> Any:
+        """The plan with memory under it, ready to run."""
+        return self.backend.instance(self._lowered, plan)
+
+    def sequential(self) -> Schedule:
+        """Every operator in turn, divided over all streams: what others are measured against."""
+        return one_after_another(self.program, self.streams)
+
+    def measure(self, schedules: Sequence[Schedule]) -> Iterator[npt.NDArray[np.float64]]:
+        """Run schedules against each other for as long as anyone asks for another round.
+
+        Yields
+        ------
+        (len(schedules),) microseconds: in a round each runs once, in an order drawn anew.
+        """
+        realized = [self.realized(schedule) for schedule in schedules]
+        instances = [home.instance(home.plan(schedule)) for home, schedule in realized]
+        executors = [instance.executor for instance in instances]
+        yield from interleaved_rounds(executors, self.backend.measure_interleaved)
+
+    def check_speed(self, schedule: Schedule) -> SpeedCheck:
+        """Run `schedule` and sequential execution against each other, interleaved.
+
+        Sequential execution takes part twice; how far the two differ is the noise. The schedule
+        ships if it is faster by more than 1%, at a level of 5% (see `scheduling.paired_rounds`).
+        """
+        sequential = self.sequential()
+        return check_rounds(self.measure([sequential, sequential, schedule]))
+
+    def artifact(self, schedule: Schedule, speed_check: SpeedCheck | None = None) -> Artifact:
+        """The model as it ships: with `schedule`, or sequential where `speed_check` says so."""
+        slower = speed_check is not None and speed_check.shipped == "sequential"
+        home, shipped = self.realized(self.sequential() if slower else schedule)
+        return Artifact(
+            plan=home.plan(shipped),
+            schedule=shipped,
+            kernels=home.kernels,
+            weights=home.program.weights,
+            fallback=home._fallback(),
+            manifest=Manifest(
+                tvm_interop_version=__version__,
+                tvm_version=tvm.__version__,
+                target=str(self.target),
+                scheduler=schedule.scheduler,
+                cpu_features=self.backend.cpu_features(),
+                structural_hash=f"{tvm_ffi.structural_hash(home.module) % 2**64:016x}",
+                speed_check=speed_check,
+            ),
+        )
+
+    def _fallback(self) -> Plan | None:
+        """What runs where the kernel libraries are missing; None where none is used."""
+        if all(op.library is None for op in self.program.operators):
+            return None
+        alone = self._lowered.on_tvm_alone
+        in_turn = one_after_another(alone, 1)
+        return self.backend.plan(self._lowered, alone, in_turn, self._op_us)
+
+
+def backend_for(options: CompileOptions) -> Backend:
+    """The backend for the device that `options.target` names."""
+    return CudaBackend(options) if is_cuda(options.target) else CpuBackend(options)
+
+
+def _check_learned(latency: str, scheduler: str) -> None:
+    if latency != "learned":
+        raise InputError(
+            f"`latency` is {latency!r}; give `learned`, a LatencyModel, or nothing to measure here"
+        )
+    if scheduler not in ("auto", "ios"):
+        raise InputError(
+            f"learned latencies are for scheduler `ios`; `{scheduler}` asks for few stages, "
+            "which are measured: leave `latency` out"
+        )

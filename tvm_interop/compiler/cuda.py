@@ -1,0 +1,282 @@
+"""The backend for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import tvm
+
+from .._native import cuda as _cuda
+from ..errors import DeviceError, InputError, UnsupportedModelError
+from ..execution.cuda import CudaInstance, require_cuda, require_gpu
+from ..frontend import load_model
+from ..kernels.build_cuda import (
+    DEFAULT_ARCHS,
+    build_cuda_kernels,
+    cuda_target,
+    kernels_with_workspace,
+)
+from ..kernels.cuda_schedule import DefaultCUDASchedule
+from ..lowering.extract import extract
+from ..lowering.lift_workspaces import lift_workspaces
+from ..lowering.lower import LowerToUnits
+from ..machine.kernel_libraries import (
+    TVM,
+    available_providers,
+    check_provider_names,
+    library_version,
+    why_missing,
+)
+from ..measure.cuda import CudaMeasuredLatency
+from ..measure.store import LatencyStore
+from ..plan.make import make_plan
+from ..plan.plan import Plan
+from ..plan.stream_priority import prefer_longest_chain
+from ..program.concat_in_place import concat_in_place
+from ..program.program import Program
+from ..program.storage import GPU_PART_ALIGNMENT
+from ..scheduling.schedule import Schedule
+from .backend import Kernels, Lowered
+from .options import CompileOptions, positive
+from .provider_choice import fastest_plain, give_to_libraries
+
+_LOG = logging.getLogger("tvm_interop")
+
+_MOST_STREAMS = 8
+"""More hardly ever run at once: the kernels of a few fill the GPU."""
+_DEVICE = "cuda:0"
+
+
+class CudaBackend:
+    """Compiles for NVIDIA GPUs. Kernels are compiled without a GPU; only measuring needs one.
+
+    Where a GPU is at hand, each operator gets whichever kernel is measured to be the fastest, TVM's
+    or a library's; by default of all libraries that load. Without one there is nothing to measure
+    by: by default TVM's kernels run all of it, and where libraries are named, each runs whatever
+    it can. So it does too where `tvm` is not among the providers.
+
+    Attributes
+    ----------
+    archs: architectures that kernels are compiled for.
+    providers: whose kernels to choose from.
+    """
+
+    merges_operators = False
+
+    def __init__(self, options: CompileOptions) -> None:
+        """See whether the options fit a GPU.
+
+        Raises
+        ------
+        InputError
+            An option is for a CPU.
+        DeviceError
+            No such architecture, or a library that was named is missing where there is a GPU.
+        """
+        _refuse_options_for_cpus(options)
+        self._options = options
+        self.providers, self._can_measure = _providers(options)
+        self.archs = _archs(options)
+        self.target = cuda_target(self.archs)
+
+    def lower(
+        self,
+        model: Any,
+        input_shapes: dict[str, tuple[int, ...]] | None,
+        open_store: Callable[[], LatencyStore],
+    ) -> Lowered:
+        """Import the model, lower it, schedule its kernels, and choose kernels.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The model cannot be imported, or a kernel needs a workspace within its loops.
+        InputError
+            An input's shape is not known, or TF32 is allowed and no library takes part.
+        """
+        libraries = tuple(name for name in self.providers if name != TVM)
+        lower: Any = LowerToUnits(self.target, libraries)
+        imported = load_model(model, input_shapes)
+        module = lower(imported)
+        placed = concat_in_place(extract(module), GPU_PART_ALIGNMENT)
+        program = _with_tf32(placed, self._options, libraries)
+        schedule_kernels: Any = DefaultCUDASchedule(self.target)
+        program.kernels = schedule_kernels(program.kernels)
+        program = lift_workspaces(program)
+        _refuse_workspaces(program)
+        kernels = Kernels(
+            program.kernels,
+            self.target,
+            lambda module, path: build_cuda_kernels(module, path, self.archs),
+        )
+        on_tvm_alone = program
+        if libraries and TVM in self.providers and self._can_measure:
+            # On one stream, whatever the streams will be: all schedules run the same kernels.
+            alone = Lowered(imported, module, program, on_tvm_alone, kernels, 1, 1)
+            program = fastest_plain(
+                program,
+                self.providers,
+                lambda program: self.latency(alone, program, 1, 1, open_store()),
+            ).program
+        else:
+            program = give_to_libraries(program, libraries)
+        most = min(_MOST_STREAMS, program.graph().width or 1)
+        streams = positive("streams", self._options.streams, most)
+        return Lowered(imported, module, program, on_tvm_alone, kernels, streams, 1)
+
+    def why_not_measured(self) -> DeviceError | None:
+        """Whether GPU 0 is missing, or TVM's part that loads kernels for it."""
+        try:
+            require_cuda(0)
+        except DeviceError as error:
+            return error
+        return None
+
+    def latency(
+        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
+    ) -> CudaMeasuredLatency:
+        """Stages measured on GPU 0."""
+        return CudaMeasuredLatency(
+            program,
+            lowered.kernels.loaded,
+            lowered.kernels.hashes,
+            streams=streams,
+            store=store,
+            progress=self._options.progress,
+        )
+
+    def plan(
+        self,
+        lowered: Lowered,
+        program: Program,
+        schedule: Schedule,
+        op_us: Callable[[], dict[str, float] | None],
+    ) -> Plan:
+        """For GPU 0, unless the schedule names GPUs. Copies count nothing as to priorities."""
+        plan = make_plan(program, schedule, device=_DEVICE)  # Threads are a CPU's.
+        if not self._options.stream_priorities or len(plan.streams) == 1:
+            return plan
+        us = op_us()
+        if us is None:
+            return prefer_longest_chain(plan, None)
+        weights = [0.0 if op.is_copy else us[op.name] for op in plan.operators]
+        return prefer_longest_chain(plan, weights)
+
+    def instance(self, lowered: Lowered, plan: Plan) -> CudaInstance:
+        """The plan with memory under it, ready to run."""
+        _require_gpu_to_run(plan)
+        return CudaInstance(plan, lowered.kernels.loaded, lowered.program.weights)
+
+    def measure_interleaved(
+        self, executors: list[Any], warmup: int, repeats: int, seed: int
+    ) -> list[list[float]]:
+        """By the GPU's clock."""
+        return _cuda.measure_interleaved(executors, warmup, repeats, seed)
+
+    def cpu_features(self) -> tuple[str, ...]:
+        """None: the host's part of a kernel is compiled for any CPU of its kind."""
+        return ()
+
+
+def is_cuda(target: Any) -> bool:
+    """Whether a target is an NVIDIA GPU's; what is no target at all is not."""
+    try:
+        # A name alone leaves TVM to ask the GPU for its architecture.
+        return target == "cuda" or bool(tvm.target.Target(target).kind.name == "cuda")
+    except Exception:  # Whatever TVM raises: `Compilation` says what is wrong with it.
+        return False
+
+
+def native_arch() -> str:
+    """The architecture of GPU 0, such as `sm_90`.
+
+    Raises
+    ------
+    DeviceError
+        There is no GPU.
+    """
+    found = re.search(r"\bsm_\d+\b", _cuda.describe_device(0))
+    assert found is not None
+    return found.group()
+
+
+def _archs(options: CompileOptions) -> Sequence[str]:
+    if options.archs is not None:
+        return tuple(options.archs)
+    if options.target != "cuda":
+        named = tvm.target.Target(options.target).attrs.get("arch")
+        if named is not None:
+            return (str(named),)
+    try:
+        return (native_arch(),)
+    except DeviceError:
+        return DEFAULT_ARCHS
+
+
+def _refuse_options_for_cpus(options: CompileOptions) -> None:
+    if options.threads is not None:
+        raise InputError("`threads` is for CPUs: a kernel on a GPU has as many as it likes")
+    if options.tuning_records is not None:
+        raise InputError("tuning records are of kernels for a CPU; leave `tuning_records` out")
+
+
+def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
+    """Whose kernels to take, and whether they can be measured here."""
+    wanted = tuple(dict.fromkeys(options.providers or ()))
+    check_provider_names(wanted, "cuda")
+    try:
+        require_cuda(0)
+    except DeviceError as error:
+        if not wanted:
+            _LOG.info("kernels of TVM alone, since none can be measured: %s", error)
+        return wanted or (TVM,), False
+    missing = [name for name in wanted if name != TVM and library_version(name) is None]
+    if missing:
+        raise DeviceError(
+            f"kernel library `{missing[0]}` is missing here: {why_missing(missing[0])}; install "
+            f"`tvm-interop[{missing[0]}]`, or leave it out of the providers"
+        )
+    return wanted or available_providers(None, "cuda"), True
+
+
+def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[str]) -> Program:
+    """`program` with the permission to round to TF32, where the options give it."""
+    if not options.allow_tf32:
+        return program
+    if not libraries:
+        raise InputError(
+            "`allow_tf32` is for kernels of libraries, and none takes part: TVM's round nothing; "
+            "name `cudnn` or `cublaslt` among the providers"
+        )
+    operators = [
+        replace(op, description=msgspec.structs.replace(op.description, allow_tf32=True))
+        if op.description is not None and op.description.dtype == "float32"
+        else op
+        for op in program.operators
+    ]
+    return replace(program, operators=operators)
+
+
+def _refuse_workspaces(program: Program) -> None:
+    kernels = kernels_with_workspace(program.kernels)
+    ops = [op.name for op in program.operators if op.kernel in kernels]
+    if ops:
+        raise UnsupportedModelError(
+            f"the kernels of {', '.join(f'`{op}`' for op in ops)} keep intermediate results within "
+            "their loops, in memory that TVM lends to other streams before the GPU is done with "
+            "it; schedule these kernels so that they need none there, or compile for `llvm`"
+        )
+
+
+def _require_gpu_to_run(plan: Plan) -> None:
+    try:
+        require_gpu(plan)
+    except DeviceError as error:
+        raise DeviceError(
+            f"a schedule's speed is checked on a GPU: {error}; `keep_slower` ships it unchecked"
+        ) from error

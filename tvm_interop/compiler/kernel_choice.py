@@ -1,0 +1,206 @@
+"""Which provider's kernel each operator gets, and how the tensors between them lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from ..machine.kernel_libraries import TVM
+from ..program.library_op import LibraryOp
+from ..program.program import Operator, Program, Value
+from ..program.storage import BLOCK, Layout
+from .provider_choice import LatencyOf, PlainChoice, can_run, fastest_plain, given_to
+from .two_labels import PairCost, cheapest_labels
+
+
+def choose_kernels(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> Program:
+    """`program` with the kernels, and the layouts between them, that take the least time in all.
+
+    Measured are: each operator on plain tensors, TVM's kernel and each library's; each library's
+    again on blocked ones; and turning each tensor from the one layout to the other. A library
+    reorders within its kernel what lies in the other layout. What the layouts cost, summed over
+    all operators, is then at its least: a minimum cut finds it (see `cheapest_labels`).
+
+    Ties go to plain tensors, to TVM, then to the provider named first. The choice is made once for
+    a model, not for a schedule: all schedules of it run the same kernels, and so give the same
+    bits. It counts operators one after the other, on one thread.
+
+    Parameters
+    ----------
+    providers: names, available. Without `tvm` among them its kernels run only what no other can.
+    latency_of: measures the operators of a program that has the same tensors.
+    """
+    plain = fastest_plain(program, providers, latency_of)
+    chosen = plain.program
+    for library in (name for name in providers if name != TVM):
+        costs = _LayoutCosts(program, plain, library, latency_of)
+        if not costs.free:
+            continue
+        labels = cheapest_labels(costs.free, costs.pairs(), costs.equal)
+        blocked = {v for v, label in labels.items() if label == 1}
+        return _laid_out(chosen, blocked, library)
+    return chosen
+
+
+class _LayoutCosts:
+    """What it costs to keep each tensor plain or blocked.
+
+    Attributes
+    ----------
+    free: the tensors that may be blocked: values with storage of their own.
+    equal: pairs of them that lie alike, because a kernel takes them as they come.
+    """
+
+    def __init__(
+        self, program: Program, plain: PlainChoice, library: str, latency_of: LatencyOf
+    ) -> None:
+        self._program, self._plain = program, plain
+        self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
+        self._elementwise = [i for i, op in enumerate(program.operators) if _any_layout(program, i)]
+        self.free = _blockable(program, self._library_ops, self._elementwise)
+        self.equal = [
+            (self._roots(i)[0], root)
+            for i in self._elementwise
+            for root in self._roots(i)[1:]
+            if root in self.free
+        ]
+        self._ops = [i for i in self._library_ops if self.free.intersection(self._roots(i))]
+        blocked = _laid_out(given_to(plain.program, self._ops, library), self.free, library)
+        times_us = latency_of(blocked).stages([[[i]] for i in self._ops])
+        self._blocked_us = dict(zip(self._ops, times_us.tolist(), strict=True))
+        self._reorder_us = _reorder_us(
+            [program.values[v] for i in self._ops for v in _images(program.operators[i])],
+            library,
+            latency_of,
+            program,
+        )
+
+    def pairs(self) -> list[PairCost]:
+        """The costs, for `cheapest_labels`."""
+        return [cost for i in self._ops for cost in self._costs_of(i)]
+
+    def _roots(self, op: int) -> list[int]:
+        return [self._program.storage_of(v) for v in _images(self._program.operators[op])]
+
+    def _costs_of(self, i: int) -> Iterable[PairCost]:
+        """Costs between data and output, and between the output and what is added to it."""
+        data, *added, output = _images(self._program.operators[i])
+        blocked_us = self._blocked_us[i]
+        data_us, output_us = self._reorder(data), self._reorder(output)
+        first, second = self._label(data), self._label(output)
+        # What cannot be blocked was plain when the rest was measured blocked.
+        us = (
+            (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
+            (blocked_us + (output_us if second is not None else 0.0), blocked_us),
+        )
+        yield PairCost(first, second, us)
+        for v in added:
+            added_us = self._reorder(v)
+            yield PairCost(self._label(v), second, ((0.0, added_us), (added_us, 0.0)))
+
+    def _label(self, value: int) -> int | None:
+        root = self._program.storage_of(value)
+        return root if root in self.free else None
+
+    def _reorder(self, value: int) -> float:
+        return self._reorder_us[self._program.values[value].shape]
+
+
+def _blockable(
+    program: Program, library_ops: Sequence[int], elementwise: Sequence[int]
+) -> set[int]:
+    """Values with storage that may be blocked: images, between operators that take them so."""
+    flexible = {*library_ops, *elementwise}
+    fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
+    fixed.update(program.weights)
+    for i, op in enumerate(program.operators):
+        touched = {*op.inputs, *op.outputs}
+        images = set(_images(op)) if i in flexible else set()
+        fixed.update(program.storage_of(v) for v in touched - images)
+    for v, value in enumerate(program.values):
+        root = program.values[program.storage_of(v)]
+        if not _fits_blocks(value, root):
+            fixed.add(program.storage_of(v))
+    alike = [{program.storage_of(v) for v in _images(program.operators[i])} for i in elementwise]
+    while plain := {v for roots in alike if roots & fixed for v in roots - fixed}:
+        fixed |= plain
+    return {v for v, value in enumerate(program.values) if value.alias_of is None} - fixed
+
+
+def _fits_blocks(value: Value, root: Value) -> bool:
+    """Whether `value` is an image, and blocks of `root` are blocks of it."""
+    if len(value.shape) != 4 or value.dtype != "float32" or value.shape[1] < BLOCK:
+        return False
+    if value.alias_of is None:
+        return True
+    is_last = value.offset + value.nbytes == root.nbytes
+    whole = value.shape[1] % BLOCK == 0 or is_last
+    return value.shape[2:] == root.shape[2:] and value.shape[0] == root.shape[0] == 1 and whole
+
+
+def _images(op: Operator) -> list[int]:
+    """Data, what is added, and output of an operator: what may be blocked."""
+    if op.description is None:
+        return [*op.inputs, *op.outputs]
+    if op.description.op in ("matmul", "softmax", "layer_norm"):
+        return []
+    added = op.inputs[-1:] if op.description.has_sum else ()
+    return [op.inputs[0], *added, *op.outputs]
+
+
+def _any_layout(program: Program, i: int) -> bool:
+    """Whether operator `i` works on each number by itself, wherever it lies."""
+    op = program.operators[i]
+    if op.description is not None or program.kernels is None:
+        return False
+    attrs = program.kernels[op.kernel].attrs
+    values = [program.values[v] for v in (*op.inputs, *op.outputs)]
+    return (
+        attrs is not None
+        and int(attrs.get("op_pattern", -1)) == _ELEMENTWISE
+        and all(v.shape == values[0].shape for v in values)
+        and len(values[0].shape) == 4
+        and values[0].shape[1] % BLOCK == 0
+        and not any(program.is_constant(v) for v in op.inputs)
+    )
+
+
+_ELEMENTWISE = 0
+"""TVM's `kElemWise`."""
+
+
+def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program:
+    """`program` with these values blocked, and the operators on them given to `library`."""
+    blocked = set(blocked)
+    values = [
+        replace(v, layout="blocked16") if program.storage_of(i) in blocked else v
+        for i, v in enumerate(program.values)
+    ]
+    operators = []
+    for op in program.operators:
+        layouts: tuple[Layout, ...] = tuple(values[v].layout for v in (*op.inputs, *op.outputs))
+        if op.description is not None and "blocked16" in layouts:
+            described = msgspec.structs.replace(op.description, layouts=layouts)
+            op = replace(op, description=described, library=library)
+        operators.append(op)
+    return replace(program, values=values, operators=operators)
+
+
+def _reorder_us(
+    images: Sequence[Value], library: str, latency_of: LatencyOf, program: Program
+) -> dict[tuple[int, ...], float]:
+    """Microseconds to turn an image of each shape around: the mean of both directions."""
+    shapes = list(dict.fromkeys(v.shape for v in images))
+    values: list[Value] = []
+    operators = []
+    for shape in shapes:
+        for layouts in (("plain", "blocked16"), ("blocked16", "plain")):
+            description = LibraryOp(op="reorder", shapes=(shape, shape), layouts=layouts)
+            at = len(values)
+            values += [Value(f"v{at + k}", shape, "float32", layout=layouts[k]) for k in (0, 1)]
+            operators.append(Operator(f"r{at}", "", (at,), (at + 1,), description, library))
+    turning = replace(program, values=values, operators=operators, weights={})
+    times = latency_of(turning).stages([[[i]] for i in range(len(operators))])
+    return {shape: float(times[2 * k : 2 * k + 2].mean()) for k, shape in enumerate(shapes)}

@@ -1,0 +1,392 @@
+"""MetaSchedule on the TVM kernels of a model: search for faster loops, keep every trial.
+
+Candidates are built and run in this process, one at a time, on one thread: as kernels run when a
+model's operators run side by side.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.cost_model import XGBModel
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.mutator import Mutator
+from tvm.s_tir.meta_schedule.postproc import Postproc
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.schedule_rule import AddRFactor, ScheduleRule
+from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+
+from .._native import cpu as _runtime
+from ..errors import DeviceError, InputError
+from ..kernels.build import kernel_hash
+from ..kernels.cpu_schedule import schedule_kernel
+from ..kernels.tuned_schedule import tuned_kernel
+from ..kernels.tuning_records import Comparison, TuningRecords, as_workload, seconds
+from ..machine.cpu_features import vector_registers
+from .compilation import Compilation
+
+_LOG = logging.getLogger("tvm_interop.metaschedule")
+_ROUND = 8
+"""Trials a round: between two rounds the search learns, and another kernel may take its turn."""
+_TRIALS_A_KERNEL = 64
+"""Where nobody says how many."""
+_POPULATION = 64
+"""Candidates thought about at once; MetaSchedule's 512 take minutes for a convolution."""
+_FAILED_S = 1e10
+"""What MetaSchedule writes down for a trial that failed."""
+_COMPARED = 7
+"""Times each of two kernels is run, in turn with the other."""
+
+
+@dataclass(frozen=True)
+class KernelProgress:
+    """How far the search is for one kernel.
+
+    Attributes
+    ----------
+    name: the kernel's.
+    uses: operators of the model that run it.
+    trials: made so far, those of earlier calls counted, and failed ones.
+    default_us: what the kernel takes with our default schedule.
+    tuned_us: with the loops of the best trial, run in turn with the default; None without a trial
+        that ran.
+    """
+
+    name: str
+    uses: int
+    trials: int
+    default_us: float
+    tuned_us: float | None
+
+    @property
+    def best_us(self) -> float:
+        """What the kernel will take: the lesser of the two."""
+        return min(self.default_us, self.tuned_us or math.inf)
+
+
+class KernelTuning:
+    """A search for faster loops for the TVM kernels of a model.
+
+    Tuned are the kernels of those operators that no kernel library runs. Trials go, round by round,
+    to the kernel that the model spends most time in for each trial it has had (d'Hondt's way to
+    share seats out), so that what hardly matters gets few. Ties go to the kernel used first.
+
+    The space is MetaSchedule's own for CPUs without rfactor: no sum is split, and results do not
+    depend on the number of threads. See Shao et al., "Tensor Program Optimization with
+    Probabilistic Programs", NeurIPS 2022.
+
+    Attributes
+    ----------
+    records: where trials are kept. Each is in the file as soon as it was made, so the search can be
+        stopped at any time, and goes on where it was.
+    """
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        records: TuningRecords,
+        *,
+        max_trials: int | None = None,
+        time_budget_s: float | None = None,
+        seed: int = 0,
+        on_progress: Callable[[KernelTuning], None] = lambda tuning: None,
+    ) -> None:
+        """Prepare a search.
+
+        Parameters
+        ----------
+        max_trials: of all kernels together, those already in `records` included; by default 64 for
+            each kernel.
+        time_budget_s: seconds after which no further trial begins.
+        seed: of what is drawn.
+        on_progress: called after each trial, and before the first ones for each kernel.
+
+        Raises
+        ------
+        DeviceError
+            xgboost is not installed (extra `learned`).
+        InputError
+            No operator runs a kernel of TVM's, or a limit is negative.
+        """
+        for name, limit in (("max_trials", max_trials), ("time_budget_s", time_budget_s)):
+            if limit is not None and limit < 0:
+                raise InputError(f"`{name}` must be 0 or more, got {limit}")
+        _require_xgboost()
+        self.records = records
+        self._seed = seed
+        self._on_progress = on_progress
+        self._time_budget_s = math.inf if time_budget_s is None else time_budget_s
+        self._device = _OneThread(records.target)
+        self._default_kernels = compilation.loaded_kernels
+        self._cost_model = XGBModel(num_tuning_cores=1)
+        registers = vector_registers(records.target)
+        self._kernels = [
+            _Kernel(name, uses, func, schedule_kernel(func, registers, name), records)
+            for name, uses, func in _kernels_to_tune(compilation)
+        ]
+        if not self._kernels:
+            raise InputError(
+                "there is nothing to tune: kernel libraries run every operator of the model; "
+                "`--providers tvm` leaves them to TVM"
+            )
+        if max_trials is None:
+            max_trials = _TRIALS_A_KERNEL * len(self._kernels)
+        self.max_trials = max_trials
+
+    @property
+    def trials(self) -> int:
+        """Trials of the model's kernels made so far, those of earlier calls included."""
+        return sum(kernel.trials for kernel in self._kernels)
+
+    @property
+    def progress(self) -> list[KernelProgress]:
+        """How far each kernel is, in the order of their use; those not begun yet are left out."""
+        return [
+            KernelProgress(k.name, k.uses, k.trials, k.default_us, k.tuned_us)
+            for k in self._kernels
+            if k.is_timed
+        ]
+
+    def run(self) -> list[KernelProgress]:
+        """Search until trials or time are used up, or no kernel has another candidate."""
+        deadline = time.monotonic() + self._time_budget_s
+        with self._device:
+            for kernel in self._kernels:
+                self._time(kernel)
+                self._on_progress(self)
+            while self.trials < self.max_trials and time.monotonic() < deadline:
+                waiting = [kernel for kernel in self._kernels if not kernel.exhausted]
+                if not waiting:
+                    break
+                kernel = max(waiting, key=lambda k: k.uses * k.best_us / (k.trials + _ROUND))
+                self._round(kernel, deadline)
+        return self.progress
+
+    def _time(self, kernel: _Kernel) -> None:
+        """Find out what `kernel` takes as it is, with our loops and with the best it has."""
+        best = self.records.best(kernel.func)
+        if best is None:
+            (kernel.default_us,) = self._device.median_us(kernel.func, [self._default(kernel)])
+            return
+        tuned = tuned_kernel(kernel.func, best)
+        compared = self.records.compared(tuned, kernel.default)
+        if compared is None:
+            built = [self._device.built(tuned), self._default(kernel)]
+            tuned_us, default_us = self._device.median_us(kernel.func, built)
+            compared = Comparison(
+                kernel_hash(tuned), kernel_hash(kernel.default), tuned_us, default_us
+            )
+            self.records.add_comparison(compared)
+        kernel.default_us, kernel.tuned_us = compared.default_us, compared.tuned_us
+
+    def _default(self, kernel: _Kernel) -> _Built:
+        return _Built(self._default_kernels, kernel.name)
+
+    def _round(self, kernel: _Kernel, deadline: float) -> None:
+        context = kernel.begun(self.records, self._cost_model, self._seed)
+        candidates = context.generate_measure_candidates()
+        if not candidates:
+            kernel.exhausted = True
+            return
+        best = self.records.best(kernel.func)
+        made, results = [], []
+        try:
+            for candidate in candidates[: self.max_trials - self.trials]:
+                if time.monotonic() >= deadline:
+                    break
+                results.append(self._trial(kernel, candidate))
+                made.append(candidate)
+                self._on_progress(self)
+        finally:  # Even where it is stopped: the best so far is to be used.
+            if self.records.best(kernel.func) is not best:
+                self._time(kernel)
+        if len(made) == len(candidates):
+            context.notify_runner_results(candidates, results)
+            self._cost_model.update(context, candidates, results)
+
+    def _trial(self, kernel: _Kernel, candidate: Any) -> Any:
+        try:
+            run_secs = self._device.run_secs(candidate.sch.mod["main"])
+            error = None
+        except Exception as caught:  # Whatever TVM raises: most spaces hold what cannot be built.
+            run_secs, error = None, str(caught)
+            _LOG.debug("a trial of kernel `%s` failed: %s", kernel.name, caught)
+        record = TuningRecord(
+            candidate.sch.trace,
+            kernel.workload,
+            run_secs or [_FAILED_S],
+            self.records.target,
+            candidate.args_info,
+        )
+        self.records.add(record)
+        kernel.trials += 1
+        return RunnerResult(run_secs, error)
+
+
+class _Kernel:
+    """A kernel, and the search for its loops once that has begun."""
+
+    default_us = math.inf
+    tuned_us: float | None = None
+    exhausted = False
+
+    def __init__(
+        self, name: str, uses: int, func: Any, default: Any, records: TuningRecords
+    ) -> None:
+        self.name, self.uses, self.func, self.default = name, uses, func, default
+        self.trials = records.trials_of(func)
+        self.workload: Any = None
+        self._context: Any = None
+
+    @property
+    def is_timed(self) -> bool:
+        return self.default_us < math.inf
+
+    @property
+    def best_us(self) -> float:
+        return min(self.default_us, self.tuned_us or math.inf)
+
+    def begun(self, records: TuningRecords, cost_model: Any, seed: int) -> Any:
+        """The search, begun now if it has not; `cost_model` learns from earlier trials then."""
+        if self._context is not None:
+            return self._context
+        known = [
+            record
+            for record in records.database.get_all_tuning_records()
+            if kernel_hash(record.workload.mod["main"]) == kernel_hash(self.func)
+        ]
+        self.workload = records.database.commit_workload(as_workload(self.func))
+        self._context = context = ms.TuneContext(
+            as_workload(self.func),
+            target=_with_cores(records.target),
+            space_generator=_space(),
+            search_strategy=EvolutionarySearch(
+                population_size=_POPULATION, init_min_unmeasured=_POPULATION // 4
+            ),
+            task_name=self.name,
+            rand_state=seed + 1,  # It takes none below 1.
+            num_threads=_runtime.allowed_cores(),
+            logger=_LOG,
+        )
+        context.pre_tuning(
+            2**31 - 1, _ROUND, context.generate_design_space(), records.database, cost_model
+        )
+        if known:
+            results = [RunnerResult([seconds(record)], None) for record in known]
+            candidates = [record.as_measure_candidate() for record in known]
+            cost_model.update(context, candidates, results)
+        return context
+
+
+class _OneThread:
+    """Builds kernels and runs them on a thread of its own, whose team is that thread alone."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self._thread: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> None:
+        # The size of a team belongs to a thread: this one's must not change the caller's.
+        self._thread = ThreadPoolExecutor(1, "tvm_interop_tuning", _run_alone)
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._thread is not None
+        self._thread.shutdown()
+
+    def built(self, kernel: tirx.PrimFunc) -> _Built:
+        """`kernel`, compiled into memory."""
+        return _Built(tvm.compile(as_workload(kernel), target=self._target).jit(), "main")
+
+    def run_secs(self, kernel: tirx.PrimFunc) -> list[float]:
+        """Seconds that three runs of `kernel`, each long enough to be told, took."""
+        return self._timed(self.built(kernel), _arguments(kernel), repeat=3)
+
+    def median_us(self, kernel: tirx.PrimFunc, built: Sequence[_Built]) -> list[float]:
+        """Microseconds that `kernel` takes in each of these forms, run in turn."""
+        arguments = _arguments(kernel)
+        rounds = [
+            [self._timed(one, arguments, repeat=1)[0] for one in built] for _ in range(_COMPARED)
+        ]
+        return [float(us) for us in np.median(rounds, axis=0) * 1e6]
+
+    def _timed(self, built: _Built, arguments: list[Any], repeat: int) -> list[float]:
+        assert self._thread is not None, "outside of `with`"
+
+        def time_it() -> list[float]:
+            timer = built.library.time_evaluator(
+                built.name, tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=5
+            )
+            return [float(s) for s in timer(*arguments).results]
+
+        return self._thread.submit(time_it).result()
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A function of a loaded library."""
+
+    library: Any
+    name: str
+
+
+def _run_alone() -> None:
+    tvm_ffi.get_global_func("runtime.config_threadpool")(1, 1)
+
+
+def _arguments(kernel: tirx.PrimFunc) -> list[Any]:
+    """Tensors to run `kernel` on; indices among them are zeros, and so in range."""
+    rng = np.random.default_rng(0)
+    shapes = [tuple(int(dim) for dim in param.ty.shape) for param in kernel.params]
+    return [
+        tvm.runtime.tensor(rng.random(shape).astype(str(param.ty.dtype)))
+        for shape, param in zip(shapes, kernel.params, strict=True)
+    ]
+
+
+def _kernels_to_tune(compilation: Compilation) -> list[tuple[str, int, Any]]:
+    """Name, uses and PrimFunc of the kernels no library runs; equal ones once, by first use."""
+    found: dict[str, tuple[str, int, Any]] = {}
+    operators = [op for op in compilation.program.operators if op.library is None]
+    for _, name in dict.fromkeys((op.whole or op.name, op.kernel) for op in operators):
+        func = compilation.module[name]
+        key = kernel_hash(func)
+        first, uses, _ = found.get(key, (name, 0, func))
+        found[key] = (first, uses + 1, func)
+    return list(found.values())
+
+
+def _space() -> Any:
+    """MetaSchedule's space for CPUs, without what splits sums."""
+    rules = [rule for rule in ScheduleRule.create("llvm") if not isinstance(rule, AddRFactor)]
+    return PostOrderApply(
+        sch_rules=rules, postprocs=Postproc.create("llvm"), mutator_probs=Mutator.create("llvm")
+    )
+
+
+def _with_cores(target: Any) -> Any:
+    """`target` with the cores that parallel loops are made for: MetaSchedule asks for them."""
+    if "num-cores" in target.attrs:
+        return target
+    return tvm.target.Target({**target.export(), "num-cores": _runtime.allowed_cores()})
+
+
+def _require_xgboost() -> None:
+    try:
+        import xgboost  # noqa: F401
+    except ImportError as error:
+        raise DeviceError(
+            "the search for kernels learns with xgboost, which is not installed; install "
+            "`tvm-interop[learned]`"
+        ) from error

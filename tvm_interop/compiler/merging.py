@@ -1,0 +1,238 @@
+"""Operators of a model that can be one: which, what that takes, and how a schedule then reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ScheduleError
+from ..latency import LatencyModel
+from ..lowering.conv_chains import find_conv_chains, mergeable_sets, why_not_merged
+from ..lowering.merge_convs import MergeConvs, fold_for_merging, merged_alone, merged_name
+from ..program.graph import OpGraph
+from ..program.program import Program
+from ..scheduling import Schedule, Stage
+
+
+class Compiled(Protocol):
+    """What merging needs of a compilation."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def graph(self) -> OpGraph: ...
+    @property
+    def measured_latency(self) -> LatencyModel: ...
+
+
+_C = TypeVar("_C", bound=Compiled)
+
+
+class OperatorMerges:
+    """The convolutions of a model that could be merged (IOS, section 3).
+
+    Attributes
+    ----------
+    sets: operators, by id, of which two or more might be merged; none is in two sets.
+    """
+
+    def __init__(self, imported: Any, names: Sequence[str]) -> None:
+        """Look for them.
+
+        Parameters
+        ----------
+        imported: the Relax module before it was lowered.
+        names: of the operators of the lowered model, by id.
+        """
+        self._module = fold_for_merging()(imported)
+        self._names = names
+        self._chains = find_conv_chains(self._module["main"])
+        ids = {name: i for i, name in enumerate(names)}
+        found = [[ids[n] for n in group if n in ids] for group in mergeable_sets(self._chains)]
+        self.sets = [tuple(ops) for ops in found if len(ops) > 1]
+
+    def can_merge(self, ops: Sequence[int]) -> bool:
+        """Whether these operators, of one set, can be one."""
+        return why_not_merged([self._chains[self._names[op]] for op in ops]) is None
+
+    def merged(self, groups: Sequence[Sequence[str]]) -> Any:
+        """The Relax module with one convolution in place of each group.
+
+        Raises
+        ------
+        ScheduleError: a group cannot be merged; says why.
+        """
+        merge: Any = MergeConvs(groups)
+        return merge(self._module)
+
+    def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
+        """A Relax module of nothing but the merged operators; see `merged_alone`."""
+        return merged_alone(self._module, [[self._names[op] for op in ops] for ops in groups])
+
+
+class MergingLatency(LatencyModel):
+    """Latencies of `base`, and of merged operators, which are compiled and measured.
+
+    Parameters
+    ----------
+    compile_alone: makes a compilation of a Relax module, for streams and threads as `base` has.
+    """
+
+    def __init__(
+        self,
+        base: LatencyModel,
+        merges: OperatorMerges,
+        compile_alone: Callable[[Any], Compiled],
+    ) -> None:
+        self._base = base
+        self._merges = merges
+        self._compile_alone = compile_alone
+        self._known_us: dict[frozenset[int], float] = {}
+        self.is_costly = base.is_costly
+
+    def op(self, op: int) -> float:
+        """As `base`."""
+        return self._base.op(op)
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """As `base`."""
+        return self._base.stage(groups)
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """As `base`."""
+        return self._base.stages(stages)
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        """As `base`."""
+        return self._base.measure_again(stages)
+
+    def mergeable(self) -> Sequence[Sequence[int]]:
+        """The convolutions of the same kind that read the same tensor."""
+        return self._merges.sets
+
+    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each merged operator and of cutting its output into parts.
+
+        inf for those that cannot be merged. All that are not known are compiled as one model and
+        measured in one go.
+        """
+        keys = [frozenset(ops) for ops in sets]
+        for key, ops in zip(keys, sets, strict=True):
+            if key not in self._known_us and not self._merges.can_merge(ops):
+                self._known_us[key] = math.inf
+        unknown = [key for key in dict.fromkeys(keys) if key not in self._known_us]
+        if unknown:
+            self._known_us.update(zip(unknown, self._measured(unknown), strict=True))
+        return np.array([self._known_us[key] for key in keys])
+
+    def _measured(self, sets: Sequence[frozenset[int]]) -> list[float]:
+        module, num_outputs = self._merges.alone([sorted(ops) for ops in sets])
+        compilation = self._compile_alone(module)
+        program, graph = compilation.program, compilation.graph
+        outputs = iter(program.outputs)
+        stages = []
+        for count in num_outputs:
+            ends = {op for _ in range(count) for op in program.writers_of(next(outputs))}
+            ops = [
+                op
+                for op in graph.topological_order()
+                if op in ends or any(graph.reaches(op, end) for end in ends)
+            ]
+            stages.append([ops])
+        return [float(us) for us in compilation.measured_latency.stages(stages)]
+
+
+class MergedCompilations(Generic[_C]):
+    """A model with operators merged: a compilation for each choice that schedules make.
+
+    Parameters
+    ----------
+    compile_merged: makes a compilation of a Relax module, for streams and threads as the model's.
+    """
+
+    def __init__(self, merges: OperatorMerges, compile_merged: Callable[[Any], _C]) -> None:
+        self._merges = merges
+        self._compile_merged = compile_merged
+        self._made: dict[frozenset[frozenset[str]], _C] = {}
+
+    def realized(self, schedule: Schedule) -> tuple[_C, Schedule]:
+        """The compilation with a schedule's merged stages merged, and the schedule for it.
+
+        Raises
+        ------
+        ScheduleError: operators cannot be merged; says why.
+        """
+        groups = merged_stages(schedule)
+        key = frozenset(frozenset(group) for group in groups)
+        if key not in self._made:
+            self._made[key] = self._compile_merged(self._merges.merged(groups))
+        compilation = self._made[key]
+        return compilation, realize_merges(schedule, compilation.graph)
+
+
+def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
+    """The schedule for the operators that are left when its merged stages are merged.
+
+    A merged stage becomes a stage of the merged operator and of what cuts its output into parts, in
+    order; of the others, operators that merging made needless (a concat of all parts) are left out.
+
+    Parameters
+    ----------
+    graph: of the merged model, whose operators keep their names.
+
+    Raises
+    ------
+    ScheduleError: an operator of the merged model has no place in the schedule.
+    """
+    names = schedule.op_names
+    ids = {name: i for i, name in enumerate(graph.names)}
+    position = {op: i for i, op in enumerate(graph.topological_order())}
+    stages: list[list[list[int]]] = []
+    for stage in schedule.stages:
+        groups = [[ids[names[op]] for op in group if names[op] in ids] for group in stage.groups]
+        if stage.kind == "merge":
+            merged = merged_name([names[op] for group in stage.groups for op in group])
+            groups = [[ids[merged], *(op for group in groups for op in group)]]
+        stages.append(groups)
+    place = {
+        op: (i, g) for i, groups in enumerate(stages) for g, ops in enumerate(groups) for op in ops
+    }
+    for op in position:
+        if op not in place:
+            # New here: it works on what came of a merge, and comes right behind it.
+            sources = [place[source] for source in graph.predecessors(op)]
+            if not sources:
+                raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
+            place[op] = max(sources)
+            stages[place[op][0]][place[op][1]].append(op)
+    realized = []
+    for stage, groups in zip(schedule.stages, stages, strict=True):
+        streams = (0,) if stage.kind == "merge" else stage.streams
+        kept = [
+            (tuple(sorted(ops, key=position.__getitem__)), s)
+            for ops, s in zip(groups, streams, strict=True)
+            if ops
+        ]
+        if kept:
+            left, on = zip(*kept, strict=True)
+            realized.append(Stage(left, on, barrier=stage.barrier))
+    return Schedule(
+        schedule.scheduler,
+        graph.names,
+        stages=tuple(realized),
+        makespan=schedule.makespan,
+        stats=schedule.stats,
+    )
+
+
+def merged_stages(schedule: Schedule) -> list[tuple[str, ...]]:
+    """The names of the operators of each merged stage."""
+    return [
+        tuple(schedule.op_names[op] for group in stage.groups for op in group)
+        for stage in schedule.stages
+        if stage.kind == "merge"
+    ]

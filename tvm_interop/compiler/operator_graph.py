@@ -1,0 +1,37 @@
+"""The graph of a model's operators, without compiling the model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..errors import InputError
+from ..models.units import unit_graph
+from ..program.graph import OpGraph
+from .compilation import Compilation
+
+
+def operator_graph(model: Any, unit: Literal["schedule", "kernel"] = "schedule") -> OpGraph:
+    """Make the graph of a model's operators.
+
+    Parameters
+    ----------
+    model: an ONNX file's path, a network's name (see `models.list`) or an ONNX model; with
+        kernels for units also a Relax IRModule.
+    unit: what an operator is. `schedule`: as the papers count, see `models.units.schedule_units`;
+        that takes no compiler. `kernel`: a fused kernel of TVM's, what `compile` schedules.
+
+    Raises
+    ------
+    UnsupportedModelError: the model cannot be read or imported.
+    InputError: there is no such unit.
+
+    Examples
+    --------
+    >>> operator_graph("squeezenet")
+    OpGraph(50 operators, 65 edges)
+    """
+    if unit == "kernel":
+        return Compilation(model).graph
+    if unit != "schedule":
+        raise InputError(f"there is no unit `{unit}`: give `schedule` or `kernel`")
+    return unit_graph(model)

@@ -1,0 +1,68 @@
+"""Schedules run against each other, and what is said of one run against sequential execution."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..artifact.manifest import SpeedCheck
+from ..scheduling import Schedule
+from ..scheduling.budget import Budget
+from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_rounds, confirm
+
+_LIMIT_S = 30.0
+"""About how long a check may take, in seconds."""
+_BATCH_S = 0.1
+_MOST_IN_BATCH = 16
+
+
+def interleaved_rounds(
+    executors: list[Any],
+    measure_interleaved: Callable[[list[Any], int, int, int], list[list[float]]],
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Run executors against each other without end: each round's microseconds, (executors,).
+
+    Parameters
+    ----------
+    measure_interleaved: the device's, of executors, warm-up runs, rounds, and a seed for the order
+        within rounds.
+    """
+    warmup, batch = 1, 1
+    for seed in itertools.count():
+        seconds = np.array(measure_interleaved(executors, warmup, batch, seed), dtype=np.float64)
+        yield from seconds.T * 1e6
+        # Some at once: between two calls the streams fall asleep, and that is no part of a run.
+        warmup, round_s = 0, float(seconds.sum()) / batch
+        batch = int(np.clip(_BATCH_S / max(round_s, 1e-9), 1, _MOST_IN_BATCH))
+
+
+def speed_check(confirmation: Confirmation) -> SpeedCheck:
+    """What an artifact says of its speed; the schedule ships where it is faster."""
+    compared = confirmation.compared
+    low, high = compared.interval
+    return SpeedCheck(
+        sequential_us=confirmation.sequential_us,
+        scheduled_us=confirmation.scheduled_us,
+        noise_ratio=confirmation.noise_ratio,
+        shipped="scheduled" if compared.is_faster else "sequential",
+        rounds=compared.rounds,
+        paired_ratio=compared.ratio,
+        interval=(low, high) if np.isfinite(high) else None,
+    )
+
+
+def check_rounds(rounds: Iterator[npt.NDArray[np.float64]]) -> SpeedCheck:
+    """Check a schedule by rounds of sequential execution, the same once more, and the schedule."""
+    return speed_check(
+        confirm(checked_rounds(rounds, 3), Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1)
+    )
+
+
+def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:
+    """What `auto` measured of the schedule it made; None where it measured nothing."""
+    confirmation = schedule.stats.get("confirmation")
+    return None if confirmation is None else speed_check(confirmation)

@@ -1,0 +1,1 @@
+"""Runs plans, on this CPU, on GPUs or on servers, behind one `GraphModule`."""

@@ -1,0 +1,298 @@
+"""A plan with GPUs' memory under it: tensors placed, kernels bound, a graph made."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tvm_ffi
+
+from .._native import cuda as _cuda
+from .._native.library import OperatorTiming
+from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
+from ..plan.plan import Plan, PlannedOperator
+from ..program.host_memory import aligned_copy, aligned_empty
+from ..program.library_op import LibraryOp
+from .cpu import as_tensor, kernel_functions, require_library
+from .instance import Clock
+
+_LOG = logging.getLogger("tvm_interop")
+
+_BLOCK_ALIGNMENT = 256
+"""Bytes that inputs, outputs and weights are aligned to: what `cudaMalloc` gives."""
+
+
+class CudaInstance:
+    """One executable copy of a plan, on the GPUs it is for.
+
+    Tensors never move, since a graph keeps their addresses: inputs are copied in, outputs out.
+
+    Attributes
+    ----------
+    executor: the native executor.
+    tensors: by index into `plan.values`, each tensor on its GPU.
+    """
+
+    clock: ClassVar[Clock | None] = _cuda
+    dlpack_device_type: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Any,
+        weights: Mapping[int, np.ndarray],
+        streams: _cuda.CudaStreams | None = None,
+        dispatch: _cuda.Dispatch = "captured",
+    ) -> None:
+        """Allocate, copy the weights, run each operator once, and make a graph of them.
+
+        Parameters
+        ----------
+        kernels: the loaded kernel library.
+        weights: by index into `plan.values`.
+        streams: streams to share with other instances, urgent where the plan's are; by default
+            this one has its own.
+        dispatch: how operators get to the GPU; where no graph can be made, they go one by one, and
+            the reason is logged.
+
+        Raises
+        ------
+        DeviceError
+            There is no such GPU.
+        InputError
+            `streams` are on other GPUs than the plan's, or urgent where those are not, or the
+            other way round.
+        ExecutionError
+            The GPU's memory does not suffice, or an operator fails (named).
+        """
+        self.plan = plan
+        self.streams = streams if streams is not None else make_cuda_streams(plan)
+        _require_alike(plan, self.streams)
+        self.tensors = self._allocate(plan)
+        self._twins = plan.twins()
+        for v, array in weights.items():
+            self.write(v, array)
+        called = {op.kernel for op in plan.operators if op.library is None and not op.is_copy}
+        functions = kernel_functions(kernels, sorted(called))
+        self.executor = _cuda.make_executor(
+            self.streams,
+            self.tensors,
+            [op.name for op in plan.operators],
+            [self._kernel(op, functions) for op in plan.operators],
+            [(*op.inputs, *op.outputs) for op in plan.operators],
+            [op.stream for op in plan.operators],
+            [op.waits for op in plan.operators],
+            dispatch,
+        )
+        reason = _cuda.why_no_graph(self.executor)
+        if reason:
+            _LOG.warning("no CUDA graph, operators are launched one by one: %s", reason)
+
+    @property
+    def dispatch(self) -> _cuda.Dispatch:
+        """How operators get to the GPU in fact."""
+        return _cuda.dispatch_of(self.executor)
+
+    def run(self) -> None:
+        """Run every operator once."""
+        _cuda.run(self.executor)
+
+    def write(self, value: int, array: np.ndarray) -> None:
+        """Copy `array` into value number `value`, on every GPU that reads it."""
+        tensor = as_tensor(aligned_copy(array))
+        for v in (value, *self._twins.get(value, ())):
+            _cuda.copy_to_device(self.streams, tensor, self.tensors[v])
+
+    def replace(self, value: int, array: np.ndarray) -> None:
+        """Let a weight be `array`: its memory is this instance's own."""
+        self.write(value, array)
+
+    def rebind(self, value: int, array: np.ndarray) -> None:
+        """Refused: a graph keeps its tensors' addresses.
+
+        Raises
+        ------
+        DeviceError
+            Always.
+        """
+        raise DeviceError(
+            "a module on a GPU reads its inputs from memory there; use set_input, which copies"
+        )
+
+    def read(self, value: int) -> np.ndarray:
+        """A copy of value number `value`."""
+        planned = self.plan.values[value]
+        array = aligned_empty(planned.shape, planned.dtype)
+        _cuda.copy_to_host(self.streams, self.tensors[value], as_tensor(array))
+        return array
+
+    def time(self, number: int) -> float:
+        """Seconds the GPU took for `number` runs, one after the other."""
+        return _cuda.time(self.executor, number)
+
+    def profile(self) -> list[OperatorTiming]:
+        """Run once; operator, stream, start and end in microseconds since the run began, each."""
+        return _cuda.profile(self.executor)
+
+    def _kernel(self, op: PlannedOperator, functions: Mapping[str, Any]) -> Any:
+        """What runs operator `op`: a copy, a library's kernel, or one of TVM's `functions`."""
+        if op.is_copy:
+            return self._peer_copy(op)
+        if op.library is not None and op.description is not None:
+            return self._library_kernel(op, op.library, op.description)
+        return functions[op.kernel]
+
+    def _peer_copy(self, op: PlannedOperator) -> _cuda.PeerCopy:
+        (source,), (target,) = op.inputs, op.outputs
+        return _cuda.peer_copy(self.tensors[source], self.tensors[target])
+
+    def _library_kernel(
+        self, op: PlannedOperator, library: str, description: LibraryOp
+    ) -> _cuda.CudaLibraryKernel:
+        """The kernel of the library that is to run `op`.
+
+        Raises
+        ------
+        ArtifactError
+            The library is missing, or cannot compute this.
+        """
+        require_library(op.name, library)
+        tensors = [self.tensors[v] for v in (*op.inputs, *op.outputs)]
+        try:
+            return _cuda.prepare_kernel(
+                library, description.fields(), self.streams, op.stream, tensors
+            )
+        except ExecutionError as error:
+            raise ArtifactError(
+                f"operator `{op.name}`: {error}; compile the model again"
+            ) from error
+
+    def _allocate(self, plan: Plan) -> list[Any]:
+        """Two blocks a GPU: the arena, laid out by the plan, and one for what stays."""
+        ends = dict.fromkeys(plan.devices, 0)
+        offsets: dict[int, int] = {}
+        for v, value in enumerate(plan.values):
+            if value.storage in ("input", "output", "weight"):
+                device = plan.device_of(v)
+                offsets[v] = ends[device]
+                ends[device] += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
+        arenas, statics = {}, {}
+        for device in plan.devices:
+            arenas[device] = _cuda.make_memory(_number(device), plan.arena_of(device))
+            statics[device] = _cuda.make_memory(_number(device), ends[device])
+        tensors = []
+        for v, value in enumerate(plan.values):
+            device = plan.device_of(v)
+            root = plan.values[plan.root_of(v)]
+            if root.storage == "arena":
+                block, offset = arenas[device], root.offset or 0
+            else:
+                block, offset = statics[device], offsets[plan.root_of(v)]
+            if value.storage == "alias":
+                offset += value.offset or 0
+            tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
+        return tensors
+
+
+def runs_on_cuda(plan: Plan) -> bool:
+    """Whether `plan` is for a GPU."""
+    return any(stream.device.startswith("cuda") for stream in plan.streams)
+
+
+def require_gpu(plan: Plan) -> None:
+    """See that `plan`'s GPUs are there, and TVM's part that loads kernels for them.
+
+    Raises
+    ------
+    DeviceError
+        Says what is missing.
+    """
+    for number in cuda_devices(plan):
+        require_cuda(number)
+
+
+def require_cuda(device: int) -> None:
+    """See that GPU number `device` is there, and TVM's part that loads kernels for it.
+
+    Raises
+    ------
+    DeviceError
+        Says what is missing.
+    """
+    _cuda.describe_device(device)
+    if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
+        return
+    import tvm
+
+    # TVM leaves it out without a word where CUDA cannot be found while TVM is imported, and where
+    # only its runtime is used.
+    library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        raise DeviceError(
+            f"TVM's CUDA runtime does not load: {error}; put CUDA 13's runtime on LD_LIBRARY_PATH"
+        ) from error
+
+
+def cuda_devices(plan: Plan) -> list[int]:
+    """The number of the GPU of each of the plan's streams.
+
+    Raises
+    ------
+    ArtifactError
+        A stream is on no GPU; there is none.
+    """
+    if not plan.streams:
+        raise ArtifactError("the plan has no stream; a plan for a GPU has one on it")
+    return [_number(stream.device) for stream in plan.streams]
+
+
+def _number(device: str) -> int:
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not number.isdigit():
+        raise ArtifactError(
+            f"the plan has a stream on {device}; all must be on GPUs, such as `cuda:0`"
+        )
+    return int(number)
+
+
+def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
+    """Streams for `plan`, each on its GPU and of its priority.
+
+    Where GPUs cannot reach each other's memory, a warning is logged: copies are slower then.
+    """
+    urgent = [stream.urgent for stream in plan.streams]
+    streams = _cuda.make_streams(cuda_devices(plan), urgent)
+    for device, peer in _cuda.out_of_reach(streams):
+        _LOG.warning(
+            "cuda:%d cannot reach the memory of cuda:%d: copies between them go through the host, "
+            "which is right but slow",
+            device,
+            peer,
+        )
+    return streams
+
+
+def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
+    # The executor sees to there being enough streams.
+    devices = _cuda.stream_devices(streams)
+    for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
+        if wanted != device:
+            raise InputError(
+                f"stream {s} of those to share is on cuda:{device}, and the plan's is on "
+                f"cuda:{wanted}; share `make_cuda_streams(plan)` between plans on the same GPUs"
+            )
+    for s, (planned, urgent) in enumerate(
+        zip(plan.streams, _cuda.urgent_streams(streams), strict=False)
+    ):
+        if planned.urgent != urgent:
+            raise InputError(
+                f"stream {s} of those to share is {'' if urgent else 'not '}urgent, and the plan's "
+                f"is {'' if planned.urgent else 'not '}urgent; share `make_cuda_streams(plan)` "
+                "between plans with the same urgent streams"
+            )

@@ -1,0 +1,474 @@
+"""`GraphModule`: runs an artifact, under the names TVM's graph executor had."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._native import cpu as _runtime
+from .._native.library import OperatorTiming
+from ..artifact.artifact import Artifact
+from ..errors import DeviceError, InputError
+from ..plan.plan import Plan, PlannedValue
+from ..program.host_memory import aligned_empty
+from .cpu import Instance, as_tensor
+from .cuda import CudaInstance, require_gpu, runs_on_cuda
+from .instance import PlanInstance
+from .rpc import RemoteInstance
+from .rpc_server import ServerAddress
+
+
+class OpProfile(NamedTuple):
+    """When one operator ran, in microseconds since the run began.
+
+    Attributes
+    ----------
+    thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
+    lost_us: on a CPU, for how long it had no core: all it waits for had ended and no thread had
+        begun it, or the thread that ran it had lost its core to another program.
+    """
+
+    name: str
+    kernel: str
+    stream: int
+    start_us: float
+    end_us: float
+    thread: int | None = None
+    lost_us: float = 0.0
+
+
+class GraphModule:
+    """A loaded model.
+
+    One thread at a time may run a module; load a second one to run two at once. Inputs keep their
+    values between runs. Outputs are copied out, so a later run does not change them.
+
+    Examples
+    --------
+    >>> module = GraphModule(load("model.tar"))  # doctest: +SKIP
+    >>> module.run(data=image)  # doctest: +SKIP
+    >>> module.get_output(0).numpy()  # doctest: +SKIP
+    """
+
+    def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
+        """Load kernels, allocate memory, start the streams.
+
+        On a GPU each operator is run once, and all are then captured into one CUDA graph.
+
+        Parameters
+        ----------
+        server: run on a free server of TVM's RPC, which has our runtime loaded; None runs here. A
+            server runs TVM's kernels alone, and its clock is what `benchmark` tells.
+
+        Raises
+        ------
+        ArtifactError
+            The kernels do not load on this system, or there.
+        DeviceError
+            The model was compiled for a GPU, and there is none; there is no free server.
+        """
+        self.artifact = artifact
+        self._models = [artifact, *(artifact.others if server is None else ())]
+        self._instance: PlanInstance = (
+            _open(artifact) if server is None else RemoteInstance(artifact, server)
+        )
+        self._instances: dict[int, PlanInstance] = {0: self._instance}
+        self._params: dict[str, np.ndarray] = {}
+        self.plan = self._instance.plan
+        self._input_index = {self.plan.values[v].name: i for i, v in enumerate(self.plan.inputs)}
+
+    # Inputs.
+
+    def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+        """Copy data into inputs.
+
+        Where the model was compiled for several shapes, what is given chooses among them; give
+        inputs whose shapes change together. Other inputs keep their values.
+
+        Parameters
+        ----------
+        key: an input's name or index, with `value`.
+        value: an array or tensor of the input's shape and type.
+        params: more inputs, by name.
+
+        Raises
+        ------
+        InputError
+            No input of that name; the wrong shape or type.
+        """
+        given: dict[str | int, Any] = {} if key is None else {key: value}
+        given.update(params.items())
+        self._take_fitting_shape(given)
+        checked = {k: self._checked(k, v) for k, v in given.items()}  # All, before any is copied.
+        for k, array in checked.items():
+            self._instance.write(self._input_value(k), array)
+
+    def set_input_zero_copy(self, key: str | int, value: Any) -> None:
+        """Read an input from `value`'s own memory from now on.
+
+        `value` stays in use until another is set: change it between runs, not during one.
+
+        Parameters
+        ----------
+        value: a contiguous array or CPU tensor at an address that is a multiple of 64.
+
+        Raises
+        ------
+        InputError
+            As for `set_input`; not contiguous, or not aligned.
+        DeviceError
+            The module runs on a GPU, or on a server.
+        """
+        self._take_fitting_shape({key: value})
+        array = self._checked(key, value)
+        self._instance.rebind(self._input_value(key), array)
+
+    def get_input(self, index: str | int, out: Any = None) -> Any:
+        """The current value of an input: a copy, or `out` filled with it."""
+        return _copied_out(self._instance.read(self._input_value(index)), out)
+
+    def get_num_inputs(self) -> int:
+        """How many inputs the model has."""
+        return len(self.plan.inputs)
+
+    def get_input_index(self, name: str) -> int:
+        """The index of the input called `name`, or -1, as TVM's graph executor has it."""
+        return self._input_index.get(name, -1)
+
+    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Shapes and types of the inputs, each by name."""
+        values = [self.plan.values[v] for v in self.plan.inputs]
+        return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
+
+    # Running.
+
+    def run(self, **inputs: Any) -> None:
+        """Set `inputs`, run the model, and return when the outputs are ready.
+
+        Raises
+        ------
+        InputError
+            As for `set_input`.
+        ExecutionError
+            An operator failed (named), another thread is running this module, or the process was
+            forked since it was made.
+        """
+        if inputs:
+            self.set_input(**inputs)
+        self._instance.run()
+
+    # Outputs.
+
+    def get_num_outputs(self) -> int:
+        """How many outputs the model has."""
+        return len(self.plan.outputs)
+
+    def get_output_index(self, name: str) -> int:
+        """The index of the output called `name`, or -1."""
+        names = [self.plan.values[v].name for v in self.plan.outputs]
+        return names.index(name) if name in names else -1
+
+    def get_output(self, index: int, out: Any = None) -> Any:
+        """Output number `index` of the last run: a copy, or `out` filled with it.
+
+        Raises
+        ------
+        InputError
+            There is no such output; `out` has another shape or type.
+        """
+        if not 0 <= index < len(self.plan.outputs):
+            raise InputError(f"no output {index}: the model has {len(self.plan.outputs)}")
+        return _copied_out(self._instance.read(self.plan.outputs[index]), out)
+
+    # Weights.
+
+    def load_params(self, params_bytes: bytes | bytearray) -> None:
+        """Set weights from what `tvm.runtime.save_param_dict` made.
+
+        Raises
+        ------
+        InputError
+            A name that is no weight of the model; the wrong shape or type. Nothing is changed then.
+        """
+        import tvm
+
+        index = _weight_indices(self.plan)
+        arrays = {}
+        for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
+            if name not in index:
+                raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
+            value = self.plan.values[index[name]]
+            arrays[str(name)] = _as_array(tensor, value, "weight")
+        for instance in self._instances.values():
+            self._replace_weights(instance, arrays)
+        self._params.update(arrays)  # For shapes that have not been run yet.
+
+    def _replace_weights(self, instance: Any, arrays: Mapping[str, np.ndarray]) -> None:
+        index = _weight_indices(instance.plan)
+        for name, array in arrays.items():
+            if name not in index:
+                raise InputError(
+                    f"for inputs of other shapes the model has no weight `{name}`: give the "
+                    "weights when the model is compiled"
+                )
+            instance.replace(index[name], array)
+
+    # Time.
+
+    def benchmark(
+        self,
+        device: Any = None,
+        func_name: str = "run",
+        repeat: int = 5,
+        number: int = 5,
+        min_repeat_ms: int | None = None,
+        end_to_end: bool = False,
+        **inputs: Any,
+    ) -> Any:
+        """Time the model on the inputs that are set.
+
+        Parameters
+        ----------
+        device: for code written for TVM's graph executor; it must be the module's own.
+        repeat: how many times to measure.
+        number: how many runs each measurement takes the mean of.
+        min_repeat_ms: raise `number` until a measurement lasts this long, in milliseconds.
+        end_to_end: count setting the inputs and getting the outputs too.
+        inputs: inputs to set first.
+
+        Returns
+        -------
+        tvm.runtime.module.BenchmarkResult
+            mean, median, min, max, std and results, in seconds.
+
+        Raises
+        ------
+        DeviceError
+            `device` is another than the module's.
+        """
+        from tvm.runtime.module import BenchmarkResult
+
+        if func_name != "run":
+            raise InputError(f"no function `{func_name}` to benchmark; there is `run`")
+        if device is not None and device.dlpack_device_type() != self._instance.dlpack_device_type:
+            raise DeviceError(f"this module runs on {_where(self.plan)}, not on {device}")
+        if inputs:
+            self.set_input(**inputs)
+        timer = self._time_end_to_end if end_to_end else self._time
+        timer(1)
+        if min_repeat_ms:
+            while (took := timer(number)) * 1e3 < min_repeat_ms:
+                number = max(number + 1, int(number * min(10, 1.1 * min_repeat_ms / (took * 1e3))))
+        return BenchmarkResult([timer(number) / number for _ in range(repeat)])
+
+    def profile(self) -> list[OpProfile]:
+        """Run once and tell when each operator ran: a row an operator, in order of start."""
+        timings = {timing.op: timing for timing in self._instance.profile()}
+        ready_us = self._ready_us(timings)
+        rows = []
+        for op, timing in sorted(timings.items()):
+            planned = self.plan.operators[op]
+            lost_us = 0.0
+            if timing.on_core_us is not None:
+                off_core_us = timing.end_us - timing.start_us - timing.on_core_us
+                lost_us = timing.start_us - ready_us[op] + off_core_us
+            rows.append(
+                OpProfile(
+                    planned.name,
+                    planned.kernel,
+                    timing.stream,
+                    timing.start_us,
+                    timing.end_us,
+                    timing.thread,
+                    max(lost_us, 0.0),
+                )
+            )
+        return sorted(rows, key=lambda row: (row.start_us, row.stream))
+
+    def _ready_us(self, timings: Mapping[int, OperatorTiming]) -> dict[int, float]:
+        """By operator, when all that it waits for, its stream's last operator too, had ended."""
+        ready_us: dict[int, float] = {}
+        ended_us: dict[int, float] = {}  # Of each stream's last operator so far.
+        for op, planned in enumerate(self.plan.operators):
+            ends_us = [timings[wait].end_us for wait in planned.waits]
+            ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])
+            ended_us[planned.stream] = timings[op].end_us
+        return ready_us
+
+    def _time(self, number: int) -> float:
+        return self._instance.time(number)
+
+    def _time_end_to_end(self, number: int) -> float:
+        values = {self.plan.values[v].name: self._instance.read(v).copy() for v in self.plan.inputs}
+        began = time.perf_counter()
+        for _ in range(number):
+            self.set_input(**values)
+            self._instance.run()
+            for i in range(len(self.plan.outputs)):
+                self.get_output(i)
+        return time.perf_counter() - began
+
+    def _take_fitting_shape(self, given: Mapping[str | int, Any]) -> None:
+        """Go over to the model for the shapes given, if it is another than the last."""
+        if len(self._models) == 1 or self._fits(self.plan, given):
+            return
+        fitting = [i for i, each in enumerate(self._models) if self._fits(each.plan, given)]
+        if not fitting:
+            known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
+            found = {key: _shape_of(value) for key, value in given.items()}
+            raise InputError(
+                f"the model was compiled for no such shapes as {found}, but for {known}"
+            )
+        i = fitting[0]
+        model = self._models[i]
+        kept = self._kept_inputs(model.plan, given)
+        if i not in self._instances:
+            self._instances[i] = _open(model)
+            self._replace_weights(self._instances[i], self._params)
+        self._instance = self._instances[i]
+        self.plan = self._instance.plan
+        for index, array in kept.items():
+            self._instance.write(self.plan.inputs[index], array)
+
+    def _fits(self, plan: Plan, given: Mapping[str | int, Any]) -> bool:
+        return all(
+            _shape_of(value) == plan.values[plan.inputs[self._position(key)]].shape
+            for key, value in given.items()
+        )
+
+    def _kept_inputs(self, plan: Plan, given: Mapping[str | int, Any]) -> dict[int, np.ndarray]:
+        """The inputs, by index, that keep their values where `plan` takes over."""
+        new = {self._position(key) for key in given}
+        kept = {}
+        for index, (ours, theirs) in enumerate(zip(self.plan.inputs, plan.inputs, strict=True)):
+            if index in new:
+                continue
+            value = self.plan.values[ours]
+            if value.shape != plan.values[theirs].shape:
+                raise InputError(
+                    f"input `{value.name}` changes its shape too, to {plan.values[theirs].shape}: "
+                    "give it in the same call"
+                )
+            kept[index] = self._instance.read(ours).copy()
+        return kept
+
+    def _input_value(self, key: str | int) -> int:
+        return self.plan.inputs[self._position(key)]
+
+    def _position(self, key: str | int) -> int:
+        index = self._input_index.get(key, -1) if isinstance(key, str) else key
+        if not 0 <= index < len(self.plan.inputs):
+            inputs = ", ".join(_described(self.plan.values[v]) for v in self.plan.inputs)
+            raise InputError(f"the model has no input `{key}`; it has {inputs}")
+        return index
+
+    def _input(self, key: str | int) -> PlannedValue:
+        return self.plan.values[self._input_value(key)]
+
+    def _checked(self, key: str | int, value: Any) -> np.ndarray:
+        return _as_array(value, self._input(key), "input")
+
+
+def measure_interleaved(
+    modules: Mapping[str, GraphModule], repeats: int, warmup: int = 2, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Time modules against each other, in microseconds, `repeats` values each.
+
+    Every round runs each module once, in an order drawn anew, so that drift falls on all alike.
+
+    Raises
+    ------
+    InputError
+        Some run on the CPU and others on a GPU or a server: their clocks differ.
+    """
+    instances = [module._instance for module in modules.values()]
+    if not instances:
+        return {}
+    clock = instances[0].clock
+    if any(instance.clock is None for instance in instances) or clock is None:
+        raise InputError("modules on servers cannot be timed against others; use `benchmark`")
+    if any(instance.clock is not clock for instance in instances):
+        raise InputError("modules on the CPU and on a GPU cannot be timed against each other")
+    executors = [instance.executor for instance in instances]
+    seconds = clock.measure_interleaved(executors, warmup, repeats, seed)
+    return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}
+
+
+def _open(artifact: Artifact) -> Instance | CudaInstance:
+    """The artifact's plan with memory under it, where it was compiled for."""
+    plan = artifact.usable_plan()
+    if runs_on_cuda(plan):
+        require_gpu(plan)
+        return CudaInstance(plan, artifact.load_kernels(), artifact.weights)
+    instance = Instance(plan, artifact.load_kernels(), artifact.weights)
+    wanted = sum(stream.threads for stream in plan.streams)
+    if wanted > _runtime.num_threads():
+        warnings.warn(
+            f"the model was compiled for {len(plan.streams)} streams on {wanted} cores, and this "
+            f"process may use {_runtime.num_threads()}: the streams take turns, which is right "
+            "but slow; compile it here, or with fewer streams, or allow more threads with "
+            "tvm_interop.set_num_threads",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return instance
+
+
+def _where(plan: Plan) -> str:
+    """What a plan runs on, for messages."""
+    device = plan.streams[0].device if plan.streams else "cpu:0"
+    return "the CPU" if device.startswith("cpu") else device
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    shape = getattr(value, "shape", None)
+    return tuple(np.shape(value) if shape is None else (int(size) for size in shape))
+
+
+def _weight_indices(plan: Plan) -> dict[str, int]:
+    """The weights of a plan, by name: each one's index into its values."""
+    return {
+        v.name: i for i, v in enumerate(plan.values) if v.storage == "weight" and v.copy_of is None
+    }
+
+
+def _as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
+    if value is None:
+        raise InputError(f"{kind} `{expected.name}` was given no value")
+    is_tensor = hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
+    array = np.from_dlpack(value) if is_tensor else np.asarray(value)
+    if array.shape != expected.shape or str(array.dtype) != expected.dtype:
+        raise InputError(
+            f"{kind} `{expected.name}` must be {_described(expected)}, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return array
+
+
+def _described(value: PlannedValue) -> str:
+    return f"`{value.name}` ({value.dtype} of shape {value.shape})"
+
+
+def _copied_out(array: np.ndarray, out: Any) -> Any:
+    if out is None:
+        copy = aligned_empty(array.shape, array.dtype)
+        np.copyto(copy, array)
+        return as_tensor(copy)
+    if isinstance(out, np.ndarray):
+        if out.shape != array.shape or out.dtype != array.dtype:
+            raise InputError(
+                f"`out` must be {array.dtype} of shape {array.shape}, "
+                f"got {out.dtype} of shape {out.shape}"
+            )
+        np.copyto(out, array)
+        return out
+    if tuple(out.shape) != array.shape or str(out.dtype) != str(array.dtype):
+        raise InputError(
+            f"`out` must be {array.dtype} of shape {array.shape}, "
+            f"got {out.dtype} of shape {tuple(out.shape)}"
+        )
+    return out.copyfrom(array)

@@ -1,0 +1,158 @@
+"""An artifact on a server of TVM's RPC: what `instance` is here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._native.library import OperatorTiming, cpu_timings
+from ..artifact.artifact import Artifact
+from ..errors import ArtifactError, DeviceError
+from ..plan.plan import Plan
+from .instance import Clock
+from .rpc_server import ServedOperator, ServedProgram, ServedTensor, ServerAddress, free_sessions
+
+_LOG = logging.getLogger("tvm_interop")
+
+
+class RemoteInstance:
+    """An artifact's plan with memory under it on a server: what `Instance` is here.
+
+    Attributes
+    ----------
+    plan: what runs; the artifact's fallback where its plan needs a kernel library, since a server
+        runs TVM's kernels alone.
+    """
+
+    clock: ClassVar[Clock | None] = None
+    dlpack_device_type: ClassVar[int] = 1
+
+    def __init__(self, artifact: Artifact, address: ServerAddress) -> None:
+        """Take a free server, upload kernels and weights, allocate and bind there.
+
+        Raises
+        ------
+        DeviceError
+            The model was compiled for a GPU; no tracker, no free server, or one without our
+            runtime.
+        ArtifactError
+            The plan needs a kernel library and there is no fallback; the server's CPU lacks
+            instructions.
+        """
+        self.plan = _plan_on_tvm_alone(artifact)
+        (session,) = free_sessions(address, limit=1)
+        self._program = ServedProgram(
+            session, artifact.machine_code(), **_described(self.plan),
+            cpu_features=artifact.manifest.cpu_features,
+        )  # fmt: skip
+        self._tensors: dict[int, Any] = {}
+        self._warn_of_few_cores()
+        for value, planned in enumerate(self.plan.values):
+            if planned.storage == "weight":
+                self.write(value, artifact.weights[value])
+        self.executor = self._program.make_executor(
+            [op.stream for op in self.plan.operators], [op.waits for op in self.plan.operators]
+        )
+
+    def run(self) -> None:
+        """Run every operator once."""
+        self._program.call("runtime.run", self.executor)
+
+    def write(self, value: int, array: np.ndarray) -> None:
+        """Copy `array` into value number `value`."""
+        self._tensor(value).copyfrom(np.ascontiguousarray(array))
+
+    def read(self, value: int) -> np.ndarray:
+        """Value number `value`, copied over."""
+        array: np.ndarray = self._tensor(value).numpy()
+        return array
+
+    def replace(self, value: int, array: np.ndarray) -> None:
+        """Let a weight be `array`."""
+        self.write(value, array)
+
+    def rebind(self, value: int, array: np.ndarray) -> None:
+        """Refused: the server's memory is its own.
+
+        Raises
+        ------
+        DeviceError
+            Always.
+        """
+        raise DeviceError(
+            "a module on a server reads its inputs from memory there; use set_input, which copies"
+        )
+
+    def time(self, number: int) -> float:
+        """Seconds that `number` runs took, one after the other, by the server's clock."""
+        return float(self._program.call("runtime.time", self.executor, number))
+
+    def profile(self) -> list[OperatorTiming]:
+        """Run once, and tell when each operator ran."""
+        return cpu_timings(json.loads(self._program.call("remote.profile", self.executor)))
+
+    def _tensor(self, value: int) -> Any:
+        if value not in self._tensors:
+            self._tensors[value] = self._program.tensor(value)
+        return self._tensors[value]
+
+    def _warn_of_few_cores(self) -> None:
+        wanted = sum(stream.threads for stream in self.plan.streams)
+        if wanted > self._program.cores:
+            warnings.warn(
+                f"the model was compiled for {wanted} cores, and the server may use "
+                f"{self._program.cores}: the streams take turns, which is right but slow",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def _plan_on_tvm_alone(artifact: Artifact) -> Plan:
+    if any(stream.device.partition(":")[0] != "cpu" for stream in artifact.plan.streams):
+        raise DeviceError("a server runs models compiled for a CPU; compile it for `llvm`")
+    libraries = sorted({op.library for op in artifact.plan.operators if op.library is not None})
+    if not libraries:
+        return artifact.plan
+    if artifact.fallback is None:
+        raise ArtifactError(
+            f"the model was compiled for kernel library `{libraries[0]}`, which servers have not; "
+            "compile it again with --providers tvm"
+        )
+    _LOG.warning(
+        "the model was compiled for kernel library `%s`, which servers have not: TVM's kernels "
+        "run, one after the other; compile it with --providers tvm for a schedule of those",
+        libraries[0],
+    )
+    return artifact.fallback
+
+
+def _described(plan: Plan) -> dict[str, Any]:
+    """What `ServedProgram` is told of a plan; the arena is buffer 0."""
+    buffers = [plan.arena_bytes]
+    values: dict[int, ServedTensor] = {}
+    roots_first = sorted(range(len(plan.values)), key=lambda v: plan.values[v].storage == "alias")
+    for v in roots_first:
+        value = plan.values[v]
+        buffer, offset = 0, value.offset or 0
+        if value.alias_of is not None:
+            root = values[value.alias_of]
+            buffer, offset = root.buffer, root.offset + offset
+        elif value.storage != "arena":
+            buffer = len(buffers)
+            buffers.append(value.nbytes)
+        values[v] = ServedTensor(value.dtype, value.stored_shape, buffer, offset)
+    (threads,) = {stream.threads for stream in plan.streams}
+    return {
+        "streams": len(plan.streams),
+        "threads": threads,
+        "buffers": buffers,
+        "values": [values[v] for v in range(len(plan.values))],
+        "operators": [
+            ServedOperator(op.kernel, (*op.inputs, *op.outputs), op.share or ())
+            for op in plan.operators
+        ],
+    }

@@ -1,0 +1,234 @@
+"""Our converters for ONNX operators that TVM's importer lacks, gets wrong or makes slow.
+
+Each takes the operator's inputs and attributes as TVM's importer has them and gives its result, or
+None where TVM's own converter does well. What ONNX defines and no kernel computes is refused with
+`UnsupportedModelError`; the importer adds the node's name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from .recurrent import RECURRENT, import_recurrent
+
+Converter = Callable[[relax.BlockBuilder, Sequence[Any], Mapping[str, Any]], Any]
+
+
+def convert(
+    bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """The result of an operator of ONNX, or None if TVM's converter is to make it.
+
+    Raises
+    ------
+    UnsupportedModelError
+        No kernel computes what the node's attributes ask for.
+    """
+    if op_type in RECURRENT:
+        return import_recurrent(bb, op_type, inputs, attrs)
+    converter = _CONVERTERS.get(op_type)
+    return None if converter is None else converter(bb, inputs, attrs)
+
+
+def _sum(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM would stack the summands and reduce: a copy of all, and nothing fuses.
+    return functools.reduce(relax.op.add, inputs)
+
+
+def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM makes kernels of it at once, and nobody sees any more that it ends a convolution.
+    low, high = (*inputs[1:3], None, None)[:2]
+    if low is None and high is None:
+        return None  # An old operator's bounds are attributes.
+    result = inputs[0]
+    if low is not None:
+        result = bb.normalize(relax.op.maximum(result, low))
+    if high is not None:
+        result = bb.normalize(relax.op.minimum(result, high))
+    return result
+
+
+def _dropout(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    training = inputs[2] if len(inputs) > 2 else None
+    if training is not None and _constant(training) != 0:
+        raise UnsupportedModelError(
+            "it drops elements at random, as in training: export the model for inference"
+        )
+    data = inputs[0]
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return data
+    return relax.Tuple([data, bb.emit(relax.op.ones(data.ty.shape, "bool"))])
+
+
+def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs.get("training_mode", 0):
+        raise UnsupportedModelError(
+            "it normalises by the batch and updates running means, as in training: export the "
+            "model for inference"
+        )
+    return None
+
+
+def _is_inf(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    signs = [
+        (attrs.get("detect_positive", 1), np.inf),
+        (attrs.get("detect_negative", 1), -np.inf),
+    ]
+    found = [relax.op.equal(x, _const(x, value)) for wanted, value in signs if wanted]
+    if not found:
+        return relax.op.zeros(x.ty.shape, "bool")
+    return functools.reduce(relax.op.logical_or, found)
+
+
+def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, y = inputs
+    if attrs.get("fmod", 0) or not _is_float(x):
+        return None
+    # The remainder with the sign of the divisor. What TVM has, x - floor(x / y) * y, is not a
+    # number where x / y is infinite, and loses digits where it is large.
+    rest = bb.emit(relax.op.mod(x, y))
+    zero = _const(x, 0)
+    other_sign = relax.op.logical_xor(relax.op.less(rest, zero), relax.op.less(y, zero))
+    wrong = relax.op.logical_and(relax.op.not_equal(rest, zero), other_sign)
+    return relax.op.where(wrong, relax.op.add(rest, y), rest)
+
+
+def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, by = inputs
+    dtype = str(x.ty.dtype)
+    bits = np.iinfo(dtype).bits
+    left = attrs["direction"] == b"LEFT"
+    # A shift by the width or more, or by a negative number, has no meaning in machine code.
+    within = relax.op.less(by, _const(by, bits))
+    if dtype.startswith("int"):
+        within = relax.op.logical_and(within, relax.op.greater_equal(by, _const(by, 0)))
+    safe = bb.emit(relax.op.where(within, by, _const(by, 0)))
+    shifted = (relax.op.left_shift if left else relax.op.right_shift)(x, safe)
+    beyond = _const(x, 0)
+    if dtype.startswith("int") and not left:
+        beyond = relax.op.where(relax.op.less(x, _const(x, 0)), _const(x, -1), _const(x, 0))
+    return relax.op.where(within, shifted, beyond)
+
+
+def _softplus(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    small = bb.emit(relax.op.exp(relax.op.negative(relax.op.abs(x))))
+    return relax.op.add(relax.op.maximum(x, _const(x, 0)), _log1p(bb, small))
+
+
+def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
+    """log(1 + x) for x in 0 to 1, accurate for small x too (Kahan's correction of the rounding)."""
+    one = _const(x, 1)
+    shifted = bb.emit(relax.op.add(x, one))
+    rounded = bb.emit(relax.op.subtract(shifted, one))
+    lost_all = relax.op.equal(rounded, _const(x, 0))
+    divisor = relax.op.where(lost_all, one, rounded)
+    corrected = relax.op.multiply(relax.op.log(shifted), relax.op.divide(x, divisor))
+    return relax.op.where(lost_all, x, corrected)
+
+
+def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # x * tanh(log(1 + e)) with e = exp(x) is x * n / (n + 2) with n = e * (e + 2). Above 20 the
+    # quotient is 1 in float32 and float64 alike, and e cannot overflow.
+    x = inputs[0]
+    e = bb.emit(relax.op.exp(relax.op.minimum(x, _const(x, 20))))
+    n = bb.emit(relax.op.multiply(e, relax.op.add(e, _const(x, 2))))
+    return relax.op.multiply(x, relax.op.divide(n, relax.op.add(n, _const(x, 2))))
+
+
+def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return None
+    # TVM's converter has constants for the mean and the inverse deviation.
+    x, scale = inputs[0], inputs[1]
+    rank = x.ty.ndim
+    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
+    wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = bb.emit(relax.op.subtract(wide, mean))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    epsilon = _const(wide, float(attrs.get("epsilon", 1e-5)))
+    inverse = bb.emit(relax.op.rsqrt(bb.normalize(relax.op.add(variance, epsilon))))
+    normal = relax.op.astype(bb.normalize(relax.op.multiply(centred, inverse)), x.ty.dtype)
+    result = relax.op.multiply(bb.normalize(normal), scale)
+    if len(inputs) > 2 and inputs[2] is not None:
+        result = relax.op.add(bb.normalize(result), inputs[2])
+    outputs = [bb.emit(result), mean, inverse]
+    return relax.Tuple(outputs[: attrs["tvm_custom"]["num_outputs"]])
+
+
+def _space_to_depth(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs.get("mode", b"DCR") == b"DCR":
+        return None
+    x, block = inputs[0], int(attrs["blocksize"])
+    n, c, h, w = (int(size) for size in x.ty.shape)
+    parts = relax.op.reshape(x, (n, c, h // block, block, w // block, block))
+    turned = relax.op.permute_dims(bb.normalize(parts), [0, 1, 3, 5, 2, 4])
+    return relax.op.reshape(bb.normalize(turned), (n, c * block * block, h // block, w // block))
+
+
+def _conv_transpose(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if "output_shape" in attrs:
+        raise UnsupportedModelError(
+            "its attribute `output_shape` is not supported: export it with `pads` and "
+            "`output_padding`, which say the same"
+        )
+    return None
+
+
+def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs.get("mode", b"avg") == b"max":
+        raise UnsupportedModelError(
+            "its mode `max` is not supported, only `avg`: TVM takes another maximum than ONNX"
+        )
+    return None
+
+
+def _constant_node(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    for name, dtype in (("float", "float32"), ("int", "int64")):
+        for key in (f"value_{name}", f"value_{name}s"):
+            if key in attrs:
+                return relax.const(np.array(attrs[key], dtype), dtype)
+    if "value" not in attrs:
+        kind = ", ".join(f"`{key}`" for key in attrs if key.startswith(("value", "sparse")))
+        raise UnsupportedModelError(f"it holds {kind or 'nothing'}: only numbers can be constants")
+    return None
+
+
+def _constant(value: Any) -> Any:
+    """The number a scalar constant holds; None for what is computed as the model runs."""
+    data = getattr(value, "value", None)
+    return None if data is None else data.numpy().item()
+
+
+def _const(like: Any, value: float) -> relax.Expr:
+    return relax.const(value, str(like.ty.dtype))
+
+
+def _is_float(value: Any) -> bool:
+    return "float" in str(value.ty.dtype)
+
+
+_CONVERTERS: dict[str, Converter] = {
+    "BatchNormalization": _batch_norm,
+    "BitShift": _bit_shift,
+    "Clip": _clip,
+    "Constant": _constant_node,
+    "ConvTranspose": _conv_transpose,
+    "Dropout": _dropout,
+    "IsInf": _is_inf,
+    "LayerNormalization": _layer_norm,
+    "Mish": _mish,
+    "Mod": _mod,
+    "RoiAlign": _roi_align,
+    "Softplus": _softplus,
+    "SpaceToDepth": _space_to_depth,
+    "Sum": _sum,
+}

@@ -1,0 +1,46 @@
+"""Spells out operators that no converter knows, where ONNX defines them by simpler ones."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import onnx
+import onnx.inliner
+
+_MOST_ROUNDS = 4
+"""Definitions that use such operators again nest no deeper."""
+
+
+def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto:
+    """`model` with each operator that is not `known` replaced by its definition, if it has one.
+
+    ONNX defines many of its operators as functions: `Attention`, `RotaryEmbedding`,
+    `LpNormalization`, the losses. An operator without such a definition stays.
+    """
+    for _ in range(_MOST_ROUNDS):
+        wanted = sorted(
+            {
+                (node.domain, node.op_type)
+                for node in model.graph.node
+                if node.op_type not in known and _is_function(node, model)
+            }
+        )
+        if not wanted:
+            break
+        try:
+            model = onnx.inliner.inline_selected_functions(
+                model, wanted, inline_schema_functions=True
+            )
+        except RuntimeError:  # A definition that depends on types ONNX cannot infer: it stays.
+            break
+    return model
+
+
+def _is_function(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:
+    """Whether the operator sets that `model` uses define the operator of `node` by others."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
+    if domain not in versions or not onnx.defs.has(node.op_type, versions[domain], domain):
+        return False
+    schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
+    return bool(schema.has_function or schema.has_context_dependent_function)

@@ -1,0 +1,354 @@
+"""The loops that walk a sequence: one kernel for an LSTM, a GRU or a plain recurrent layer.
+
+What depends on the inputs alone is computed beforehand, as one matrix product. Left are, for each
+step, the product of the hidden state with the recurrent weights and the cell's few element-wise
+operations. The weights lie with the gates innermost, so that a vector of sums takes one row of
+them at a time; several vectors, and several rows of the batch, keep the processor's adders busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tvm import s_tir, tirx
+
+Activation: TypeAlias = Callable[[Any], Any]
+"""From an expression to an expression."""
+
+_LANES = 16
+"""Elements in a vector; LLVM divides it where registers are narrower."""
+
+_SCHEDULED = "tirx.is_scheduled"
+"""TVM's mark of a kernel that has its loops already."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """What a kernel computes.
+
+    Attributes
+    ----------
+    cell: `LSTM`, `GRU` or `RNN`.
+    length, batch, hidden: steps, rows, and elements of a row's hidden state.
+    activations: ONNX's `f`, `g` and, of an LSTM, `h`.
+    reverse: whether it walks from the last step to the first.
+    clip: what goes into an activation is limited to this, upwards and downwards.
+    couple_gates: an LSTM's forget gate is one minus its input gate.
+    linear_before_reset: a GRU's reset gate scales the product, not the state that goes into it.
+    has_peepholes: an LSTM's gates see its cell state.
+    has_lengths: each row has a length of its own.
+    """
+
+    cell: str
+    length: int
+    batch: int
+    hidden: int
+    dtype: str
+    activations: tuple[Activation, ...]
+    reverse: bool = False
+    clip: float = math.inf
+    couple_gates: bool = False
+    linear_before_reset: bool = False
+    has_peepholes: bool = False
+    has_lengths: bool = False
+
+
+def recurrent_kernel(recurrence: Recurrence) -> tirx.PrimFunc:
+    """A kernel with its loops already made.
+
+    Its parameters, inputs first: the products of the inputs, (length, batch, gates * hidden);
+    the recurrent weights, (hidden, gates * hidden); with `linear_before_reset` the recurrent bias;
+    the first hidden state, (batch, hidden), and of an LSTM the first cell state; with
+    `has_peepholes` their weights, (3 * hidden,); with `has_lengths` the lengths, (batch,), int32.
+    Then the hidden states of all steps, (length, batch, hidden), and the last states.
+    """
+    return {"LSTM": _Lstm, "GRU": _Gru, "RNN": _Rnn}[recurrence.cell](recurrence).build()
+
+
+class _Kernel:
+    """What the three cells have in common: the walk, and products with the hidden state."""
+
+    gates: int
+    has_cell_state = False
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.r = r = recurrence
+        wide = self.gates * r.hidden
+        self.projected = self._buffer((r.length, r.batch, wide), "projected")
+        self.weights = self._buffer((r.hidden, wide), "weights")
+        self.bias = self._buffer((wide,), "bias")
+        self.first_hidden = self._buffer((r.batch, r.hidden), "first_hidden")
+        self.first_cell = self._buffer((r.batch, r.hidden), "first_cell")
+        self.peepholes = self._buffer((3 * r.hidden,), "peepholes")
+        self.lengths = tirx.decl_buffer((r.batch,), "int32", "lengths")
+        self.sequence = self._buffer((r.length, r.batch, r.hidden), "sequence")
+        self.hidden = self._buffer((r.batch, r.hidden), "hidden")
+        self.cell = self._buffer((r.batch, r.hidden), "cell")
+        self.sums = self._buffer((r.batch, wide), "sums")
+        self._scratch: list[Any] = [self.sums]
+
+    def build(self) -> tirx.PrimFunc:
+        r = self.r
+        parameters = [self.projected, self.weights]
+        parameters += [self.bias] * r.linear_before_reset + [self.first_hidden]
+        parameters += [self.first_cell] * self.has_cell_state + [self.peepholes] * r.has_peepholes
+        parameters += [self.lengths] * r.has_lengths
+        parameters += [self.sequence, self.hidden] + [self.cell] * self.has_cell_state
+        start = [self._copy(self.first_hidden, self.hidden)]
+        if self.has_cell_state:
+            start.append(self._copy(self.first_cell, self.cell))
+        walk = _loop(r.length, lambda step: _in_turn(self.step(step)))
+        block = s_tir.SBlock(
+            [], [], [], "root", _in_turn([*start, walk]), alloc_buffers=self._scratch
+        )
+        kernel = tirx.PrimFunc(parameters, s_tir.SBlockRealize([], True, block))
+        return kernel.with_attrs({_SCHEDULED: True, "tirx.noalias": True})
+
+    def step(self, step: Any) -> list[tirx.Stmt]:
+        """What one step computes from the state, and what it leaves in it."""
+        raise NotImplementedError
+
+    def add_products(self, state: Any, first: int, last: int) -> tirx.Stmt:
+        """Fill `sums`, columns `first` to `last`, with `state` times the weights."""
+        rows = min(4, self.r.batch)
+        vectors = 4 if rows == 1 else 2
+        widths = [vectors * _LANES, _LANES, 1]
+        return _tiled(
+            0,
+            self.r.batch,
+            [rows, 1],
+            lambda row, height: _tiled(
+                first, last, widths, lambda column, w: self._tile(state, row, height, column, w)
+            ),
+        )
+
+    def _tile(self, state: Any, row: Any, rows: int, column: Any, width: int) -> tirx.Stmt:
+        """Some rows by some columns of the product, kept in registers until they are done."""
+        lanes = min(width, _LANES)
+        spots = [(i, j) for i in range(rows) for j in range(0, width, lanes)]
+        held = [self._buffer((lanes,), f"sum{n}", "local") for n in range(len(spots))]
+        zero = tirx.const(0, self.r.dtype)
+
+        def clear(s: Any) -> tirx.Stmt:
+            return _vector(lanes, lambda v: tirx.BufferStore(s, zero, [v]))
+
+        def add(s: Any, i: int, j: int, k: Any) -> tirx.Stmt:
+            def product(v: Any) -> Any:
+                return state[row + i, k] * self.weights[k, column + j + v]
+
+            return _vector(lanes, lambda v: tirx.BufferStore(s, s[v] + product(v), [v]))
+
+        def store(s: Any, i: int, j: int) -> tirx.Stmt:
+            return _vector(
+                lanes, lambda v: tirx.BufferStore(self.sums, s[v], [row + i, column + j + v])
+            )
+
+        each = [(s, i, j) for s, (i, j) in zip(held, spots, strict=True)]
+        products = _loop(self.r.hidden, lambda k: _in_turn(add(s, i, j, k) for s, i, j in each))
+        body = _in_turn([*map(clear, held), products, *(store(s, i, j) for s, i, j in each)])
+        block = s_tir.SBlock([], [], [], "tile", body, alloc_buffers=held)
+        return s_tir.SBlockRealize([], True, block)
+
+    def for_elements(
+        self, step: Any, update: Callable[[Any, Any, Any], Sequence[tirx.Stmt]]
+    ) -> tirx.Stmt:
+        """Run `update(row, element, time)` for all; rows that have ended keep their state."""
+        r = self.r
+
+        def row(b: Any) -> tirx.Stmt:
+            last = self.lengths[b].astype("int64") if r.has_lengths else _index(r.length)
+            time = last - 1 - step if r.reverse else step
+            update_all = _elements(r.hidden, lambda j: update(b, j, time))
+            if not r.has_lengths:
+                return update_all
+            zero = tirx.const(0, r.dtype)
+            blank = _elements(
+                r.hidden, lambda j: [tirx.BufferStore(self.sequence, zero, [step, b, j])]
+            )
+            return tirx.IfThenElse(step < last, update_all, blank)
+
+        return _loop(r.batch, row)
+
+    def set_hidden(self, b: Any, j: Any, time: Any, value: Any) -> list[tirx.Stmt]:
+        """Make `value` the hidden state, and put it into the sequence."""
+        return [
+            tirx.BufferStore(self.hidden, value, [b, j]),
+            tirx.BufferStore(self.sequence, self.hidden[b, j], [time, b, j]),
+        ]
+
+    def gate(self, number: int, b: Any, j: Any, time: Any) -> Any:
+        """What goes into a gate's activation."""
+        at = number * self.r.hidden + j
+        return self.projected[time, b, at] + self.sums[b, at]
+
+    def activate(self, number: int, value: Any) -> Any:
+        """The activation `number` of what has been clipped."""
+        if self.r.clip < math.inf:
+            most = tirx.const(self.r.clip, self.r.dtype)
+            value = tirx.max(tirx.min(value, most), -most)
+        return self.r.activations[number](value)
+
+    def scratch(self, shape: tuple[int, ...], name: str) -> Any:
+        """A buffer of the kernel's own."""
+        buffer = self._buffer(shape, name)
+        self._scratch.append(buffer)
+        return buffer
+
+    def _buffer(self, shape: tuple[int, ...], name: str, scope: str = "") -> Any:
+        return tirx.decl_buffer(shape, self.r.dtype, name, scope=scope)
+
+    def _copy(self, source: Any, target: Any) -> tirx.Stmt:
+        r = self.r
+        return _loop(
+            r.batch,
+            lambda b: _elements(
+                r.hidden, lambda j: [tirx.BufferStore(target, source[b, j], [b, j])]
+            ),
+        )
+
+
+class _Rnn(_Kernel):
+    """`h = f(x + h R)`."""
+
+    gates = 1
+
+    def step(self, step: Any) -> list[tirx.Stmt]:
+        def update(b: Any, j: Any, time: Any) -> list[tirx.Stmt]:
+            return self.set_hidden(b, j, time, self.activate(0, self.gate(0, b, j, time)))
+
+        return [
+            self.add_products(self.hidden, 0, self.r.hidden),
+            self.for_elements(step, update),
+        ]
+
+
+class _Lstm(_Kernel):
+    """Gates in ONNX's order: input, output, forget, cell."""
+
+    gates = 4
+    has_cell_state = True
+
+    def step(self, step: Any) -> list[tirx.Stmt]:
+        one = tirx.const(1, self.r.dtype)
+
+        def update(b: Any, j: Any, time: Any) -> list[tirx.Stmt]:
+            def gate(number: int, peephole: int) -> Any:
+                value = self.gate(number, b, j, time)
+                if self.r.has_peepholes:
+                    weight = self.peepholes[peephole * self.r.hidden + j]
+                    value = value + weight * self.cell[b, j]
+                return self.activate(0, value)
+
+            candidate = self.activate(1, self.gate(3, b, j, time))
+            enter = gate(0, 0)
+            keep = one - enter if self.r.couple_gates else gate(2, 2)
+            # The output gate sees the new cell state, which is stored before it is read.
+            return [
+                tirx.BufferStore(self.cell, keep * self.cell[b, j] + enter * candidate, [b, j]),
+                *self.set_hidden(b, j, time, gate(1, 1) * self.r.activations[2](self.cell[b, j])),
+            ]
+
+        return [
+            self.add_products(self.hidden, 0, 4 * self.r.hidden),
+            self.for_elements(step, update),
+        ]
+
+
+class _Gru(_Kernel):
+    """Gates in ONNX's order: update, reset, hidden."""
+
+    gates = 3
+
+    def step(self, step: Any) -> list[tirx.Stmt]:
+        wide = 3 * self.r.hidden
+        if self.r.linear_before_reset:
+            return [
+                self.add_products(self.hidden, 0, wide),
+                self.for_elements(step, lambda b, j, time: self._update(b, j, time, self._reset)),
+            ]
+        reset = self.scratch((self.r.batch, self.r.hidden), "reset")
+
+        def scale(b: Any, j: Any, time: Any) -> list[tirx.Stmt]:
+            scaled = self.activate(0, self.gate(1, b, j, time)) * self.hidden[b, j]
+            return [tirx.BufferStore(reset, scaled, [b, j])]
+
+        return [
+            self.add_products(self.hidden, 0, 2 * self.r.hidden),
+            self.for_elements(step, scale),
+            self.add_products(reset, 2 * self.r.hidden, wide),
+            self.for_elements(step, lambda b, j, time: self._update(b, j, time, self._plain)),
+        ]
+
+    def _update(
+        self, b: Any, j: Any, time: Any, candidate: Callable[[Any, Any, Any], Any]
+    ) -> list[tirx.Stmt]:
+        update = self.activate(0, self.gate(0, b, j, time))
+        new = self.activate(1, candidate(b, j, time))
+        mixed = (tirx.const(1, self.r.dtype) - update) * new + update * self.hidden[b, j]
+        return self.set_hidden(b, j, time, mixed)
+
+    def _plain(self, b: Any, j: Any, time: Any) -> Any:
+        return self.gate(2, b, j, time)
+
+    def _reset(self, b: Any, j: Any, time: Any) -> Any:
+        """The candidate where the reset gate scales the product and the recurrent bias."""
+        at = 2 * self.r.hidden + j
+        reset = self.activate(0, self.gate(1, b, j, time))
+        return self.projected[time, b, at] + reset * (self.sums[b, at] + self.bias[at])
+
+    def gate(self, number: int, b: Any, j: Any, time: Any) -> Any:
+        value = super().gate(number, b, j, time)
+        if self.r.linear_before_reset:
+            value = value + self.bias[number * self.r.hidden + j]
+        return value
+
+
+def _tiled(
+    first: int, last: int, sizes: Sequence[int], body: Callable[[Any, int], tirx.Stmt]
+) -> tirx.Stmt:
+    """`body(start, size)` for tiles that cover a range, as large ones as there is room for."""
+    loops = []
+    for size in sizes:
+        number = (last - first) // size
+        if number:
+            loops.append(_tiles(first, number, size, body))
+        first += number * size
+    return _in_turn(loops)
+
+
+def _tiles(first: int, number: int, size: int, body: Callable[[Any, int], tirx.Stmt]) -> tirx.Stmt:
+    return _loop(number, lambda i: body(i * size + first, size))
+
+
+def _elements(extent: int, body: Callable[[Any], Sequence[tirx.Stmt]]) -> tirx.Stmt:
+    """`body` for each element, a vector at a time."""
+
+    def vector(start: Any, size: int) -> tirx.Stmt:
+        return _vector(size, lambda v: _in_turn(body(start + v)))
+
+    return _tiled(0, extent, [_LANES, 1], vector)
+
+
+def _index(value: int) -> tirx.Expr:
+    return tirx.const(value, "int64")
+
+
+def _in_turn(statements: Iterable[tirx.Stmt]) -> tirx.Stmt:
+    listed = list(statements)
+    return listed[0] if len(listed) == 1 else tirx.SeqStmt(listed)
+
+
+def _vector(lanes: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    return _loop(lanes, body, tirx.ForKind.VECTORIZED)
+
+
+def _loop(
+    extent: int, body: Callable[[Any], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
+) -> tirx.Stmt:
+    if extent == 1:
+        return body(_index(0))
+    var = tirx.Var("i", "int64")
+    return tirx.For(var, _index(0), _index(extent), kind, body(var))

@@ -1,0 +1,186 @@
+"""Imports programs that `torch.export` made, with TVM's importer. Needs the extra `torch`.
+
+Bindings are named after the modules that they come from (`layer1.0.conv1`), which TVM's importer
+does not do. Recurrent layers become one kernel a layer and direction, see `recurrent.py`: TVM's
+importer would write out every step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import InputError, UnsupportedModelError, first_line
+from ..lowering.names import OUTPUT_NAMES, rename_bindings
+from .recurrent import import_recurrent
+
+SUFFIX = ".pt2"
+"""What `torch.export.save` calls its files."""
+
+_RECURRENT = {
+    "lstm.input": "LSTM",
+    "gru.input": "GRU",
+    "rnn_tanh.input": "RNN",
+    "rnn_relu.input": "RNN",
+}
+_ONNX_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+"""Where each gate of ONNX's order stands in PyTorch's."""
+
+
+def is_exported_program(model: Any) -> bool:
+    """Whether `model` is a `torch.export.ExportedProgram`; does not import torch."""
+    return any(
+        kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.export")
+        for kind in type(model).__mro__
+    )
+
+
+def read_exported_program(path: str | os.PathLike[str]) -> Any:
+    """The `torch.export.ExportedProgram` in a file that `torch.export.save` wrote.
+
+    Raises
+    ------
+    InputError: PyTorch is not installed.
+    UnsupportedModelError: there is no such file, or it is none of PyTorch's.
+    """
+    if not Path(path).is_file():
+        raise UnsupportedModelError(f"there is no file `{path}`: check the path")
+    torch = _torch(f"`{path}` is a program that torch.export saved")
+    try:
+        return torch.export.load(os.fspath(path))
+    except Exception as err:
+        raise UnsupportedModelError(
+            f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
+            "program again with `torch.export.save`, by the PyTorch that is installed here"
+        ) from err
+
+
+def import_exported_program(program: Any, origin: str) -> tvm.IRModule:
+    """Import `program`, a `torch.export.ExportedProgram`; `origin` says in messages what it is.
+
+    Dimensions that were exported as dynamic stay symbolic.
+
+    Raises
+    ------
+    InputError: PyTorch is not installed.
+    UnsupportedModelError: TVM has no converter for an operator.
+    """
+    torch = _torch(f"{origin} is a program of torch.export")
+    table = torch.export.default_decompositions()
+    for overload in (
+        torch.ops.aten.lstm.input,
+        torch.ops.aten.gru.input,
+        torch.ops.aten.rnn_tanh.input,
+        torch.ops.aten.rnn_relu.input,
+    ):
+        table.pop(overload, None)
+    try:
+        return _import(program.run_decompositions(table))
+    except UnsupportedModelError as err:
+        raise UnsupportedModelError(f"{origin}: {err}") from err
+    except Exception as err:
+        raise UnsupportedModelError(
+            f"TVM cannot import {origin}: {first_line(err)}. Exporting it to ONNX "
+            "(`torch.onnx.export(..., dynamo=True)`) may work"
+        ) from err
+
+
+def _import(program: Any) -> tvm.IRModule:
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    importer = ExportedProgramImporter()
+    converters = {name: _converter(kind) for name, kind in _RECURRENT.items()}
+    mod = importer.from_exported_program(program, False, False, False, converters)
+    names = {
+        var: _name_of(node)
+        for node, var in importer.env.items()
+        if node.op == "call_function" and isinstance(var, relax.Var)
+    }
+    main = rename_bindings(mod["main"], names)
+    outputs = [str(name) for name in program.graph_signature.user_outputs]
+    mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
+    return mod
+
+
+def _name_of(node: Any) -> str:
+    """The module that an operator was in, or the operator's own name outside all modules."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    module = str(stack[-1][0]) if stack else ""
+    return module or str(node.name)
+
+
+def _converter(kind: str) -> Callable[[Any, Any], tuple[relax.Expr, ...]]:
+    def convert(node: Any, importer: Any) -> tuple[relax.Expr, ...]:
+        bb = importer.block_builder
+        x, states, weights, has_bias, layers, _, _, bidirectional, batch_first = (
+            importer.retrieve_args(node)
+        )
+        states = [states] if isinstance(states, relax.Expr) else list(states)
+        directions = 2 if bidirectional else 1
+        activation = ["Relu"] if "relu" in node.target.__name__ else ["Tanh"]
+        attrs = {
+            "direction": "bidirectional" if bidirectional else "forward",
+            "linear_before_reset": 1,
+            **({"activations": activation * directions} if kind == "RNN" else {}),
+        }
+        if batch_first:
+            x = bb.emit(relax.op.permute_dims(x, [1, 0, 2]))
+        each = (4 if has_bias else 2) * directions
+        last: list[list[relax.Expr]] = [[] for _ in states]
+        for layer in range(layers):
+            inputs = _weights_of(bb, kind, weights[layer * each : (layer + 1) * each], directions)
+            begin, end = layer * directions, (layer + 1) * directions
+            first = [relax.op.strided_slice(state, [0], [begin], [end]) for state in states]
+            given = [x, *inputs, None, *(bb.emit(state) for state in first)]
+            y, *ends = import_recurrent(bb, kind, given, attrs).fields
+            length, _, batch, hidden = (int(size) for size in y.ty.shape)
+            if directions > 1:
+                y = bb.emit(relax.op.permute_dims(y, [0, 2, 1, 3]))
+            x = bb.emit(relax.op.reshape(y, [length, batch, directions * hidden]))
+            for ended, state in zip(last, ends, strict=True):
+                ended.append(state)
+        if batch_first:
+            x = bb.emit(relax.op.permute_dims(x, [1, 0, 2]))
+        stacked = [e[0] if len(e) == 1 else bb.emit(relax.op.concat(e, 0)) for e in last]
+        return (x, *stacked)
+
+    return convert
+
+
+def _weights_of(
+    bb: relax.BlockBuilder, kind: str, weights: Sequence[relax.Expr], directions: int
+) -> list[relax.Expr | None]:
+    """One layer's `W`, `R` and `B` as ONNX has them: (directions, gates * hidden, ...)."""
+    each = len(weights) // directions
+    by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
+
+    def stacked(tensors: Sequence[relax.Expr]) -> relax.Expr:
+        return bb.emit(relax.op.stack([_in_onnx_order(bb, kind, t) for t in tensors], 0))
+
+    w, r = (stacked([ours[i] for ours in by_direction]) for i in (0, 1))
+    if each == 2:
+        return [w, r, None]
+    biases = [stacked([ours[i] for ours in by_direction]) for i in (2, 3)]
+    return [w, r, bb.emit(relax.op.concat(biases, 1))]
+
+
+def _in_onnx_order(bb: relax.BlockBuilder, kind: str, weight: relax.Expr) -> relax.Expr:
+    gates = _ONNX_GATES[kind]
+    if len(gates) == 1:
+        return weight
+    parts = bb.emit(relax.op.split(weight, len(gates), axis=0))
+    ordered = [bb.emit(relax.TupleGetItem(parts, gate)) for gate in gates]
+    return bb.emit(relax.op.concat(ordered, 0))
+
+
+def _torch(why: str) -> Any:
+    try:
+        import torch
+    except ImportError as err:
+        raise InputError(f"{why}: install PyTorch, `pip install 'tvm-interop[torch]'`") from err
+    return torch

@@ -1,0 +1,144 @@
+"""Compiles the kernels of a program, and says what they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.support import cc
+
+from ..errors import DeviceError
+
+Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
+
+
+def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.PathLike[str]) -> Path:
+    """Compile `kernels` to the shared library `out_path`.
+
+    `tvm.runtime.load_module` opens it and gives every kernel by name, to be called with its
+    tensors, outputs last. The file appears complete or not at all.
+
+    Raises
+    ------
+    DeviceError
+        There is no C++ compiler to link with, or TVM cannot compile for `target`.
+    """
+    require_compiler()
+    out = Path(out_path)
+    try:
+        compiled = tvm.compile(kernels, target=tvm.target.Target(target))
+    except Exception as err:
+        raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+        library = Path(scratch) / "kernels.so"
+        try:
+            compiled.export_library(str(library))
+        except RuntimeError as err:
+            raise DeviceError(f"linking `{out}` failed: {err}") from err
+        os.replace(library, out)
+    return out
+
+
+def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:
+    """A hash of what each kernel computes, by name, the same in every process.
+
+    It leaves out the kernel's own name and the names of its variables, so that equal kernels
+    of different models share one.
+    """
+    return {name: kernel_hash(func) for name, func in _functions(kernels)}
+
+
+def kernel_hash(kernel: tirx.PrimFunc) -> str:
+    """The hash of one kernel, as in `kernel_hashes`."""
+    return f"{tvm_ffi.structural_hash(kernel.without_attr('global_symbol')) % 2**64:016x}"
+
+
+def uses_parallel_loops(kernels: tvm.IRModule) -> dict[str, bool]:
+    """Whether each kernel, by name, runs a loop on TVM's thread pool."""
+    return {name: _has_parallel_loop(func.body) for name, func in _functions(kernels)}
+
+
+def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
+    """Names of the kernels that can be run in shares: each does its part of the output.
+
+    All they write outside of parallel loops is storage of the call's own, which every share fills
+    for itself; all that parallel loops write is output, and none reads what another writes. No
+    parallel loop is within another loop: each time it ran, a share would do its part of it alone.
+    """
+    return {name for name, func in _functions(kernels) if _is_divisible(func)}
+
+
+def _is_divisible(func: tirx.PrimFunc) -> bool:
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return False
+    root = func.body.block
+    own = set(root.alloc_buffers)
+    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    parallel = [statement for statement in statements if _is_parallel_loop(statement)]
+    serial = [statement for statement in statements if not _is_parallel_loop(statement)]
+    outputs = [_written(loop) for loop in parallel]
+    return (
+        len(parallel) > 0
+        and not any(_has_parallel_loop(statement) for statement in serial)
+        and not any(_has_parallel_loop(loop.body) for loop in parallel)
+        and all(_written(statement) <= own for statement in serial)
+        and all(own.isdisjoint(written) for written in outputs)
+        and not any(
+            _read(statement) & written
+            for written, loop in zip(outputs, parallel, strict=True)
+            for statement in statements
+            if statement is not loop
+        )
+    )
+
+
+def _read(statement: tirx.Stmt) -> set[Any]:
+    read: set[Any] = set()
+    tvm_ffi.structural_walk(statement, (tvm.ir.TensorLoad, lambda load: read.add(load.source)))
+    return read
+
+
+def _written(statement: tirx.Stmt) -> set[Any]:
+    """The buffers that `statement` writes, but for those that are its own."""
+    written: set[Any] = set()
+    own: set[Any] = set()
+    tvm_ffi.structural_walk(
+        statement,
+        [
+            (tirx.BufferStore, lambda store: written.add(store.buffer)),
+            (tirx.AllocBuffer, lambda alloc: own.add(alloc.buffer)),
+            (s_tir.SBlock, lambda block: own.update(block.alloc_buffers)),
+        ],
+    )
+    return written - own
+
+
+def _is_parallel_loop(statement: tirx.Stmt) -> bool:
+    return isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL
+
+
+def _functions(kernels: tvm.IRModule) -> list[tuple[str, tirx.PrimFunc]]:
+    return [(var.name_hint, func) for var, func in kernels.functions_items()]
+
+
+def _has_parallel_loop(statement: tirx.Stmt) -> bool:
+    kinds = set()
+    tvm_ffi.structural_walk(statement, (tirx.For, lambda loop: kinds.add(loop.kind)))
+    return tirx.ForKind.PARALLEL in kinds
+
+
+def require_compiler() -> None:
+    """Raise `DeviceError` where there is no C++ compiler to link kernels with."""
+    compiler = cc.get_cc()
+    if compiler is None or shutil.which(compiler) is None:
+        found = "was found" if compiler is None else f"is called `{compiler}`"
+        raise DeviceError(
+            f"no C++ compiler {found} to link the kernels with: install one (`apt install g++`, "
+            "`dnf install gcc-c++`) or name it in the environment variable CXX"
+        )

@@ -1,0 +1,182 @@
+"""Compiles a program's kernels for NVIDIA GPUs; no GPU and no driver is needed, only nvcc.
+
+The machine code of every architecture asked for is embedded in the library ("fatbin"), so nothing
+is compiled where it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir
+
+from .._native import cuda as _cuda
+from ..errors import DeviceError
+from .build import require_compiler
+
+DEFAULT_ARCHS = ("sm_80", "sm_90")
+"""Architectures that kernels are compiled for by default: A100 and H100."""
+
+_CREATE = "ffi.Module.create.cuda"
+"""There where TVM's own CUDA runtime has been loaded."""
+_COMPILE = "tvm_callback_cuda_compile"
+"""What TVM asks to compile CUDA source, once its CUDA runtime has been loaded."""
+
+
+def cuda_target(archs: Sequence[str] = DEFAULT_ARCHS) -> Any:
+    """TVM's target for kernels that run on all of `archs`, such as `sm_90`.
+
+    Raises
+    ------
+    DeviceError
+        One is not an architecture's name.
+    """
+    for arch in archs:
+        if re.fullmatch(r"sm_\d{2,3}", arch) is None:
+            raise DeviceError(f"`{arch}` is no GPU architecture; give one such as `sm_90`")
+    oldest = min(archs, key=lambda arch: int(arch[3:]))
+    return tvm.target.Target(
+        {
+            "kind": "cuda",
+            "arch": oldest,
+            "max_threads_per_block": 1024,
+            "max_shared_memory_per_block": 49152,
+            "thread_warp_size": 32,
+        },
+        host="llvm",
+    )
+
+
+def build_cuda_kernels(
+    kernels: tvm.IRModule,
+    out_path: str | os.PathLike[str],
+    archs: Sequence[str] = DEFAULT_ARCHS,
+) -> Path:
+    """Compile scheduled `kernels` to the shared library `out_path`.
+
+    `tvm.runtime.load_module` opens it where there is a GPU of one of `archs`, and gives every
+    kernel by name. The file appears complete or not at all.
+
+    Raises
+    ------
+    DeviceError
+        nvcc or the C++ compiler is missing, or one of them fails.
+    """
+    require_compiler()
+    _require_nvcc()
+    target = cuda_target(archs)
+    out = Path(out_path)
+    try:
+        with target, compiling_with_nvcc(archs):
+            module = tvm.compile(kernels, target=target).mod
+            _embed_binaries(module, archs)
+    except DeviceError:
+        raise
+    except Exception as error:
+        raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {error}") from error
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+        library = Path(scratch) / "kernels.so"
+        tvm.runtime.Executable(module).export_library(str(library))
+        os.replace(library, out)
+    return out
+
+
+def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
+    """Machine code of CUDA `source` for each of `archs`, and PTX of the newest for what comes.
+
+    Raises
+    ------
+    DeviceError
+        nvcc refuses the source.
+    """
+    newest = max(archs, key=lambda arch: int(arch[3:]))[3:]
+    codes = [f"arch=compute_{arch[3:]},code={arch}" for arch in archs]
+    codes.append(f"arch=compute_{newest},code=compute_{newest}")
+    with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
+        code, fatbin = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
+        code.write_text(source)
+        # Without `--use_fast_math`, which TVM would give: results must hold against onnxruntime's.
+        command = [_require_nvcc(), "--fatbin", "-O3", "--expt-relaxed-constexpr", "--threads=0"]
+        command += [f"-gencode={code}" for code in codes]
+        done = subprocess.run(
+            [*command, "-o", str(fatbin), str(code)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise DeviceError(f"nvcc cannot compile the kernels: {done.stderr or done.stdout}")
+        return fatbin.read_bytes()
+
+
+def kernels_with_workspace(kernels: tvm.IRModule) -> set[str]:
+    """Names of the scheduled `kernels` that take memory of the GPU for themselves while they run.
+
+    `lift_workspaces` says what is wrong with that, and leaves few of them.
+    """
+    found = set()
+    for var, func in kernels.functions_items():
+        scopes: set[str] = set()
+        tvm_ffi.structural_walk(
+            func.body,
+            (s_tir.SBlock, lambda block, scopes=scopes: scopes.update(_scopes_of(block))),
+        )
+        if "global" in scopes:
+            found.add(var.name_hint)
+    return found
+
+
+def _scopes_of(block: Any) -> set[str]:
+    return {str(buffer.scope()) for buffer in block.alloc_buffers}
+
+
+@contextmanager
+def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
+    """Let TVM's CUDA runtime, where it is loaded, compile as we do where it is not."""
+    before = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
+    tvm_ffi.register_global_func(
+        _COMPILE, lambda source: compile_fatbin(_text(source), archs), override=True
+    )
+    try:
+        yield
+    finally:
+        if before is None:
+            tvm_ffi.remove_global_func(_COMPILE)
+        else:
+            tvm_ffi.register_global_func(_COMPILE, before, override=True)
+
+
+def _embed_binaries(module: Any, archs: Sequence[str]) -> None:
+    """Compile the CUDA source that TVM left in `module`, where its CUDA runtime is not loaded."""
+    if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is not None:
+        return
+    imports = list(module.imports)
+    module.clear_imports()
+    for imported in imports:
+        if imported.kind == "cuda":
+            source = imported.inspect_source()
+            binary = compile_fatbin(source, archs)
+            imported = _cuda.with_binary(imported, source.encode(), binary)
+        module.import_module(imported)
+
+
+def _text(source: Any) -> str:
+    return source if isinstance(source, str) else bytes(source).decode()
+
+
+def _require_nvcc() -> str:
+    home = os.environ.get("CUDA_HOME")
+    nvcc = shutil.which("nvcc") or (shutil.which("nvcc", path=f"{home}/bin") if home else None)
+    if nvcc is None:
+        raise DeviceError(
+            "no `nvcc` was found to compile kernels for a GPU with: install CUDA 13's toolkit and "
+            "put its `bin` on PATH, or name its folder in CUDA_HOME"
+        )
+    return nvcc

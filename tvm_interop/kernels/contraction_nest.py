@@ -1,0 +1,362 @@
+"""Loops of convolutions and matrix products on a CPU: a tile of sums stays in registers.
+
+The image is copied into rows of one width, zeros around it, so that a convolution becomes the
+same few vector instructions at every pixel: output pixel `q` of a plane reads its inputs at
+`q + offset`, where the offset depends on the kernel's row and column alone, not on where rows
+end. Pixels between rows are computed too, and thrown away. Under a stride, rows and columns that
+a kernel element never meets together go to planes of their own, which makes the stride one.
+A 1x1 convolution and a matrix product read their input where it is.
+
+A tile of some output channels by some vectors of pixels stays in registers while all of its
+products are added up, in the order of the mathematics: input channel, kernel row, kernel column.
+The sums are therefore those of the plain loops, bit for bit where LLVM treats both alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ..machine.cpu_features import Registers
+from .contraction_pattern import Contraction, Epilogue
+
+_LARGEST_UNROLLED = 160
+"""Multiply-adds of vectors that are written out one by one; what exceeds it becomes a loop."""
+
+_PARALLEL_PRODUCTS = 1 << 19
+"""Multiplications from which on a nest is shared between threads: some ten microseconds."""
+
+_TILES_TO_SHARE = 4
+"""Tiles from which on there are enough to be shared between threads."""
+
+
+def contraction_nest(
+    op: Contraction, epilogue: Epilogue, registers: Registers
+) -> tuple[tirx.Stmt, list[Any]]:
+    """Loops that compute `op` and then `epilogue`, and the buffers to allocate around them."""
+    return _Nest(op, epilogue, registers).build()
+
+
+class _Nest:
+    def __init__(self, op: Contraction, epilogue: Epilogue, registers: Registers) -> None:
+        self._op = op
+        self._epilogue = epilogue
+        self._lanes = registers.nbytes // (tvm.DataType(op.dtype).bits // 8)
+        (kh, kw), (sh, sw), (dh, dw) = op.kernel, op.stride, op.dilation
+        out_h, out_w = op.out_size
+        # How wide the rows of a packed plane are, and how many pixels are computed.
+        self._row = out_w + (kw - 1) * dw // sw
+        self._pixels = (out_h - 1) * self._row + out_w
+        # Whether pixels lie one after the other as they do in the output.
+        self._is_flat = self._row == out_w
+        self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
+        vectors = -(-self._pixels // self._lanes)
+        # Wide rather than high: each channel more is one more row of the output to write to.
+        self._tile_channels = min(4, op.out_channels)
+        most = (16 if registers.count >= 32 else 8) // self._tile_channels
+        self._tile_vectors = min(most, vectors, 4)
+        self._used_planes = [
+            (y, x) for y in _remainders(kh, dh, sh) for x in _remainders(kw, dw, sw)
+        ]
+        self._plane = vectors * self._lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
+        height, width = self._used_planes[-1]
+        shape = (op.batch, op.groups * op.in_channels, height + 1, width + 1, self._plane)
+        self._packed = tirx.decl_buffer(shape, op.dtype, "packed")
+
+    def build(self) -> tuple[tirx.Stmt, list[Any]]:
+        """The loops and the buffers around them."""
+        op = self._op
+        products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
+        products *= op.kernel[0] * op.kernel[1]
+        kind = _parallel_from(products, _PARALLEL_PRODUCTS)
+        # The larger operand is read once, and the smaller over and over, from a cache; both are
+        # where one tile has all pixels. But there must be something to share out.
+        pixel_tiles, channel_tiles = (
+            sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
+        )
+        planes = op.batch * op.groups
+        enough = planes * pixel_tiles >= min(planes * channel_tiles, _TILES_TO_SHARE)
+        larger = self._pixels > op.out_channels or pixel_tiles == 1
+        pixels_first = self._is_flat and larger and enough
+        parts = self._by_pixels(kind) if pixels_first else self._by_channels(kind)
+        if self._in_place:
+            return _sequence(parts), []
+        return _sequence([self._pack(), *parts]), [self._packed]
+
+    def _pack(self) -> tirx.Stmt:
+        """Copy the image into planes, each row as wide as an output row needs."""
+        op = self._op
+        channels = op.groups * op.in_channels
+
+        def channel(i: Any) -> tirx.Stmt:
+            n, c = (_const(0), i) if op.batch == 1 else (i // channels, i % channels)
+            return _sequence([self._pack_plane(n, c, y, x) for y, x in self._used_planes])
+
+        # Never shared: who runs a share of the kernel packs for itself.
+        return _loop(op.batch * channels, channel)
+
+    def _pack_plane(self, n: Any, c: Any, plane_y: int, plane_x: int) -> tirx.Stmt:
+        op, row = self._op, self._row
+        y_from, y_to = _inside(
+            op.padding[0] - plane_y, op.in_size[0], op.stride[0], -(-self._plane // row)
+        )
+        x_from, x_to = _inside(op.padding[1] - plane_x, op.in_size[1], op.stride[1], row)
+        y_to = max(min(y_to, (self._plane - x_to) // row + 1), y_from)
+
+        def fill(q: Any) -> tirx.Stmt:
+            return tirx.BufferStore(self._packed, op.padding_value, [n, c, plane_y, plane_x, q])
+
+        def copy(y: Any, x: Any) -> tirx.Stmt:
+            y, x = y + y_from, x + x_from
+            source_y = y * op.stride[0] + (plane_y - op.padding[0])
+            source_x = x * op.stride[1] + (plane_x - op.padding[1])
+            value = op.data_at(n, c, source_y, source_x)
+            return tirx.BufferStore(self._packed, value, [n, c, plane_y, plane_x, y * row + x])
+
+        rows = _loop(y_to - y_from, lambda y: _loop(x_to - x_from, lambda x: copy(y, x)))
+        return _sequence([_loop(self._plane, fill), rows])
+
+    def _channel_parts(self) -> list[tuple[int, int, int]]:
+        """First channel, number of tiles and channels in each: the tiles, and what is left."""
+        return _parts(self._op.out_channels, self._tile_channels)
+
+    def _pixel_parts(self) -> list[tuple[int, int, int]]:
+        return _parts(self._pixels, self._tile_vectors * self._lanes)
+
+    def _by_channels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
+        """All pixels of some channels, then of the next."""
+
+        def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
+            first, _, channels = part
+            n, group = self._image_and_group(plane)
+            return self._channels_of_plane(n, group, index * channels + first, channels)
+
+        return [self._outer(self._channel_parts(), tile, kind)]
+
+    def _by_pixels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
+        """All channels of some pixels, then of the next."""
+
+        def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
+            start, _, pixels = part
+            n, group = self._image_and_group(plane)
+            return _sequence([
+                _loop(
+                    count,
+                    lambda j, first=first, channels=channels: self._pixel_tile(  # type: ignore[misc]
+                        _Tile(n, group, j * channels + first, channels,
+                              index * pixels + start, pixels),
+                    ),
+                )
+                for first, count, channels in self._channel_parts()
+            ])  # fmt: skip
+
+        return [self._outer(self._pixel_parts(), tile, kind)]
+
+    def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
+        """One loop over all tiles, so that it can be divided; in each plane what is left is last.
+
+        So shares of a kernel with several planes get as many small tiles each.
+        """
+        first, *rest = parts
+        tiles = sum(part[1] for part in parts)
+
+        def any_tile(i: Any) -> tirx.Stmt:
+            plane, index = (i // tiles, i % tiles) if tiles > 1 else (i, _const(0))
+            if not rest:
+                return tile(first, plane, index)
+            return tirx.IfThenElse(
+                index < first[1], tile(first, plane, index), tile(rest[0], plane, _const(0))
+            )
+
+        return _loop(self._op.batch * self._op.groups * tiles, any_tile, kind)
+
+    def _image_and_group(self, plane: Any) -> tuple[Any, Any]:
+        op, zero = self._op, _const(0)
+        if op.batch == 1:
+            return zero, plane if op.groups > 1 else zero
+        if op.groups == 1:
+            return plane, zero
+        return plane // op.groups, plane % op.groups
+
+    def _channels_of_plane(self, n: Any, group: Any, channel: Any, channels: int) -> tirx.Stmt:
+        width = -(-self._pixels // self._lanes) * self._lanes
+        scratch = tirx.decl_buffer((channels, width), self._op.dtype, "sums")
+        parts = [] if self._is_flat else [tirx.AllocBuffer(scratch)]
+        for start, tiles, pixels in self._pixel_parts():
+
+            def tile(i: Any, start: int = start, pixels: int = pixels) -> tirx.Stmt:
+                where = _Tile(n, group, channel, channels, i * pixels + start, pixels)
+                return self._pixel_tile(where, scratch)
+
+            parts.append(_loop(tiles, tile))
+        if not self._is_flat:
+            parts.append(self._finish_rows(n, group, channel, channels, scratch))
+        return _sequence(parts)
+
+    def _pixel_tile(self, tile: _Tile, scratch: Any = None) -> tirx.Stmt:
+        """One tile of sums, from the first product to the store."""
+        op, lanes = self._op, self._lanes
+        vectors = -(-tile.pixels // lanes)
+        # One buffer a channel: TVM keeps small ones on the stack, and LLVM those in registers.
+        sums = [
+            tirx.decl_buffer((vectors * lanes,), op.dtype, f"sum{j}", scope="local")
+            for j in range(tile.channels)
+        ]
+
+        def each(body: Callable[[int, Any], tirx.Stmt]) -> tirx.Stmt:
+            def vector(start: int, j: int) -> tirx.Stmt:
+                # Past its last pixel the input is not ours to read; a packed one has room.
+                count = min(lanes, tile.pixels - start) if self._in_place else lanes
+                return _vector(count, lambda lane: body(j, lane + start))
+
+            return _sequence([
+                vector(v * lanes, j) for v in range(vectors) for j in range(tile.channels)
+            ])  # fmt: skip
+
+        def add(c: Any, y: Any, x: Any) -> tirx.Stmt:
+            def product(j: int, at: Any) -> tirx.Stmt:
+                weight = op.weight_at(tile.n, self._channel(tile, j), c, y, x)
+                value = op.product(self._input(tile, c, y, x, tile.first + at), weight)
+                return tirx.BufferStore(sums[j], tirx.BufferLoad(sums[j], [at]) + value, [at])
+
+            return each(product)
+
+        rows, columns = op.kernel
+        work = vectors * tile.channels * columns
+        unroll_x, unroll_y = work <= _LARGEST_UNROLLED, work * rows <= _LARGEST_UNROLLED
+
+        def row(c: Any, y: Any) -> tirx.Stmt:
+            return _loop(columns, lambda x: add(c, y, x), unrolled=unroll_x)
+
+        zero = tirx.const(0, op.dtype)
+        return _sequence([
+            *(tirx.AllocBuffer(buffer) for buffer in sums),
+            each(lambda j, at: tirx.BufferStore(sums[j], zero, [at])),
+            _loop(op.in_channels, lambda c: _loop(rows, lambda y: row(c, y), unrolled=unroll_y)),
+            self._finish_tile(tile, sums, scratch),
+        ])  # fmt: skip
+
+    def _channel(self, tile: _Tile, j: int) -> Any:
+        return tile.group * self._op.out_channels + tile.channel + j
+
+    def _input(self, tile: _Tile, c: Any, y: Any, x: Any, pixel: Any) -> tirx.Expr:
+        op = self._op
+        channel = tile.group * op.in_channels + c
+        if self._in_place:
+            return op.data_at(tile.n, channel, *self._position(pixel))
+        y, x = y * op.dilation[0], x * op.dilation[1]
+        offset = y // op.stride[0] * self._row + x // op.stride[1]
+        indices = [tile.n, channel, y % op.stride[0], x % op.stride[1], pixel + offset]
+        return tirx.BufferLoad(self._packed, indices)
+
+    def _position(self, pixel: Any) -> tuple[Any, Any]:
+        """Row and column of a pixel, where they are flat."""
+        if self._op.out_size[0] == 1:
+            return _const(0), pixel
+        return pixel // self._op.out_size[1], pixel % self._op.out_size[1]
+
+    def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
+        """Hand the sums on: finished where pixels lie as in the output, else to `scratch`."""
+
+        def store(j: int, at: Any) -> tirx.Stmt:
+            value = tirx.BufferLoad(sums[j], [at])
+            if not self._is_flat:
+                return tirx.BufferStore(scratch, value, [j, tile.first + at])
+            position = self._position(tile.first + at)
+            return self._epilogue.store([tile.n, self._channel(tile, j), *position], value)
+
+        return _sequence([
+            _vector(
+                min(self._lanes, tile.pixels - start) if self._is_flat else self._lanes,
+                lambda lane, j=j, start=start: store(j, lane + start),  # type: ignore[misc]
+            )
+            for j in range(len(sums)) for start in range(0, tile.pixels, self._lanes)
+        ])  # fmt: skip
+
+    def _finish_rows(
+        self, n: Any, group: Any, channel: Any, channels: int, scratch: Any
+    ) -> tirx.Stmt:
+        out = group * self._op.out_channels + channel
+
+        def pixel(j: Any, y: Any, x: Any) -> tirx.Stmt:
+            value = tirx.BufferLoad(scratch, [j, y * self._row + x])
+            return self._epilogue.store([n, out + j, y, x], value)
+
+        def row(j: Any, y: Any) -> tirx.Stmt:
+            return _sequence([
+                _loop(
+                    tiles,
+                    lambda i, start=start, lanes=lanes: _vector(  # type: ignore[misc]
+                        lanes, lambda lane: pixel(j, y, i * lanes + start + lane)
+                    ),
+                )
+                for start, tiles, lanes in _parts(self._op.out_size[1], self._lanes)
+            ])  # fmt: skip
+
+        return _loop(channels, lambda j: _loop(self._op.out_size[0], lambda y: row(j, y)))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some output channels of a group, and some pixels; `channel` counts within the group."""
+
+    n: Any
+    group: Any
+    channel: Any
+    channels: int
+    first: Any
+    pixels: int
+
+
+def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
+    """`extent` as first element, number of tiles and their size: whole tiles, and a rest."""
+    tiles, rest = divmod(extent, tile)
+    parts = [(0, tiles, tile)] if tiles else []
+    return [*parts, (tiles * tile, 1, rest)] if rest else parts
+
+
+def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
+    """What the positions of a kernel's elements leave, divided by the stride."""
+    return sorted({k * dilation % stride for k in range(kernel)})
+
+
+def _inside(offset: int, size: int, stride: int, limit: int) -> tuple[int, int]:
+    """Where `i * stride - offset` is in `range(size)`, for `i` in `range(limit)`."""
+    first = min(max(-(-offset // stride), 0), limit)
+    return first, max(min(-(-(size + offset) // stride), limit), first)
+
+
+def _parallel_from(work: int, threshold: int) -> tirx.ForKind:
+    return tirx.ForKind.PARALLEL if work >= threshold else tirx.ForKind.SERIAL
+
+
+def _const(value: int) -> tirx.Expr:
+    return tirx.const(value, "int64")
+
+
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+
+
+def _vector(lanes: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    return _loop(lanes, body, tirx.ForKind.VECTORIZED)
+
+
+def _loop(
+    extent: int,
+    body: Callable[[Any], tirx.Stmt],
+    kind: tirx.ForKind = tirx.ForKind.SERIAL,
+    unrolled: bool = False,
+) -> tirx.Stmt:
+    if extent == 1:
+        return body(_const(0))
+    if extent == 0:
+        return tirx.Evaluate(0)
+    if unrolled:
+        return _sequence([body(_const(i)) for i in range(extent)])
+    var = tirx.Var("i", "int64")
+    return tirx.For(var, _const(0), _const(extent), kind, body(var))

@@ -1,0 +1,190 @@
+"""Default loops for kernels on a CPU: vectors along memory, sums in registers, threads outside.
+
+What TVM lowers a model to is one loop nest an operator, exactly as its mathematics is written
+down: a convolution sums in its innermost loop, whose iterations wait for one another and cannot
+become vector instructions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir.transform import PassContext, module_pass
+
+from ..machine.cpu_features import Registers, vector_registers
+from .contraction_nest import contraction_nest
+from .contraction_pattern import find_contraction
+
+_log = logging.getLogger(__name__)
+
+SCHEDULED = "tirx.is_scheduled"
+"""TVM's own mark of a kernel that has its loops already, by hand, by dlight or by tuning."""
+
+_PARALLEL_WORK = 1 << 15
+"""Innermost iterations from which on a loop is shared between threads: some microseconds."""
+
+
+@module_pass(opt_level=0, name="DefaultCPUSchedule")
+class DefaultCPUSchedule:
+    """Schedule each kernel of a module for a CPU.
+
+    A kernel that is marked as scheduled stays as it is, and so does one that these rules do not
+    fit. The module given is not changed. Equal kernels get equal schedules, and no sum is split
+    between threads, so results do not depend on how many there are.
+
+    Parameters
+    ----------
+    target
+        What the kernels are for; decides how wide vectors are. By default the target of the
+        surrounding `with target:`, or else `llvm`.
+    """
+
+    def __init__(self, target: Any = None) -> None:
+        self._target = target
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Schedule the kernels of `mod`; called by TVM's pass machinery."""
+        target = self._target or tvm.target.Target.current(allow_none=True) or "llvm"
+        registers = vector_registers(tvm.target.Target(target))
+        scheduled = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                scheduled.update_func(var, schedule_kernel(func, registers, var.name_hint))
+        return scheduled
+
+
+def schedule_kernel(
+    func: tirx.PrimFunc, registers: Registers, name: str = "kernel"
+) -> tirx.PrimFunc:
+    """`func` with loops for a CPU; `func` itself where it has some or no rule fits it."""
+    if func.attrs is not None and SCHEDULED in func.attrs:
+        return func
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        _log.debug("kernel `%s` stays as it is: it is not made of blocks", name)
+        return func
+    try:
+        return _scheduled(func, registers).with_attr(SCHEDULED, True)
+    except Exception as error:  # Whatever TVM raises: a kernel without a schedule still runs.
+        _log.debug("kernel `%s` stays as it is: %s", name, error)
+        return func
+
+
+def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
+    # A schedule changes the loops it is given in place: give it some of its own.
+    schedule = s_tir.Schedule(s_tir.renew_defs(func), error_render_level="fast")
+    root = schedule.get_sblock("root")
+    for block in schedule.get_child_blocks(root):
+        _inline(schedule, block)
+    inlined = schedule.mod["main"]
+    found = find_contraction(inlined)
+    if found is not None:
+        body, buffers = contraction_nest(*found, registers)
+        block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
+        realize = s_tir.SBlockRealize([], True, block)
+        return tirx.PrimFunc(inlined.params, realize, inlined.ret_type, inlined.attrs)
+    for block in schedule.get_child_blocks(root):
+        if _is_reduction(schedule, block):
+            _vectorize_across_sums(schedule, block, registers)
+        else:
+            _share_between_threads(schedule, block)
+    return schedule.mod["main"]
+
+
+def _inline(schedule: s_tir.Schedule, block: Any) -> None:
+    """Compute an element-wise `block` where its values are used, unless that is in a sum.
+
+    There it would be computed over and over, unless it is only a copy.
+    """
+    if _is_reduction(schedule, block):
+        return
+    body = schedule.get(block).body
+    into_sum = any(_is_reduction(schedule, user) for user in schedule.get_consumers(block))
+    only_copies = isinstance(body, tirx.BufferStore) and isinstance(body.value, tvm.ir.TensorLoad)
+    if only_copies or not into_sum:
+        # Refused where it writes an output, or is read in more than one way.
+        with contextlib.suppress(Exception):
+            schedule.compute_inline(block)
+
+
+def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
+    kinds = [var.iter_type for var in schedule.get(block).iter_vars]
+    return tirx.IterVar.CommReduce in kinds
+
+
+def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether `block` writes an output; if not, who runs a share of the kernel needs all of it."""
+    own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
+    return all(region.source not in own for region in schedule.get(block).writes)
+
+
+def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
+    """Sum many neighbouring elements at once, one vector, instead of one after the other."""
+    loops = schedule.get_loops(block)
+    kinds = [var.iter_type for var in schedule.get(block).iter_vars]
+    extents = [int(schedule.get(loop).extent) for loop in loops]
+    if len(loops) != len(kinds):
+        return
+    spatial = [i for i, kind in enumerate(kinds) if kind == tirx.IterVar.DataPar]
+    reduced = [loops[i] for i, kind in enumerate(kinds) if kind == tirx.IterVar.CommReduce]
+    wide = [i for i in spatial if extents[i] > 1]
+    if not wide:
+        return
+    itemsize = tvm.DataType(str(schedule.get(block).body.buffer.dtype)).bits // 8
+    most = registers.nbytes // max(itemsize, 1)
+    inner = wide[-1]
+    lanes = max(n for n in range(1, most + 1) if extents[inner] % n == 0)
+    outer, lane_loop = schedule.split(loops[inner], [None, lanes])
+    schedule.reorder(outer, *reduced, lane_loop)
+    schedule.vectorize(lane_loop)
+    if prod(extents) >= _PARALLEL_WORK and _writes_output(schedule, block):
+        schedule.parallel(schedule.fuse(*(loops[i] for i in spatial if i < inner), outer))
+    init = schedule.decompose_reduction(block, reduced[0])
+    init_loop = schedule.get_loops(init)[-1]
+    if schedule.get(init_loop).kind == tirx.ForKind.SERIAL:
+        schedule.vectorize(init_loop)
+
+
+def _is_pointwise(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether `block` reads and writes whole tensors at its own position only."""
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    found = schedule.get(block)
+    axes = [var.var for var in found.iter_vars]
+    if len(loops) != len(axes) or len(axes) < 2 or not isinstance(found.body, tirx.BufferStore):
+        return False
+    shape = [int(loop.extent) for loop in loops]
+    accesses: list[tuple[Any, Any]] = [(found.body.buffer, found.body.indices)]
+    tvm_ffi.structural_walk(
+        found.body.value,
+        (tvm.ir.TensorLoad, lambda load: accesses.append((load.source, load.indices))),
+    )
+    return all(
+        [int(size) for size in buffer.ty.shape] == shape
+        and all(index.same_as(axis) for index, axis in zip(indices, axes, strict=True))
+        for buffer, indices in accesses
+    )
+
+
+def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
+    """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
+    loops = schedule.get_loops(block)
+    if _is_pointwise(schedule, block):
+        # LLVM writes short innermost loops out, then makes vectors of a loop around them: gathers.
+        loops = [schedule.fuse(*loops)]
+    extents = [int(schedule.get(loop).extent) for loop in loops]
+    if prod(extents) < _PARALLEL_WORK or not _writes_output(schedule, block):
+        return
+    wide = [i for i, extent in enumerate(extents) if extent > 1]
+    if len(wide) == 1:
+        schedule.parallel(schedule.split(loops[wide[0]], [None, 4096])[0])
+        return
+    # Enough to share out evenly, and no more: the index of a fused loop costs divisions.
+    count = 1
+    while count < len(wide) - 1 and prod(extents[: wide[count - 1] + 1]) < 64:
+        count += 1
+    schedule.parallel(schedule.fuse(*loops[: wide[count - 1] + 1]))

@@ -1,0 +1,203 @@
+"""Replaces calls of the C library's functions by expressions that become vector instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir.transform import PassContext, module_pass
+
+from . import vector_math
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "tirx.erf": vector_math.erf,
+    "tirx.exp": vector_math.exp,
+    "tirx.exp2": vector_math.exp2,
+    "tirx.log": vector_math.log,
+    "prim.log2": vector_math.log2,
+    "tirx.log10": vector_math.log10,
+    "tirx.pow": vector_math.power,
+    "tirx.sigmoid": vector_math.sigmoid,
+    "tirx.tanh": vector_math.tanh,
+}
+"""By TIR operator: what computes it of float32."""
+
+
+@module_pass(opt_level=0, name="VectorizeMath")
+class VectorizeMath:
+    """Write out the transcendental functions in each kernel of a module.
+
+    Those of float16 are computed in float32, as TVM does too; those of float64 stay calls. Apply it
+    to kernels that have their loops: what a schedule inlines it would write out time and again.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite the kernels of `mod`; called by TVM's pass machinery."""
+        written_out = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                written_out.update_func(var, with_vector_math(func))
+        return written_out
+
+
+def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with each of `FUNCTIONS` of float32 and float16 written out; `func` if it has none.
+
+    What a function is computed from is written out only where it holds no other function: TVM's
+    analyzer puts in for each variable what it is bound to, so that a function of a function would
+    take minutes to compile, and one more hours. An argument with a function in it is therefore
+    stored first, and read. Where it must not be computed without need, in a branch, the outer
+    function stays a call.
+    """
+    body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
+    in_vectors = _stores_in_vectors(body)
+
+    def arguments_first(store: Any) -> Any:
+        held: list[Any] = []
+        steps = [store] if store in in_vectors else _steps(store, 0, 1, held)
+        return _with_buffers(held, steps)
+
+    body = tvm_ffi.structural_map(body, (tirx.BufferStore, arguments_first))
+    body = tvm_ffi.structural_map(body, (tvm.ir.Call, _written_out))
+    if body.same_as(func.body):
+        return func
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _vectors_with_arguments_first(loop: Any) -> Any:
+    """A loop of vectors for each step: all elements take it before the next one."""
+    if loop.kind != tirx.ForKind.VECTORIZED:
+        return loop
+    held: list[Any] = []
+    steps = _steps(loop.body, loop.loop_var, loop.extent, held)
+    if not held:
+        return loop
+    return _with_buffers(held, [_loop_over(step, loop) for step in steps])
+
+
+def _loop_over(step: Any, loop: Any) -> tirx.For:
+    """`step` in a loop like `loop`, with a variable of its own."""
+    var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+    body = tvm_ffi.structural_map(
+        step, (tirx.Var, lambda used: var if used.same_as(loop.loop_var) else used)
+    )
+    return tirx.For(var, loop.min, loop.extent, loop.kind, body)
+
+
+def _steps(statement: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
+    """`statement` in steps that come one after the other.
+
+    Those arguments of functions that have functions in them are stored in `held`, which grows, at
+    element `lane` of `lanes`.
+    """
+    if isinstance(statement, tirx.BufferStore):
+        return _steps_of_store(statement, lane, lanes, held)
+    if isinstance(statement, tirx.SeqStmt):
+        return [step for each in statement.seq for step in _steps(each, lane, lanes, held)]
+    if isinstance(statement, s_tir.SBlockRealize) and statement.block.init is None:
+        block = statement.block
+        steps = _steps(block.body, lane, lanes, held)
+        if len(steps) == 1:
+            return [statement]
+        return [
+            s_tir.SBlockRealize(
+                statement.iter_values,
+                statement.predicate,
+                s_tir.SBlock(
+                    block.iter_vars,
+                    block.reads,
+                    block.writes,
+                    f"{block.name_hint}_{number}",
+                    step,
+                    alloc_buffers=block.alloc_buffers,
+                    annotations=block.annotations,
+                ),
+            )
+            for number, step in enumerate(steps)
+        ]
+    return [statement]
+
+
+def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
+    in_branches = _calls_in_branches(store.value)
+    steps: list[Any] = []
+
+    def hold(argument: Any) -> Any:
+        if not _has_function(argument):
+            return argument
+        name = f"argument{len(held)}"
+        buffer = tirx.decl_buffer((lanes,), argument.ty.dtype, name, scope="local")
+        held.append(buffer)
+        steps.append(tirx.BufferStore(buffer, argument, [lane]))
+        return buffer[lane]
+
+    def with_arguments_held(call: Any) -> Any:
+        if not _is_function(call) or call in in_branches:
+            return call
+        held_args = [hold(arg) for arg in call.args]
+        return tvm.ir.Call(call.op, held_args, call.attrs, ret_ty=call.ty)
+
+    value = tvm_ffi.structural_map(store.value, (tvm.ir.Call, with_arguments_held))
+    return [*steps, tirx.BufferStore(store.buffer, value, store.indices)] if steps else [store]
+
+
+def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:
+    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    if not buffers:
+        return body
+    block = s_tir.SBlock([], [], [], "arguments_first", body, alloc_buffers=buffers)
+    return s_tir.SBlockRealize([], True, block)
+
+
+def _stores_in_vectors(body: Any) -> set[Any]:
+    found: set[Any] = set()
+
+    def look(loop: Any) -> None:
+        if loop.kind == tirx.ForKind.VECTORIZED:
+            tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, found.add))
+
+    tvm_ffi.structural_walk(body, (tirx.For, look))
+    return found
+
+
+def _calls_in_branches(value: Any) -> set[Any]:
+    found: set[Any] = set()
+
+    def look(call: Any) -> None:
+        if getattr(call.op, "name", "") == "prim.if_then_else":
+            for branch in call.args[1:]:
+                tvm_ffi.structural_walk(branch, (tvm.ir.Call, found.add))
+
+    tvm_ffi.structural_walk(value, (tvm.ir.Call, look))
+    return found
+
+
+def _has_function(value: Any) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        value, (tvm.ir.Call, lambda call: found.append(call) if _is_function(call) else None)
+    )
+    return bool(found)
+
+
+def _is_function(call: Any) -> bool:
+    written_out = str(call.ty.dtype) in ("float32", "float16")
+    return written_out and getattr(call.op, "name", "") in FUNCTIONS
+
+
+def _written_out(call: Any) -> Any:
+    if not _is_function(call) or any(map(_has_let, call.args)):
+        return call
+    function = FUNCTIONS[call.op.name]
+    if str(call.ty.dtype) == "float32":
+        return function(*call.args)
+    return function(*(arg.astype("float32") for arg in call.args)).astype("float16")
+
+
+def _has_let(value: Any) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, (tirx.Let, found.append))
+    return bool(found)

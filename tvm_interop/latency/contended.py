@@ -1,0 +1,121 @@
+"""Operators that share a device: what a stage takes, worked out and not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import LatencyModel, LatencyTable
+from .batch import StageBatch
+
+_CHUNK = 1 << 16
+"""Stages simulated at once: enough to be fast, few enough to stay in memory."""
+
+
+class ContendedLatency(LatencyModel):
+    """Prices operators from a table, and stages by running their groups side by side on paper.
+
+    While some operators run, arithmetic takes max(1, the cores they keep busy / `cores`) times as
+    long as alone and memory traffic max(1, their memory shares together / `bandwidth`) times; an
+    operator is slowed down by the mean of the two, weighed by its memory share. So it is with
+    `scheduling.simulation.simulate` too, of which this is the same for many stages at once.
+
+    Attributes
+    ----------
+    op_us: (num_ops,) microseconds of each operator alone.
+    cores: of the device.
+    bandwidth: how many operators that do nothing but move bytes run at once at full speed.
+    op_cores: (num_ops,) how many cores each operator keeps busy alone.
+    memory_share: (num_ops,) the share of its time alone that each operator waits for memory.
+    """
+
+    def __init__(
+        self,
+        op_us: npt.ArrayLike,
+        cores: float,
+        bandwidth: float,
+        op_cores: npt.ArrayLike,
+        memory_share: npt.ArrayLike,
+        transfers: Mapping[tuple[int, int], float] | None = None,
+    ) -> None:
+        """Take the figures.
+
+        Parameters
+        ----------
+        transfers: as `LatencyTable` takes them; None where copies between GPUs are not known.
+        """
+        self.op_us = np.asarray(op_us, dtype=np.float64)
+        self.cores = cores
+        self.bandwidth = bandwidth
+        self.op_cores = np.asarray(op_cores, dtype=np.float64)
+        self.memory_share = np.asarray(memory_share, dtype=np.float64)
+        self._copies = None if transfers is None else LatencyTable(self.op_us, None, transfers)
+
+    def op(self, op: int) -> float:
+        """Microseconds of operator `op` alone."""
+        return float(self.op_us[op])
+
+    def transfer(self, u: int, v: int) -> float:
+        """Microseconds of the copy from `u` to `v`, from the table."""
+        return super().transfer(u, v) if self._copies is None else self._copies.transfer(u, v)
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """Microseconds until the last of the groups ends."""
+        return float(self.stages([groups])[0])
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each stage, shape (len(stages),)."""
+        batch = StageBatch.from_stages(stages)
+        firsts = range(0, len(batch), _CHUNK)
+        chunks = [self._simulate(batch, first, min(first + _CHUNK, len(batch))) for first in firsts]
+        return np.concatenate([np.empty(0), *chunks])
+
+    def _simulate(self, batch: StageBatch, first: int, last: int) -> npt.NDArray[np.float64]:
+        """Run stages `first` to `last` side by side, each on a clock of its own."""
+        at, end = _groups_of(batch, first, last)
+        running = at < end
+        left_us = np.where(running, self.op_us[_ops_at(batch, at)], 0.0)
+        took_us = np.zeros(len(at))
+        while running.any():
+            ops = _ops_at(batch, at)
+            share = np.where(running, self.memory_share[ops], 0.0)
+            cores = np.where(running, self.op_cores[ops], 0.0)
+            compute = np.maximum(1.0, cores.sum(axis=1) / self.cores)
+            memory = np.maximum(1.0, share.sum(axis=1) / self.bandwidth)
+            slowdown = (1 - share) * compute[:, None] + share * memory[:, None]
+            ends_in_us = np.where(running, left_us * slowdown, np.inf)
+            step_us = ends_in_us.min(axis=1)
+            step_us[np.isinf(step_us)] = 0.0  # Stages that are through.
+            ended = running & (ends_in_us <= step_us[:, None])
+            took_us += step_us
+            at += ended
+            running = at < end
+            next_us = np.where(running, self.op_us[_ops_at(batch, at)], 0.0)
+            left_us = np.where(ended, next_us, left_us - step_us[:, None] / slowdown)
+        return took_us
+
+
+def _groups_of(
+    batch: StageBatch, first: int, last: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where the groups of stages begin and end in `batch.ops`, shape (stages, most groups).
+
+    Stages of fewer groups are filled up with empty ones.
+    """
+    bounds = np.concatenate([[0], batch.stage_ends])[first : last + 1]
+    num_groups = np.diff(bounds)
+    stage = np.repeat(np.arange(last - first), num_groups)
+    slot = np.arange(bounds[0], bounds[-1]) - np.repeat(bounds[:-1], num_groups)
+    group_begins = np.concatenate([[0], batch.group_ends[:-1]])
+    begin = np.zeros((last - first, int(num_groups.max(initial=0))), dtype=np.int64)
+    end = np.zeros_like(begin)
+    begin[stage, slot] = group_begins[bounds[0] : bounds[-1]]
+    end[stage, slot] = batch.group_ends[bounds[0] : bounds[-1]]
+    return begin, end
+
+
+def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The operators there; any one where a group is through."""
+    return batch.ops[np.minimum(at, len(batch.ops) - 1)]

@@ -1,0 +1,86 @@
+"""What copies between GPUs take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import LatencyError
+from ..program.graph import OpGraph
+from .base import LatencyModel, check_size
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way from one GPU to another.
+
+    Attributes
+    ----------
+    bytes_a_us: how many bytes it carries in a microsecond, in one direction: 1,000 are 1 GB/s.
+    fixed_us: microseconds that a copy takes however small it is.
+    """
+
+    bytes_a_us: float
+    fixed_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.bytes_a_us > 0:
+            raise LatencyError(f"a link carries {self.bytes_a_us} bytes/us; it must be above 0")
+        if not (math.isfinite(self.fixed_us) and self.fixed_us >= 0):
+            raise LatencyError(
+                f"a copy takes {self.fixed_us} us at least; that must be finite, not negative"
+            )
+
+    def copy_us(self, nbytes: int) -> float:
+        """Microseconds that a copy of `nbytes` takes."""
+        return self.fixed_us + nbytes / self.bytes_a_us
+
+    def transfers(self, graph: OpGraph) -> dict[tuple[int, int], float]:
+        """Microseconds that it takes to send what each operator reads of another.
+
+        Raises
+        ------
+        LatencyError: the graph does not say how many bytes its edges carry.
+        """
+        return {edge: self.copy_us(nbytes) for edge, nbytes in bytes_between(graph).items()}
+
+
+def bytes_between(graph: OpGraph) -> dict[tuple[int, int], int]:
+    """The bytes that each operator reads of another, by producer and reader.
+
+    Raises
+    ------
+    LatencyError: the graph does not say how many bytes its edges carry.
+    """
+    if graph.edge_bytes is None:
+        raise LatencyError(
+            "the graph does not say how many bytes its edges carry; make it with "
+            "`OpGraph.from_edges(..., edge_bytes=...)`, or give the transfers themselves"
+        )
+    total: dict[tuple[int, int], int] = {}
+    for edge, nbytes in zip(graph.edges, graph.edge_bytes, strict=True):
+        total[edge] = total.get(edge, 0) + nbytes
+    return total
+
+
+def edge_transfers(latency: LatencyModel, graph: OpGraph) -> npt.NDArray[np.float64]:
+    """Ask `latency` for the transfer of each edge; shape (graph.num_edges,), microseconds.
+
+    Raises
+    ------
+    LatencyError: where the answer is negative or not finite, naming the operators, and where
+        `latency` knows nothing of copies between GPUs.
+    """
+    check_size(latency, graph.names)
+    known: dict[tuple[int, int], float] = {}
+    for u, v in dict.fromkeys(graph.edges):
+        us = known[u, v] = float(latency.transfer(u, v))
+        if not (math.isfinite(us) and us >= 0):
+            raise LatencyError(
+                f"the latency model says that the copy from `{graph.names[u]}` to "
+                f"`{graph.names[v]}` takes {us} us; a transfer must be finite and not negative"
+            )
+    return np.array([known[edge] for edge in graph.edges], dtype=np.float64)

@@ -1,0 +1,1 @@
+"""From a Relax module to a `Program`: fusion, library calls, extraction, splitting, merging."""

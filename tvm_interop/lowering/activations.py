@@ -1,0 +1,221 @@
+"""Recognises activation functions by what they compute, however an exporter spells them.
+
+A chain of element-wise operators on one tensor and on constant numbers is a function of one number.
+It is computed here for many arguments; where all results are those of a function that a library
+knows, it is that function. So `x * sigmoid(x)`, `x / (1 + exp(-x))` and SiLU are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+from .static_shape import static_shape
+
+_Array = npt.NDArray[np.float64]
+
+MOST_OPERATORS = 12
+"""More than any spelling of an activation that was seen."""
+_TOLERANCE = 2e-6
+"""Relative: constants such as 1/6 are rounded to float32."""
+_LARGE = 1e30
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of one number.
+
+    Attributes
+    ----------
+    name: as in `LibraryOp.activation`.
+    low, high: of `clip`.
+    """
+
+    name: str
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class ActivationChain:
+    """Operators that compute an activation of a tensor; nobody else reads what is in between."""
+
+    vars: tuple[relax.Var, ...]
+    activation: Activation
+
+
+_erf: Callable[[_Array], _Array] = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: _Array) -> _Array:
+    result: _Array = np.where(x < 0, np.exp(np.minimum(x, 0)), 1.0) / (1 + np.exp(-np.abs(x)))
+    return result
+
+
+def _gelu(x: _Array) -> _Array:
+    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+
+
+def _gelu_tanh(x: _Array) -> _Array:
+    result: _Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return result
+
+
+_KNOWN: dict[str, Callable[[_Array], _Array]] = {
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "swish": lambda x: x * _sigmoid(x),
+    "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+}
+"""By name in `LibraryOp.activation`; ReLU and clip are told by their bounds."""
+
+_OPERATORS: dict[str, Callable[..., _Array]] = {
+    "relax.abs": np.abs,
+    "relax.add": np.add,
+    "relax.clip": np.clip,
+    "relax.divide": np.divide,
+    "relax.erf": _erf,
+    "relax.exp": np.exp,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+    "relax.multiply": np.multiply,
+    "relax.negative": np.negative,
+    "relax.nn.gelu": _gelu,
+    "relax.nn.gelu_tanh": _gelu_tanh,
+    "relax.nn.relu": lambda x: np.maximum(x, 0),
+    "relax.nn.silu": lambda x: x * _sigmoid(x),
+    "relax.power": np.power,
+    "relax.sigmoid": _sigmoid,
+    "relax.sqrt": np.sqrt,
+    "relax.square": np.square,
+    "relax.subtract": np.subtract,
+    "relax.tanh": np.tanh,
+}
+"""What each element-wise operator computes."""
+
+_SAMPLES = np.concatenate(
+    [np.linspace(-12, 12, 481), [1e-4, -1e-4, 20, -20, 50, -50, 200, -200, 1e4, -1e4]]
+)
+
+
+def find_activation(
+    values: Mapping[relax.Var, relax.Expr],
+    users: Mapping[relax.Var, Sequence[relax.Var]],
+    uses: Mapping[relax.Var, int],
+    source: relax.Var,
+) -> ActivationChain | None:
+    """The activation that all of `source` goes through, the longest; None where there is none.
+
+    Parameters
+    ----------
+    values: what each variable is.
+    users: by variable, those that are computed from it, in order.
+    uses: by variable, how often it is read, by the function's result too.
+    """
+    computed = {source: _SAMPLES}
+    chain: list[relax.Var] = []
+    found = None
+    with np.errstate(all="ignore"):
+        while len(chain) < MOST_OPERATORS:
+            var = _next(values, users, computed, source)
+            if var is None:
+                return found
+            computed[var] = _apply(values[var], computed)
+            chain.append(var)
+            if _only_leaves_by(var, computed, values, uses):
+                activation = _recognised(computed[var])
+                if activation is not None:
+                    found = ActivationChain(tuple(chain), activation)
+    return found
+
+
+def constant_number(expr: relax.Expr) -> float | None:
+    """The number that `expr` is, or that fills it; None for anything else."""
+    if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+        array = expr.value.numpy()
+        return float(array.reshape(())) if array.size == 1 and array.dtype.kind == "f" else None
+    value = getattr(expr, "value", None)  # Of an `IntImm` or a `FloatImm`.
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _next(
+    values: Mapping[relax.Var, relax.Expr],
+    users: Mapping[relax.Var, Sequence[relax.Var]],
+    computed: Mapping[relax.Var, _Array],
+    source: relax.Var,
+) -> relax.Var | None:
+    """An operator whose arguments are all at hand."""
+    for known in computed:
+        for user in users.get(known, ()):
+            if user not in computed and _is_elementwise(values[user], computed, source):
+                return user
+    return None
+
+
+def _is_elementwise(
+    value: relax.Expr, computed: Mapping[relax.Var, _Array], source: relax.Var
+) -> bool:
+    return (
+        isinstance(value, relax.Call)
+        and isinstance(value.op, tvm.ir.Op)
+        and value.op.name in _OPERATORS
+        and static_shape(value.ty) == static_shape(source.ty)
+        and str(value.ty.dtype) == str(source.ty.dtype)
+        and all(arg in computed or constant_number(arg) is not None for arg in value.args)
+    )
+
+
+def _apply(value: Any, computed: Mapping[relax.Var, _Array]) -> _Array:
+    args = [computed[arg] if arg in computed else constant_number(arg) for arg in value.args]
+    result: _Array = _OPERATORS[value.op.name](*args)
+    return result
+
+
+def _only_leaves_by(
+    last: relax.Var,
+    computed: Mapping[relax.Var, _Array],
+    values: Mapping[relax.Var, relax.Expr],
+    uses: Mapping[relax.Var, int],
+) -> bool:
+    """Whether what was computed is read within alone, but for `last`."""
+    inside = [
+        arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
+    ]
+    # The source's own arguments are none of these.
+    return uses[last] > 0 and all(
+        uses[var] == sum(1 for arg in inside if arg.same_as(var))
+        for var in computed
+        if not var.same_as(last)
+    )
+
+
+def _recognised(results: _Array) -> Activation | None:
+    low, high = float(np.min(results)), float(np.max(results))
+    if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
+        # The samples end somewhere: a bound there is none.
+        unbounded = high >= np.max(_SAMPLES)
+        if unbounded and low == 0:
+            return Activation("relu")
+        if low <= np.min(_SAMPLES):
+            low = -_LARGE
+        if low > -_LARGE or not unbounded:
+            return Activation("clip", low, _LARGE if unbounded else high)
+        return None
+    for name, function in _KNOWN.items():
+        if _agree(results, function(_SAMPLES)):
+            return Activation(name)
+    return None
+
+
+def _agree(got: _Array, wanted: _Array) -> bool:
+    return bool(np.all(np.abs(got - wanted) <= _TOLERANCE * np.maximum(np.abs(wanted), 1)))

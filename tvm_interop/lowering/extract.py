@@ -1,0 +1,268 @@
+"""Takes the units of a lowered Relax function out of Relax, into a `Program`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NoReturn, TypeAlias
+
+import tvm
+from tvm import relax, s_tir, tirx
+
+from ..errors import UnsupportedModelError
+from ..program.library_op import LibraryOp
+from ..program.program import Operator, Program, Value
+from .fuse_and_name import LIBRARY_OPS
+from .names import OUTPUT_NAMES, UniqueNames, bindings_of, is_meaningful
+from .static_shape import static_shape
+from .weights import WeightTable, is_supported_dtype
+
+_Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
+"""What a Relax expression stands for: a value's index, or a tuple of such."""
+
+
+def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
+    """Turn a function that `LowerToUnits` made into a flat list of kernel calls.
+
+    Parameters
+    ----------
+    mod
+        A lowered module: each binding a `call_tir`, a `relax.reshape` or a tuple.
+    func_name
+        The Relax function to take.
+
+    Returns
+    -------
+    program
+        One operator a `call_tir`, in the order of the bindings. A reshape becomes a value that
+        is an alias, and so does a kernel that only copies its input to another shape (TVM
+        leaves one for an output). Equal constants become one weight. An output that is an
+        input, a weight or an output already is given as it is, or under an alias where it has
+        a name of its own.
+
+    Raises
+    ------
+    UnsupportedModelError
+        A binding is something else (control flow, a packed call, a dynamic shape); the message
+        names it.
+    """
+    if func_name not in [var.name_hint for var in mod.get_global_vars()]:
+        raise UnsupportedModelError(f"the Relax module has no function `{func_name}`")
+    return _Extractor(mod, mod[func_name]).run()
+
+
+class _Extractor:
+    def __init__(self, mod: tvm.IRModule, func: relax.Function) -> None:
+        self._mod = mod
+        self._func = func
+        self._values: list[Value] = []
+        self._operators: list[Operator] = []
+        self._weights = WeightTable()
+        self._kernels: dict[str, tirx.PrimFunc] = {}
+        self._env: dict[relax.Var, _Tensors] = {}
+        self._output_names = _output_names(func)
+        self._library_ops = _library_ops(func)
+        params = {param.name for param in func.params}
+        self._operator_names = UniqueNames()
+        # Inputs and outputs have first claim on their names.
+        self._value_names = UniqueNames(params | set(self._output_names))
+
+    def run(self) -> Program:
+        inputs = []
+        for param in self._func.params:
+            inputs.append(self._add_value(param.name, param.ty, param.name))
+            self._env[param] = inputs[-1]
+        for binding in bindings_of(self._func):
+            self._env[binding.var] = self._visit(binding)
+        outputs = self._finish_outputs(self._func.body.body, tuple(inputs))
+        return Program(
+            values=self._values,
+            operators=self._operators,
+            inputs=tuple(inputs),
+            outputs=outputs,
+            weights=self._weights.arrays,
+            kernels=tvm.IRModule(self._kernels),
+        )
+
+    def _visit(self, binding: relax.Binding) -> _Tensors:
+        """What `binding` defines; adds the operator or alias that it takes."""
+        where = f"binding `{binding.var.name}`"
+        if not isinstance(binding, relax.VarBinding):
+            _refuse(where, "checks a shape as it runs", "give every input a static shape")
+        value = binding.value
+        if not isinstance(value, relax.Call):
+            return self._tensors(value, where)
+        if value.op == tvm.ir.Op.get("relax.call_tir"):
+            return self._add_operator(binding.var, value, where)
+        if value.op == tvm.ir.Op.get("relax.reshape"):
+            return self._add_alias(binding.var, value.args[0], where)
+        _refuse(
+            where,
+            f"calls {_callee(value)}, which is no kernel of its own",
+            "run LowerToUnits first; packed, in-place and nested calls cannot be scheduled",
+        )
+
+    def _tensors(self, expr: relax.Expr, where: str) -> _Tensors:
+        if isinstance(expr, relax.Var) and expr in self._env:
+            return self._env[expr]
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._tensors(field, where) for field in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            source = self._tensors(expr.tuple_value, where)
+            if isinstance(source, tuple):
+                item: _Tensors = source[expr.index]
+                return item
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self._add_weight(expr, where)
+        kind = type(expr).__name__
+        advice = "only tensors can go into kernels: fold scalars and shapes into the kernels"
+        if isinstance(expr, relax.If):
+            kind, advice = "`if`", "a schedule is fixed before the model runs: take one branch"
+        _refuse(where, f"uses {kind}, which is no tensor", advice)
+
+    def _tensor(self, expr: relax.Expr, where: str) -> int:
+        found = self._tensors(expr, where)
+        if isinstance(found, tuple):
+            _refuse(where, "uses a tuple where a tensor is due", "pass its items one by one")
+        return found
+
+    def _add_operator(self, var: relax.Var, call: relax.Call, where: str) -> _Tensors:
+        if len(call.args) > 2:
+            _refuse(where, "passes shape variables to its kernel", "give inputs static shapes")
+        kernel = self._kernel(call.args[0], where)
+        inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
+        if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
+            del self._kernels[kernel]  # never called: every call to it is such a view
+            return self._add_alias(var, call.args[1].fields[0], where)
+        name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
+        out_ty = call.ty_args[0]
+        several = isinstance(out_ty, relax.TupleType)
+        outputs = tuple(
+            self._add_value(self._value_names.take(f"{name}:{i}" if several else name), ty, where)
+            for i, ty in enumerate(out_ty.fields if several else [out_ty])
+        )
+        if len(self._kernels[kernel].params) != len(inputs) + len(outputs):
+            _refuse(where, f"gives kernel `{kernel}` a wrong number of arguments", "lower it anew")
+        description = self._library_ops.get(var.name)
+        self._operators.append(Operator(name, kernel, inputs, outputs, description))
+        return outputs if several else outputs[0]
+
+    def _is_view(self, call: relax.Call, source: int, kernel: tirx.PrimFunc) -> bool:
+        """Whether `kernel` only gives its input another shape."""
+        shape = static_shape(call.ty_args[0])
+        # TVM takes the first part of a tensor for a view of the whole.
+        same_size = shape is not None and math.prod(shape) == math.prod(self._values[source].shape)
+        return same_size and _only_copies(kernel)
+
+    def _kernel(self, callee: relax.Expr, where: str) -> str:
+        """Name of the kernel `callee`, which joins those of the program."""
+        func = self._mod[callee] if isinstance(callee, tvm.ir.GlobalVar) else None
+        if not isinstance(func, tirx.PrimFunc):
+            _refuse(where, f"calls {callee}, which is no PrimFunc", "run LowerToUnits first")
+        name = str(callee.name_hint)
+        if name not in self._kernels:
+            self._kernels[name] = func.with_attr("global_symbol", name)
+        return name
+
+    def _add_alias(self, var: relax.Var, source_expr: relax.Expr, where: str) -> int:
+        source = self._tensor(source_expr, where)
+        base = var.name if is_meaningful(var.name) else f"{self._values[source].name}_view"
+        view = self._add_value(self._value_names.take(base), var.ty, where)
+        self._values[view] = replace(self._values[view], alias_of=self._root(source))
+        return view
+
+    def _add_weight(self, constant: tvm.ir.GenericConst, where: str) -> int:
+        def add(shape: tuple[int, ...], dtype: str) -> int:
+            self._values.append(Value(self._value_names.take("weight"), shape, dtype))
+            return len(self._values) - 1
+
+        if not isinstance(constant.ty, relax.TensorType):
+            _refuse(where, f"uses a constant {constant}, which is no tensor", "make it a tensor")
+        _static(constant.ty, where)
+        return self._weights.index_of(constant.value, add)
+
+    def _add_value(self, name: str, ty: Any, where: str) -> int:
+        if not isinstance(ty, relax.TensorType):
+            _refuse(where, f"has type {ty}", "only tensors can be scheduled")
+        # TVM's names are a subclass of `str` that JSON's writers do not take.
+        self._values.append(Value(str(name), *_static(ty, where)))
+        return len(self._values) - 1
+
+    def _root(self, value: int) -> int:
+        alias_of = self._values[value].alias_of
+        return value if alias_of is None else alias_of
+
+    def _finish_outputs(self, body: relax.Expr, inputs: tuple[int, ...]) -> tuple[int, ...]:
+        found = self._tensors(body, "the result")
+        results = []
+        for result in found if isinstance(found, tuple) else (found,):
+            if isinstance(result, tuple):
+                _refuse("the result", "is a tuple within a tuple", "return a flat tuple")
+            results.append(result)
+        if not self._output_names:
+            return tuple(results)
+        if len(self._output_names) != len(results):
+            _refuse(
+                "the result",
+                f"has {len(results)} tensors and {len(self._output_names)} names",
+                f"set the attribute `{OUTPUT_NAMES}` right or drop it",
+            )
+        fixed = set(inputs) | set(self._weights.arrays)
+        outputs = []
+        for result, name in zip(results, self._output_names, strict=True):
+            outputs.append(self._named_output(result, name, fixed))
+            fixed.add(outputs[-1])
+        return tuple(outputs)
+
+    def _named_output(self, value: int, name: str, fixed: set[int]) -> int:
+        """The value to give out as `name`: `value` itself, unless its name must stay."""
+        known = self._values[value]
+        if value not in fixed:
+            self._values[value] = replace(known, name=name)
+        elif known.name != name:
+            self._values.append(replace(known, name=name, alias_of=self._root(value)))
+            return len(self._values) - 1
+        return value
+
+
+def _output_names(func: relax.Function) -> list[str]:
+    """The outputs' names: the attribute, else the bindings' where those mean something."""
+    if func.attrs and OUTPUT_NAMES in func.attrs:
+        return [str(name) for name in func.attrs[OUTPUT_NAMES]]
+    return []
+
+
+def _library_ops(func: relax.Function) -> dict[str, LibraryOp]:
+    """What kernel libraries could compute, by unit."""
+    table = func.attrs[LIBRARY_OPS] if func.attrs and LIBRARY_OPS in func.attrs else {}
+    return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
+
+
+def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
+    shape = static_shape(ty)
+    if shape is None:
+        _refuse(where, f"has the dynamic shape {ty.shape}", "give every input a static shape")
+    if 0 in shape:
+        _refuse(where, f"is an empty tensor of shape {shape}", "give every input a size above 0")
+    dtype = str(ty.dtype)
+    if not is_supported_dtype(dtype):
+        _refuse(where, f"has dtype {dtype}, which NumPy lacks", "convert the model to another")
+    return shape, dtype
+
+
+def _only_copies(kernel: tirx.PrimFunc) -> bool:
+    """Whether `kernel` writes its input as it is, to an output of another shape."""
+    # TVM's analysis takes nothing but schedulable kernels.
+    is_schedulable = isinstance(kernel.body, s_tir.SBlockRealize)
+    return is_schedulable and bool(relax.analysis.has_reshape_pattern(kernel))
+
+
+def _callee(call: relax.Call) -> str:
+    name = getattr(call.op, "name", None) or getattr(call.op, "name_hint", None)
+    first = call.args[0] if name in ("relax.call_dps_packed", "relax.call_tir_inplace") else None
+    target = getattr(first, "global_symbol", None) or getattr(first, "name_hint", None)
+    return f"`{name or call.op}`" + (f" of `{target}`" if target else "")
+
+
+def _refuse(where: str, why: str, what_to_do: str) -> NoReturn:
+    raise UnsupportedModelError(f"{where} {why}: {what_to_do}")

@@ -1,0 +1,242 @@
+"""Large operators, each divided into parts that are operators like any other.
+
+With that, sharing one operator between cores and running several side by side are one problem, the
+scheduler's. Parts wait for each other by the executor's events, as all operators do, and not in
+the barriers of a team of threads, which cost more and collapse where another program takes a core.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import gcd, lcm, prod
+
+import msgspec
+
+from ..kernels.build import divisible_kernels
+from ..program.library_op import LibraryOp
+from ..program.program import Operator, Program, Value
+from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
+
+_FLOPS_A_PART = 2_000_000
+"""Floating-point operations a part has at least: some ten microseconds on a core of today."""
+_READS_A_PART = 1 << 15
+"""Numbers that a part of a pooling or a depthwise convolution reads at least: some microseconds."""
+
+
+def split_operators(program: Program, parts: int) -> Program:
+    """`program` with each operator that is large enough in up to `parts` parts.
+
+    A library's convolution or pooling is divided by channels, in whole blocks of 16, a convolution
+    of groups by groups, and a matrix product by rows or by matrices: each part has a description
+    of its own, on aliases of the tensors. TVM's kernel, where its outermost loop allows, is called
+    once for each share of it. Which operators are divided depends on their kernels and shapes
+    alone.
+
+    A part is named `conv1[1/2]`, and its `whole` is `conv1`.
+    """
+    if parts == 1:
+        return program
+    divisible = divisible_kernels(program.kernels) if program.kernels is not None else set()
+    splitter = _Splitter(list(program.values), set(program.weights))
+    operators = []
+    for op in program.operators:
+        if op.library is not None:
+            operators += splitter.library_parts(op, parts)
+        elif op.kernel in divisible:
+            operators += [replace(_named(op, i, parts), share=(i, parts)) for i in range(parts)]
+        else:
+            operators.append(op)
+    return replace(program, values=splitter.values, operators=operators)
+
+
+def parts_in(names: Iterable[str]) -> int:
+    """Into how many parts operators of these names are divided at most."""
+    found = (_PART_NAME.search(name) for name in names)
+    return max((int(match[1]) for match in found if match), default=1)
+
+
+_PART_NAME = re.compile(r"\[\d+/(\d+)\]$")
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How one argument is divided: along `axis`, in steps of `step` elements; whole for None."""
+
+    axis: int | None
+    step: int = 1
+
+
+@dataclass
+class _Splitter:
+    values: list[Value]
+    weights: set[int]
+
+    def library_parts(self, op: Operator, parts: int) -> list[Operator]:
+        """`op` in parts; `op` itself where it is too small or cannot be divided."""
+        assert op.description is not None
+        found = _CUTS.get(op.description.op)
+        cuts = found(op.description) if found is not None else None
+        if cuts is None:
+            return [op]
+        shapes = op.description.shapes
+        steps = {
+            -(-shape[cut.axis] // cut.step)
+            for shape, cut in zip(shapes, cuts, strict=True)
+            if cut.axis is not None
+        }
+        (steps_in_all,) = steps
+        count = min(parts, steps_in_all, _most_parts(op.description))
+        if count < 2:
+            return [op]
+        bounds = [steps_in_all * i // count for i in range(count + 1)]
+        if not self._begin_aligned(op, cuts, bounds):
+            return [op]
+        return [self._part(op, cuts, i, bounds) for i in range(count)]
+
+    def _part(self, op: Operator, cuts: Sequence[_Cut], i: int, bounds: list[int]) -> Operator:
+        args = [
+            v if cut.axis is None else self._slice(v, shape, cut, bounds[i], bounds[i + 1])
+            for v, shape, cut in zip((*op.inputs, *op.outputs), _shapes(op), cuts, strict=True)
+        ]
+        shapes = tuple(
+            shape if cut.axis is None else _cut_shape(shape, cut, bounds[i], bounds[i + 1])
+            for shape, cut in zip(_shapes(op), cuts, strict=True)
+        )
+        assert op.description is not None
+        described = msgspec.structs.replace(
+            op.description, shapes=shapes, groups=_groups(op.description, shapes)
+        )
+        inputs, outputs = tuple(args[: len(op.inputs)]), tuple(args[len(op.inputs) :])
+        part = _named(op, i, len(bounds) - 1)
+        return replace(part, inputs=inputs, outputs=outputs, description=described)
+
+    def _slice(self, v: int, shape: tuple[int, ...], cut: _Cut, begin: int, end: int) -> int:
+        """The value that is this part of value `v`."""
+        value = self.values[v]
+        alias = Value(
+            f"{value.name}[{begin * cut.step}:{end * cut.step}]",
+            _cut_shape(shape, cut, begin, end),
+            value.dtype,
+            v if value.alias_of is None else value.alias_of,
+            value.offset + self._offset(v, shape, cut, begin),
+            value.layout,
+        )
+        self.values.append(alias)
+        return len(self.values) - 1
+
+    def _offset(self, v: int, shape: tuple[int, ...], cut: _Cut, begin: int) -> int:
+        before = _cut_shape(shape, cut, 0, begin)
+        value = self.values[v]
+        return stored_nbytes(before, value.dtype, value.layout) if begin else 0
+
+    def _begin_aligned(self, op: Operator, cuts: Sequence[_Cut], bounds: list[int]) -> bool:
+        return all(
+            cut.axis is None
+            or (
+                prod(shape[: cut.axis]) == 1
+                and all(self._offset(v, shape, cut, b) % ALIGNMENT == 0 for b in bounds[:-1])
+            )
+            for v, shape, cut in zip((*op.inputs, *op.outputs), _shapes(op), cuts, strict=True)
+        )
+
+
+def _shapes(op: Operator) -> tuple[tuple[int, ...], ...]:
+    assert op.description is not None
+    return op.description.shapes
+
+
+def _named(op: Operator, i: int, count: int) -> Operator:
+    return replace(op, name=f"{op.name}[{i + 1}/{count}]", whole=op.name)
+
+
+def _cut_shape(shape: tuple[int, ...], cut: _Cut, begin: int, end: int) -> tuple[int, ...]:
+    assert cut.axis is not None
+    size = min(end * cut.step, shape[cut.axis]) - begin * cut.step
+    return (*shape[: cut.axis], size, *shape[cut.axis + 1 :])
+
+
+def _most_parts(op: LibraryOp) -> int:
+    """The parts of which each is worth being one."""
+    if op.flops and not _is_depthwise(op):
+        return op.flops // _FLOPS_A_PART
+    return prod(op.shapes[-1]) * prod(op.window) // _READS_A_PART
+
+
+def _groups(op: LibraryOp, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """Groups of a convolution's part: as many as it has channels in each."""
+    return shapes[0][1] // shapes[1][1] if op.op == "conv2d" else op.groups
+
+
+def _is_depthwise(op: LibraryOp) -> bool:
+    return op.op == "conv2d" and op.groups == op.shapes[0][1] == op.shapes[-1][1]
+
+
+def _conv2d(op: LibraryOp) -> list[_Cut] | None:
+    by_block = _Cut(1, BLOCK)
+    more = [_Cut(0, BLOCK)] * op.has_bias + [by_block] * op.has_sum
+    if op.groups == 1:
+        return [_Cut(None), _Cut(0, BLOCK), *more, by_block]
+    if _is_depthwise(op):
+        return [by_block, _Cut(0, BLOCK), *more, by_block]
+    return _by_groups(op)
+
+
+def _by_groups(op: LibraryOp) -> list[_Cut] | None:
+    read, made = (op.shapes[i][1] // op.groups for i in (0, -1))
+    if "blocked16" in op.layouts and (read % BLOCK or made % BLOCK):
+        return None  # A group would begin within a block.
+    by_group = _Cut(1, made)
+    more = [_Cut(0, made)] * op.has_bias + [by_group] * op.has_sum
+    return [_Cut(1, read), _Cut(0, made), *more, by_group]
+
+
+def _pool(op: LibraryOp) -> list[_Cut] | None:
+    return [_Cut(1, BLOCK), _Cut(1, BLOCK)]
+
+
+def _scale(op: LibraryOp) -> list[_Cut] | None:
+    by_block = _Cut(1, BLOCK)
+    return [by_block, by_block, *[_Cut(0, BLOCK)] * op.has_bias, by_block]
+
+
+def _rows(op: LibraryOp) -> list[_Cut] | None:
+    """What goes along the last axis, by the first that has more than one element."""
+    data = op.shapes[0]
+    axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)
+    if axis is None:
+        return None
+    by_axis = _Cut(axis, _aligned_step([data], axis))
+    return [by_axis, *[_Cut(None)] * (len(op.shapes) - 2), by_axis]
+
+
+def _aligned_step(shapes: Sequence[tuple[int, ...]], axis: int) -> int:
+    """The fewest elements of `axis` after which each float32 tensor is aligned again."""
+    inner = (4 * prod(shape[axis + 1 :]) for shape in shapes)
+    return lcm(*(ALIGNMENT // gcd(ALIGNMENT, nbytes) for nbytes in inner))
+
+
+def _matmul(op: LibraryOp) -> list[_Cut] | None:
+    """By the first axis of more than one element: of matrices, or of the rows of a single one."""
+    left, right = op.shapes[0], op.shapes[1]
+    axis = next((a for a, dim in enumerate(left[:-1]) if dim > 1), None)
+    if axis is None:
+        return None  # A single row: its weights would have to be divided across.
+    cut = [left, op.shapes[-1], *([right] if len(right) > 2 and axis < len(left) - 2 else [])]
+    by_axis = _Cut(axis, _aligned_step(cut, axis))
+    of_right = by_axis if len(right) > 2 and axis < len(left) - 2 else _Cut(None)
+    more = [_Cut(None)] * op.has_bias + [by_axis] * op.has_sum
+    return [by_axis, of_right, *more, by_axis]
+
+
+_CUTS: dict[str, Callable[[LibraryOp], list[_Cut] | None]] = {
+    "conv2d": _conv2d,
+    "matmul": _matmul,
+    "max_pool2d": _pool,
+    "avg_pool2d": _pool,
+    "scale": _scale,
+    "softmax": _rows,
+    "layer_norm": _rows,
+}
+"""By kind of operator: how each of its arguments is divided; None where it is not."""

@@ -1,0 +1,45 @@
+"""The constants of a program, each once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+
+
+def is_supported_dtype(dtype: str) -> bool:
+    """Whether NumPy itself knows `dtype`; bfloat16 and the eight-bit floats it does not."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        return False
+    # Packages may register more types with NumPy, which then passes them to nobody.
+    return found.isbuiltin == 1 and found.kind in "biuf"
+
+
+class WeightTable:
+    """Gives every constant a value of the program, equal constants the same one.
+
+    Attributes
+    ----------
+    arrays: the constants by index of their value.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, np.ndarray] = {}
+        self._by_content: dict[tuple[tuple[int, ...], str, bytes], int] = {}
+
+    def index_of(
+        self, tensor: tvm.runtime.Tensor, add: Callable[[tuple[int, ...], str], int]
+    ) -> int:
+        """Index of the value that holds `tensor`; `add(shape, dtype)` makes one if none does."""
+        array = np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+        dtype = str(tensor.dtype)
+        key = (array.shape, dtype, hashlib.sha256(array.tobytes()).digest())
+        if key not in self._by_content:
+            index = add(array.shape, dtype)
+            self._by_content[key] = index
+            self.arrays[index] = array
+        return self._by_content[key]

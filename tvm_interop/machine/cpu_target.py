@@ -1,0 +1,40 @@
+"""A target for CPUs, with the vector instructions of the machine at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import DeviceError, did_you_mean
+from .cpu_features import host_features
+
+
+def cpu_target(target: Any) -> Any:
+    """The TVM target to compile for: what `target` leaves open is taken from this machine's CPU.
+
+    Raises
+    ------
+    DeviceError
+        It is no target, or not a CPU's; LLVM does not know the CPU.
+    """
+    import tvm
+
+    try:
+        resolved = tvm.target.Target(target)
+    except Exception as error:
+        raise DeviceError(f"`{target}` is no target TVM knows: {error}") from error
+    if resolved.kind.name != "llvm":
+        raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm` or `cuda`")
+    attrs = dict(resolved.attrs)
+    mcpu, triple = str(attrs.get("mcpu", "")), str(attrs.get("mtriple", ""))
+    if mcpu and not tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
+        known = [str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(resolved)]
+        raise DeviceError(
+            f"LLVM knows no CPU `{mcpu}`{did_you_mean(mcpu, known)} for `{triple}`; give another "
+            "`-mcpu`"
+        )
+    elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
+    if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
+        return resolved
+    # A baseline CPU with instructions added: LLVM then uses vectors as wide as it is given.
+    features = [f"+{name}" for name in host_features()]
+    return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})

@@ -1,0 +1,155 @@
+"""Finds the kernel libraries of this machine: oneDNN for CPUs, cuDNN and cuBLASLt for GPUs.
+
+A library is looked for once in a process. Where one is missing, TVM's kernels do its work.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .._native import cpu as _cpu
+from .._native import cuda as _cuda
+from ..errors import ArtifactError, ExecutionError, InputError
+from ..program.library_op import LibraryOp
+
+_LOG = logging.getLogger("tvm_interop")
+
+TVM = "tvm"
+"""The provider that is always there: kernels that TVM compiles."""
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class _Library:
+    """Where a library may be.
+
+    Attributes
+    ----------
+    device: what its kernels run on.
+    override: environment variable that names its file.
+    package: what brings it, as an installer knows it.
+    file: its name, for which the system is asked where the package is not installed.
+    """
+
+    device: Device
+    override: str
+    package: str
+    file: str
+
+    @property
+    def native(self) -> Any:
+        """The module of native functions that load it and ask it."""
+        return _cpu if self.device == "cpu" else _cuda
+
+    def find(self) -> str:
+        """The file to load."""
+        override = os.environ.get(self.override)
+        if override:
+            return override
+        try:
+            files: Any = importlib.metadata.files(self.package) or ()
+        except importlib.metadata.PackageNotFoundError:
+            files = ()
+        for file in files:
+            if file.name == self.file:
+                return str(file.locate().resolve())
+        return self.file
+
+
+_LIBRARIES = {
+    "onednn": _Library("cpu", "TVM_INTEROP_ONEDNN_LIBRARY", "onednn-cpu-gomp", "libdnnl.so.3"),
+    "cudnn": _Library("cuda", "TVM_INTEROP_CUDNN_LIBRARY", "nvidia-cudnn-cu13", "libcudnn.so.9"),
+    "cublaslt": _Library(
+        "cuda", "TVM_INTEROP_CUBLASLT_LIBRARY", "nvidia-cublas", "libcublasLt.so.13"
+    ),
+}
+_WHY_MISSING: dict[str, str] = {}
+
+
+def provider_names(device: Device | None = None) -> tuple[str, ...]:
+    """Every provider of kernels there could be, by default for any device; `tvm` first."""
+    return (TVM, *(name for name, lib in _LIBRARIES.items() if device in (None, lib.device)))
+
+
+def check_provider_names(names: Iterable[str], device: Device) -> None:
+    """See that each of `names` is a provider of kernels for `device`.
+
+    Raises
+    ------
+    InputError
+        Names the one that is not.
+    """
+    known = provider_names(device)
+    for name in names:
+        if name in known:
+            continue
+        if name in _LIBRARIES:
+            where = "a GPU" if device == "cuda" else "a CPU"
+            raise InputError(
+                f"kernel provider `{name}` has no kernels for {where}; leave it out, or compile "
+                f"for a target it has some for: here there are {', '.join(known)}"
+            )
+        raise InputError(f"there is no kernel provider `{name}`: there are {', '.join(known)}")
+
+
+def available_providers(
+    wanted: Iterable[str] | None = None, device: Device = "cpu"
+) -> tuple[str, ...]:
+    """Those of the `wanted` providers that are there, by default of all; what is not is logged.
+
+    Raises
+    ------
+    InputError
+        There is no provider of that name for `device`.
+    """
+    names = provider_names(device) if wanted is None else tuple(dict.fromkeys(wanted))
+    check_provider_names(names, device)
+    return tuple(name for name in names if name == TVM or library_version(name) is not None)
+
+
+@functools.cache
+def library_version(name: str) -> str | None:
+    """The version of kernel library `name`, which is loaded now; None where it cannot be.
+
+    Raises
+    ------
+    ArtifactError
+        There is no library of that name.
+    """
+    library = _library(name)
+    try:
+        return str(library.native.load_kernel_library(name, library.find()))
+    except ExecutionError as error:
+        _LOG.info("no kernels of %s, TVM's do its work: %s", name, error)
+        _WHY_MISSING[name] = str(error)
+        return None
+
+
+def why_missing(name: str) -> str | None:
+    """Why library `name` cannot be used; None where it can."""
+    return None if library_version(name) is not None else _WHY_MISSING[name]
+
+
+def is_supported(name: str, op: LibraryOp) -> bool:
+    """Whether library `name` can compute `op`; one for CPUs has to be loaded."""
+    return not why_unsupported(name, op)
+
+
+def why_unsupported(name: str, op: LibraryOp) -> str:
+    """Why library `name` cannot compute `op`, empty where it can; one for CPUs has to be loaded."""
+    return str(_library(name).native.why_unsupported(name, op.fields()))
+
+
+def _library(name: str) -> _Library:
+    if name not in _LIBRARIES:
+        raise ArtifactError(
+            f"there is no kernel library `{name}`: upgrade tvm_interop, or compile the model again"
+        )
+    return _LIBRARIES[name]

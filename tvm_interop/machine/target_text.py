@@ -1,0 +1,61 @@
+"""Targets as they used to be written: `llvm -mcpu=skylake-avx512`. TVM itself reads JSON alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from ..errors import DeviceError
+
+_LISTS = ("mattr",)
+_INTEGERS = ("num-cores", "max_num_threads", "thread_warp_size")
+_TEXTS = ("arch", "mabi", "mcpu", "mtriple")
+
+TARGET_OPTIONS = (*_TEXTS, *_LISTS, *_INTEGERS)
+"""The options a target may be written with."""
+
+
+def read_target(text: str) -> Any:
+    """A target from text: a kind (`llvm`), a JSON object, or a kind and its options.
+
+    Returns
+    -------
+    `text` itself where TVM reads it, else a dict for `tvm.target.Target`.
+
+    Raises
+    ------
+    DeviceError
+        An option that today's TVM has no word for, or JSON that cannot be read; names it.
+
+    Examples
+    --------
+    >>> read_target("llvm -mcpu=core-avx2 -mattr=+fma,+f16c")
+    {'kind': 'llvm', 'mcpu': 'core-avx2', 'mattr': ['+fma', '+f16c']}
+    """
+    text = text.strip()
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DeviceError(f"target `{text}` is no JSON: {error}") from error
+    kind, *rest = shlex.split(text) or [""]
+    if not rest:
+        return text
+    return {"kind": kind, **dict(_option(text, word) for word in rest)}
+
+
+def _option(target: str, word: str) -> tuple[str, Any]:
+    name, equals, value = word.lstrip("-").partition("=")
+    if not word.startswith("-") or not equals:
+        raise DeviceError(f"target `{target}`: cannot read `{word}`; write -NAME=VALUE")
+    if name in _LISTS:
+        return name, value.split(",")
+    if name in _INTEGERS and value.isdigit():
+        return name, int(value)
+    if name in _TEXTS:
+        return name, value
+    raise DeviceError(
+        f"target `{target}`: `-{name}` has no meaning here; the options are "
+        + ", ".join(f"-{known}" for known in (*_TEXTS, *_LISTS, *_INTEGERS))
+    )

@@ -1,0 +1,1 @@
+"""Latencies measured on a device, and the database that keeps them."""

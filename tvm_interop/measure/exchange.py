@@ -1,0 +1,97 @@
+"""Latencies from database to database, as JSON lines: one workload or record a line.
+
+Like the two files of TVM's meta_schedule JSONDatabase in one; workloads come before the records
+that refer to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from ..errors import TVMInteropError
+from ..latency.record import Record, Workload
+from .store import LatencyStore
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["tvm_interop.latencies"]
+    version: Literal[1, 2]
+    """Records of version 1 have no spread."""
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    workload: Workload | None = None
+    record: Record | None = None
+
+
+def export_lines(store: LatencyStore) -> Iterator[str]:
+    """All that `store` holds, line by line."""
+    yield _encode(_Head("tvm_interop.latencies", 2))
+    for workload in store.workloads().values():
+        yield _encode(_Line(workload=workload))
+    for record in store.records():
+        yield _encode(_Line(record=record))
+
+
+def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tuple[int, int]:
+    """Take over what `export_lines` gave; of two records with one key the later measured stays.
+
+    Parameters
+    ----------
+    source: what the lines are called in messages.
+
+    Returns
+    -------
+    How many records were taken over, and how many there were.
+
+    Raises
+    ------
+    TVMInteropError
+        A line is none of ours (says which); nothing is taken over then.
+    """
+    workloads: dict[str, Workload] = {}
+    records: dict[str, Record] = {}
+    number = 0
+    for number, line in enumerate(lines, start=1):
+        try:
+            if number == 1:
+                msgspec.json.decode(line, type=_Head)
+                continue
+            read = msgspec.json.decode(line, type=_Line)
+            _check(read, workloads)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise TVMInteropError(
+                f"line {number} of `{source}` is none that `tvm-interop db export` writes: {error}"
+            ) from error
+        if read.workload is not None:
+            workloads[read.workload.hash] = read.workload
+        if read.record is not None:
+            records[read.record.key] = read.record
+    if number == 0:
+        raise TVMInteropError(f"`{source}` is empty; `tvm-interop db export` writes a first line")
+    there = {record.key: record.measured_at for record in store.records()}
+    newer = [r for r in records.values() if r.measured_at > there.get(r.key, "")]
+    store.put(newer, workloads.values())
+    return len(newer), len(records)
+
+
+def _check(line: _Line, workloads: dict[str, Workload]) -> None:
+    if (line.workload is None) == (line.record is None):
+        raise ValueError("it holds no workload and no record, or both")
+    record = line.record
+    if record is None:
+        return
+    if not 0 <= record.latency_us < float("inf"):
+        raise ValueError(f"record `{record.key}` took {record.latency_us} us")
+    if record.spread_us is not None and not 0 <= record.spread_us < float("inf"):
+        raise ValueError(f"record `{record.key}` has a spread of {record.spread_us} us")
+    for hash_ in (h for group in record.groups or () for h in group):
+        if hash_ not in workloads:
+            raise ValueError(f"record `{record.key}` is of workload `{hash_}`, not given before")
+
+
+def _encode(line: _Head | _Line) -> str:
+    return msgspec.json.encode(line).decode()

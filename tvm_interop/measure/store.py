@@ -1,0 +1,329 @@
+"""The latency database: what was measured once is not measured again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from ..errors import TVMInteropError
+from ..latency.estimate import Estimate
+from ..latency.record import Record, Setting, Workload
+
+_ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
+_APPLICATION_ID = 0x74766D69
+"""Marks the file as ours: "tvmi"."""
+_LAYOUT = 3
+_WAIT_S = 60.0
+"""How long to wait for another process that is writing."""
+
+_TABLES = (
+    "CREATE TABLE workload (hash TEXT PRIMARY KEY, name TEXT NOT NULL, arguments TEXT NOT NULL, "
+    "flops INTEGER NOT NULL, nbytes INTEGER NOT NULL, parallel_extent INTEGER NOT NULL)",
+    "CREATE TABLE setting (id INTEGER PRIMARY KEY, device TEXT NOT NULL, driver TEXT NOT NULL, "
+    "cores INTEGER NOT NULL, tvm_version TEXT NOT NULL, streams INTEGER NOT NULL, "
+    "threads INTEGER NOT NULL, "
+    "UNIQUE (device, driver, cores, tvm_version, streams, threads))",
+    "CREATE TABLE record (key TEXT PRIMARY KEY, latency_us REAL NOT NULL, "
+    "samples INTEGER NOT NULL, measured_at TEXT NOT NULL, groups TEXT, "
+    "setting INTEGER REFERENCES setting, spread_us REAL)",
+)
+_SELECT_RECORDS = (
+    "SELECT key, latency_us, samples, measured_at, groups, spread_us, device, driver, cores, "
+    "tvm_version, streams, threads FROM record LEFT JOIN setting ON setting.id = record.setting"
+)
+
+
+def default_path() -> Path:
+    """Where latencies are kept: `$TVM_INTEROP_LATENCY_DB`, or a file in the user's cache folder."""
+    override = os.environ.get(_ENVIRONMENT)
+    return (
+        Path(override)
+        if override
+        else Path(platformdirs.user_cache_dir("tvm_interop")) / "latency.db"
+    )
+
+
+class LatencyStore:
+    """Latencies in microseconds by key, in an SQLite file that several processes may share.
+
+    What `put` returned from is on disk: a process that dies loses the measurement it was at, and
+    nothing else. A file of an older layout is brought to this one when it is opened.
+
+    Examples
+    --------
+    >>> store = LatencyStore(":memory:")
+    >>> store.put([Record(key="conv", latency_us=12.5, samples=9, measured_at="")])
+    >>> store.get(["conv", "pool"])
+    {'conv': 12.5}
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Open the file at `path` (default: `default_path()`), making it and its folder if need be.
+
+        Raises
+        ------
+        TVMInteropError
+            The file is no latency database, is damaged, of a newer layout, or cannot be opened.
+        """
+        self.path = str(path if path is not None else default_path())
+        if self.path != ":memory:":
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        with self._explained():
+            # Autocommit: transactions begin and end where `_transaction` says.
+            self._connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def get(self, keys: Iterable[str]) -> dict[str, float]:
+        """The latencies of those `keys` that are known, in microseconds."""
+        return {key: known.latency_us for key, known in self.estimates(keys).items()}
+
+    def estimates(self, keys: Iterable[str]) -> dict[str, Estimate]:
+        """What is known of the latencies of those `keys` that are known."""
+        find = "SELECT latency_us, spread_us, samples FROM record WHERE key = ?"
+        with self._explained():
+            rows = ((key, self._connection.execute(find, (key,)).fetchone()) for key in keys)
+            return {key: Estimate(*row) for key, row in rows if row is not None}
+
+    def put(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
+        """Keep records, each in place of one with its key; all of them or, where that fails, none.
+
+        Parameters
+        ----------
+        workloads: what the records' groups refer to, as far as it may be new.
+        """
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO workload VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (w.hash, w.name, _json(w.arguments), w.flops, w.nbytes, w.parallel_extent)
+                    for w in workloads
+                ],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        r.key,
+                        r.latency_us,
+                        r.samples,
+                        r.measured_at,
+                        None if r.groups is None else _json(r.groups),
+                        None if r.setting is None else _setting_id(connection, r.setting),
+                        r.spread_us,
+                    )
+                    for r in records
+                ],
+            )
+
+    def records(self, device: str | None = None) -> list[Record]:
+        """All records, in the order of their keys; with `device`, those measured there."""
+        where, values = ("", []) if device is None else (" WHERE device = ?", [device])
+        with self._explained():
+            rows = self._connection.execute(f"{_SELECT_RECORDS}{where} ORDER BY key", values)
+            return [_read_record(row) for row in rows]
+
+    def workloads(self) -> dict[str, Workload]:
+        """All workloads by hash, in the order of their hashes."""
+        with self._explained():
+            rows = self._connection.execute(
+                "SELECT hash, name, arguments, flops, nbytes, parallel_extent FROM workload "
+                "ORDER BY hash"
+            )
+            return {row[0]: _read_workload(row) for row in rows}
+
+    def counts(self) -> list[tuple[Setting | None, int, str, str, float | None]]:
+        """For each setting its records, and when the first and the last of them was measured.
+
+        The last is by how much runs of a stage differ, as a mean: their interquartile range as a
+        share of the latency. None where no record tells.
+        """
+        with self._explained():
+            rows = self._connection.execute(
+                "SELECT device, driver, cores, tvm_version, streams, threads, count(*), "
+                "min(measured_at), max(measured_at), avg(spread_us / latency_us) FROM record "
+                "LEFT JOIN setting ON setting.id = record.setting "
+                "GROUP BY setting.id ORDER BY device, tvm_version, streams, threads"
+            )
+            return [
+                (
+                    None if row[0] is None else msgspec.convert(_fields(Setting, row[:6]), Setting),
+                    *row[6:],
+                )
+                for row in rows
+            ]
+
+    def delete(self, keys: Iterable[str]) -> int:
+        """Remove records, and what only they referred to; returns how many there were.
+
+        The file shrinks accordingly.
+        """
+        with self._transaction() as connection:
+            removed = sum(
+                connection.execute("DELETE FROM record WHERE key = ?", (key,)).rowcount
+                for key in keys
+            )
+            connection.execute(
+                "DELETE FROM setting WHERE id NOT IN "
+                "(SELECT setting FROM record WHERE setting IS NOT NULL)"
+            )
+            connection.execute(
+                "DELETE FROM workload WHERE hash NOT IN (SELECT ran.value FROM record, "
+                "json_each(record.groups) AS on_stream, json_each(on_stream.value) AS ran)"
+            )
+        with self._explained():
+            self._connection.execute("VACUUM")
+        return removed
+
+    def close(self) -> None:
+        """Close the file."""
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        """Check that the file is ours, and make or renew its tables."""
+        if self.path != ":memory:":
+            self._check_origin()
+            self._write_ahead()
+        with self._transaction() as connection:
+            # Asked again: another process may have made them meanwhile.
+            layout = self._pragma("user_version")
+            if layout == _LAYOUT:
+                return
+            if layout == 2:
+                connection.execute("ALTER TABLE record ADD COLUMN spread_us REAL")
+            else:
+                for table in _TABLES:
+                    connection.execute(table)
+            if layout == 1:
+                connection.execute(
+                    "INSERT INTO record SELECT key, latency_us, 0, '', NULL, NULL, NULL "
+                    "FROM latency"
+                )
+                connection.execute("DROP TABLE latency")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {_LAYOUT}")
+
+    def _check_origin(self) -> None:
+        # Tables first: where another process makes them just now, it signs them in the same
+        # transaction, so tables that are seen here are signed when that is looked at.
+        occupied, is_old = self._has(), self._has("latency")
+        origin, layout = self._pragma("application_id"), self._pragma("user_version")
+        named = f"name another file in {_ENVIRONMENT}, or by `--latency-db`"
+        if origin == _APPLICATION_ID or (origin == 0 and layout == 1 and is_old):
+            if layout <= _LAYOUT:
+                return
+            raise TVMInteropError(
+                f"`{self.path}` holds latencies in layout {layout}, this tvm_interop reads "
+                f"layouts up to {_LAYOUT}; upgrade, or {named}"
+            )
+        if origin or layout or occupied:
+            raise TVMInteropError(
+                f"`{self.path}` is a database of something else, no latency database; {named}"
+            )
+
+    def _write_ahead(self) -> None:
+        """Let readers and a writer work side by side.
+
+        SQLite does not wait here while another process does the same, so we do.
+        """
+        give_up = time.monotonic() + _WAIT_S
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _has(self, table: str = "%") -> bool:
+        find = "SELECT 1 FROM sqlite_master WHERE name LIKE ? LIMIT 1"
+        return self._connection.execute(find, (table,)).fetchone() is not None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Everything in the block, or nothing. Waits for other writers before it reads."""
+        with self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what SQLite says into what to do."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise TVMInteropError(
+                f"the latency database `{self.path}` cannot be used now: {error}; see who else "
+                f"uses the file, its rights and the room on its disk, or name another in "
+                f"{_ENVIRONMENT}"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise TVMInteropError(
+                f"`{self.path}` cannot be used as a latency database ({error}): it is damaged, or "
+                f"something else; remove it, or name another file in {_ENVIRONMENT}"
+            ) from error
+
+
+def _setting_id(connection: sqlite3.Connection, setting: Setting) -> int:
+    values = msgspec.structs.astuple(setting)
+    connection.execute(
+        "INSERT OR IGNORE INTO setting (device, driver, cores, tvm_version, streams, threads) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        values,
+    )
+    found = connection.execute(
+        "SELECT id FROM setting WHERE device = ? AND driver = ? AND cores = ? "
+        "AND tvm_version = ? AND streams = ? AND threads = ?",
+        values,
+    ).fetchone()
+    return int(found[0])
+
+
+def _read_record(row: tuple[object, ...]) -> Record:
+    key, latency_us, samples, measured_at, groups, spread_us, *setting = row
+    fields = {
+        "key": key,
+        "latency_us": latency_us,
+        "samples": samples,
+        "measured_at": measured_at,
+        "spread_us": spread_us,
+        "groups": None if groups is None else msgspec.json.decode(str(groups)),
+        "setting": None
+        if setting[0] is None
+        else dict(zip(Setting.__struct_fields__, setting, strict=True)),
+    }
+    return msgspec.convert(fields, Record)
+
+
+def _read_workload(row: tuple[object, ...]) -> Workload:
+    fields = _fields(Workload, row)
+    fields["arguments"] = msgspec.json.decode(str(fields["arguments"]))
+    return msgspec.convert(fields, Workload)
+
+
+def _fields(struct: type[msgspec.Struct], values: Iterable[object]) -> dict[str, object]:
+    return dict(zip(struct.__struct_fields__, values, strict=True))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,49 @@
+"""What a program's operators are apart from it: hashes that models share, and traits."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..kernels.flops import operator_flops
+from ..latency.record import Workload
+from ..machine.kernel_libraries import library_version
+from ..program.program import Operator, Program
+
+
+def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
+    """What decides how long an operator takes: its kernel, or its library and what that is told."""
+    if op.library is None or op.description is None:
+        decides = kernel_hashes[op.kernel]
+        if op.share is not None:  # Shares of one kernel take equally long.
+            decides += f" 1/{op.share[1]}"
+    else:
+        decides = f"{op.library} {library_version(op.library)}:{op.description.to_json()}"
+    return hashlib.sha256(decides.encode()).hexdigest()[:16]
+
+
+def describe_workload(program: Program, op: int, hash_: str) -> Workload:
+    """Operator `op` as a record knows it, under its hash."""
+    operator = program.operators[op]
+    values = [program.values[v] for v in (*operator.inputs, *operator.outputs)]
+    written = [program.values[v] for v in operator.outputs]
+    return Workload(
+        hash=hash_,
+        name=_name(operator),
+        arguments=tuple((value.dtype, value.shape) for value in values),
+        flops=operator_flops(operator, program.kernels),
+        nbytes=sum(value.nbytes for value in values),
+        parallel_extent=max(_elements(value.shape) for value in written),
+    )
+
+
+def _name(operator: Operator) -> str:
+    if operator.library is None or operator.description is None:
+        return operator.kernel
+    return f"{operator.library}.{operator.description.op}"
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for dim in shape:
+        count *= dim
+    return count

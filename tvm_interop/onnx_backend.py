@@ -1,0 +1,98 @@
+"""tvm_interop as a backend of ONNX, by the interface that `onnx.backend.base` defines.
+
+    >>> from tvm_interop import onnx_backend
+    >>> prepared = onnx_backend.prepare(onnx.load("model.onnx"))  # doctest: +SKIP
+    >>> outputs = prepared.run([x])  # doctest: +SKIP
+
+It runs a model in turn, on TVM's kernels alone: nothing is measured, so preparing is as fast as
+compiling gets. For speed, use `tvm_interop.compile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.base
+
+from .compiler.api import compile as compile_model
+from .errors import InputError
+from .execution.graph_module import GraphModule
+
+__all__ = ["PreparedModel", "TVMInteropBackend", "prepare", "run_model", "supports_device"]
+
+
+class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
+    """A compiled model that `run`s."""
+
+    def __init__(self, model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]]) -> None:
+        shapes = {name: tuple(shape) for name, shape in input_shapes.items()}
+        artifact = compile_model(
+            model, scheduler="sequential", providers=["tvm"], streams=1, input_shapes=shapes
+        )
+        weights = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = [value.name for value in model.graph.input if value.name not in weights]
+        self._module = GraphModule(artifact)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        """Run the model.
+
+        Parameters
+        ----------
+        inputs: arrays in the order of the model's inputs, or a dictionary by name.
+
+        Returns
+        -------
+        The outputs, in the model's order.
+
+        Raises
+        ------
+        InputError
+            There are too few or too many inputs, or one has another shape or type.
+        """
+        if not isinstance(inputs, Mapping):
+            if len(inputs) != len(self._inputs):
+                raise InputError(
+                    f"the model has {len(self._inputs)} inputs "
+                    f"({', '.join(f'`{name}`' for name in self._inputs)}), {len(inputs)} were given"
+                )
+            inputs = dict(zip(self._inputs, inputs, strict=True))
+        self._module.run(**inputs)
+        number = self._module.get_num_outputs()
+        return tuple(self._module.get_output(i).numpy() for i in range(number))
+
+
+class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]
+    """Compiles a model for this computer's CPU."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        """Compile `model`.
+
+        Parameters
+        ----------
+        device: `CPU`.
+        kwargs: `input_shapes`, by name, of inputs whose shapes the model leaves open.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The model cannot be imported; names the node and says why.
+        InputError
+            The device is no CPU.
+        """
+        if not cls.supports_device(device):
+            raise InputError(f"device `{device}`: the ONNX backend runs on `CPU` alone")
+        return PreparedModel(model, kwargs.get("input_shapes", {}))
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether `device` is a CPU."""
+        return device.split(":")[0] == "CPU"
+
+
+prepare = TVMInteropBackend.prepare
+run_model = TVMInteropBackend.run_model
+supports_device = TVMInteropBackend.supports_device

@@ -1,0 +1,37 @@
+"""What passes for a number or a text in what users hand over."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+import numpy as np
+
+LARGEST = 2**63 - 1
+"""The largest whole number that the native code takes."""
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether `value` is a whole number, numpy's included; True and False are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    """Whether `value` is a number that a float can hold, numpy's included, and not inf or nan."""
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # An int such as 10**400.
+        return False
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether `value` is a string that UTF-8 can hold: half of a surrogate pair it cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

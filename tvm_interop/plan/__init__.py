@@ -1,0 +1,1 @@
+"""What an executor runs: streams, waits and memory of a schedule, checked."""

@@ -1,0 +1,47 @@
+"""Proves a plan safe before anything follows it, wherever it comes from."""
+
+from __future__ import annotations
+
+from ..checking.races import check_program
+from ..errors import PlanError
+from ..program.storage import ALIGNMENT
+from .plan import Plan
+from .stream_form import stream_program
+from .validate import check_bounds, decoded
+
+
+def read_plan(text: str | bytes) -> Plan:
+    """Read what `Plan.to_json` wrote, and check it.
+
+    Raises
+    ------
+    ArtifactError
+        The text is no plan of this version; something in it is out of bounds.
+    PlanError
+        The plan is unsafe: a missing wait, or storage shared without an order.
+    """
+    plan = decoded("plan.json", text, Plan)
+    check_plan(plan)
+    return plan
+
+
+def check_plan(plan: Plan) -> None:
+    """Prove the plan safe: every dependency ordered, no storage shared without an order.
+
+    The proof is that of `checking.races.check_program`, of the plan as `stream_form` reads it:
+    nothing that made the plan has a part in it.
+
+    Raises
+    ------
+    ArtifactError
+        Something in it is out of bounds, or points nowhere: see `validate.check_bounds`.
+    PlanError
+        Names the operators whose order, or the buffers whose storage, is at fault.
+    """
+    check_bounds(plan)
+    for value in plan.values:
+        if value.storage == "arena" and (value.offset or 0) % ALIGNMENT:
+            raise PlanError(
+                f"value `{value.name}` lies at {value.offset}, which is no multiple of {ALIGNMENT}"
+            )
+    check_program(stream_program(plan)).raise_for_faults()

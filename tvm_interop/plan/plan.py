@@ -1,0 +1,188 @@
+"""An execution plan: what runs on which stream, what waits for what, and where tensors live.
+
+A plan is all the executor needs besides kernels and weights. `make.make_plan` makes one,
+`check.check_plan` proves it safe, and it lies in the artifact as JSON; nothing in it depends on
+Relax.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..program.graph import OpGraph
+from ..program.library_op import LibraryOp
+from ..program.planning import Buffer
+from ..program.storage import PEER_COPY, Layout, dependencies, stored_nbytes, stored_shape
+
+
+class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue of operators.
+
+    Attributes
+    ----------
+    device: `cpu:0`, or a GPU such as `cuda:0`.
+    threads: threads its kernels may use.
+    urgent: whether a GPU should prefer its work to that of the others.
+    """
+
+    device: str
+    threads: int
+    urgent: bool = False
+
+
+class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor and where its bytes are.
+
+    Attributes
+    ----------
+    storage: `input`, `weight` and `output` have a buffer of their own, for as long as the module
+        lives; `arena` shares the arena, at `offset` bytes; `alias` is in the storage of `alias_of`,
+        `offset` bytes into it.
+    layout: how it lies in memory.
+    device: the device that it lies on; None in a plan for one device.
+    copy_of: the value on another device that it holds the same as. An input or a weight is written
+        to both by the host; of others, a copy writes one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    storage: Literal["input", "weight", "output", "arena", "alias"]
+    offset: int | None = None
+    alias_of: int | None = None
+    layout: Layout = "plain"
+    device: str | None = None
+    copy_of: int | None = None
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the memory behind it."""
+        return stored_shape(self.shape, self.layout)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the tensor takes."""
+        return stored_nbytes(self.shape, self.dtype, self.layout)
+
+
+class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kernel call.
+
+    Attributes
+    ----------
+    kernel: name of TVM's kernel; `PEER_COPY` for a copy to another GPU, which has none.
+    inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
+    stream: index into `Plan.streams`.
+    waits: operators on other streams that must have ended: indices of earlier operators.
+    library: the kernel library that runs it, by `description`; None for TVM's `kernel`.
+    share: which share of TVM's kernel runs, and of how many; None for all of it.
+    """
+
+    name: str
+    kernel: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    stream: int
+    waits: tuple[int, ...]
+    library: str | None = None
+    description: LibraryOp | None = None
+    share: tuple[int, int] | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it copies its input from one GPU to another."""
+        return self.kernel == PEER_COPY
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole model, ready to run.
+
+    Attributes
+    ----------
+    operators: in an order that respects dependencies, stream orders and waits.
+    inputs, outputs: indices into `values`, in the model's order.
+    arena_bytes: size of the storage that `arena` values share, on all devices together.
+    parallel_kernels: whether any kernel splits its work over a team of threads.
+    arenas: size of each device's own; empty in a plan for one device.
+    """
+
+    streams: tuple[Stream, ...]
+    values: tuple[PlannedValue, ...]
+    operators: tuple[PlannedOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    arena_bytes: int
+    parallel_kernels: bool
+    arenas: dict[str, int] = {}
+    format: Literal["tvm_interop.plan"] = "tvm_interop.plan"
+    version: Literal[1] = 1
+
+    def to_json(self) -> str:
+        """The plan as JSON text, for `read_plan`."""
+        return msgspec.json.encode(self).decode()
+
+    def root_of(self, value: int) -> int:
+        """The value whose storage `value` is in."""
+        alias_of = self.values[value].alias_of
+        return value if alias_of is None else alias_of
+
+    def is_constant(self, value: int) -> bool:
+        """Whether `value` is a weight, or a view of one."""
+        return self.values[self.root_of(value)].storage == "weight"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that it runs on, in the order of its streams."""
+        return tuple(dict.fromkeys(stream.device for stream in self.streams))
+
+    def device_of(self, value: int) -> str:
+        """The device that `value` lies on."""
+        return self.values[value].device or self.devices[0]
+
+    def arena_of(self, device: str) -> int:
+        """Size of the arena on `device`, in bytes."""
+        return self.arenas.get(device, 0) if self.arenas else self.arena_bytes
+
+    def twins(self) -> dict[int, list[int]]:
+        """By value, those on other devices that hold the same."""
+        found: dict[int, list[int]] = {}
+        for v, value in enumerate(self.values):
+            if value.copy_of is not None:
+                found.setdefault(value.copy_of, []).append(v)
+        return found
+
+    def graph(self) -> OpGraph:
+        """The dependencies between the plan's operators."""
+        edges = dependencies(self.values, self.operators)
+        return OpGraph.from_edges([op.name for op in self.operators], edges)
+
+    def stream_orders(self) -> list[list[int]]:
+        """The operators of each stream, in order."""
+        orders: list[list[int]] = [[] for _ in self.streams]
+        for i, op in enumerate(self.operators):
+            orders[op.stream].append(i)
+        return orders
+
+    def arena_buffers(self) -> dict[str, dict[int, Buffer]]:
+        """The buffers in each device's arena by value: who writes each, and who reads it.
+
+        Aliases are included.
+        """
+        writers: dict[int, list[int]] = {}
+        readers: dict[int, list[int]] = {}
+        for i, op in enumerate(self.operators):
+            for value in op.outputs:
+                writers.setdefault(self.root_of(value), []).append(i)
+            for value in op.inputs:
+                readers.setdefault(self.root_of(value), []).append(i)
+        buffers: dict[str, dict[int, Buffer]] = {device: {} for device in self.devices}
+        for v, stored in enumerate(self.values):
+            if stored.storage == "arena":
+                buffers[self.device_of(v)][v] = Buffer(
+                    stored.nbytes,
+                    tuple(dict.fromkeys(writers[v])),
+                    tuple(dict.fromkeys(readers.get(v, ()))),
+                )
+        return buffers

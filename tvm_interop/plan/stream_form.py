@@ -1,0 +1,83 @@
+"""A finished plan as the checker sees it: what each operator reads and writes, byte by byte.
+
+All of it is read off the plan: its operators with their values, streams and waits, and where each
+value lies. Nothing is asked of what made the plan, whose mistakes are to be found: sizes of tensors
+too are counted here once more.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..checking.stream_program import Access, StreamOperator, StreamProgram
+from .plan import Plan, PlannedValue
+
+
+def stream_program(plan: Plan) -> StreamProgram:
+    """The program of streams that `plan` is; its indices must point somewhere.
+
+    A plan's kernels write nowhere where they read. A part of a tensor is that tensor: whoever reads
+    the whole must find each part that others wrote.
+    """
+    names = [op.name for op in plan.operators]
+    operators = tuple(
+        StreamOperator(
+            name=op.name,
+            stream=str(op.stream),
+            reads=tuple(_access(plan, v) for v in op.inputs),
+            writes=tuple(_access(plan, v, op.share) for v in op.outputs),
+            waits=tuple(names[w] for w in op.waits),
+            restrict=True,
+        )
+        for op in plan.operators
+    )
+    return StreamProgram(
+        operators=operators,
+        outputs=tuple(_access(plan, v) for v in plan.outputs),
+        buffers=_buffers(plan),
+    )
+
+
+def _access(plan: Plan, value: int, share: tuple[int, int] | None = None) -> Access:
+    stored = plan.values[value]
+    root, begin = (value, 0) if stored.alias_of is None else (stored.alias_of, stored.offset or 0)
+    buffer, base = _place(plan, root)
+    begin += base
+    return Access(buffer, begin, begin + _nbytes(stored), _label(plan, root), share)
+
+
+def _place(plan: Plan, root: int) -> tuple[str, int]:
+    """The buffer that a value with storage of its own is in, and its first byte there."""
+    stored = plan.values[root]
+    if stored.storage == "arena":
+        return _arena(stored.device), stored.offset or 0
+    return f"{stored.storage} {_label(plan, root)}", 0
+
+
+def _label(plan: Plan, root: int) -> str:
+    """The tensor's name; names of values need not be unique."""
+    return f"{plan.values[root].name} ({root})"
+
+
+def _arena(device: str | None) -> str:
+    return "arena" if device is None else f"arena of {device}"
+
+
+def _buffers(plan: Plan) -> dict[str, int]:
+    buffers = {_arena(device): nbytes for device, nbytes in plan.arenas.items()}
+    if not buffers:
+        buffers[_arena(None)] = plan.arena_bytes
+    for i, stored in enumerate(plan.values):
+        if stored.alias_of is None and stored.storage != "arena":
+            buffers[_place(plan, i)[0]] = _nbytes(stored)
+    return buffers
+
+
+def _nbytes(stored: PlannedValue) -> int:
+    """Bytes of a tensor; where it keeps 16 channels of a pixel side by side, of full blocks."""
+    shape = list(stored.shape)
+    if stored.layout == "blocked16":
+        shape[1] = math.ceil(shape[1] / 16) * 16
+    return math.prod(shape) * np.dtype(stored.dtype).itemsize

@@ -1,0 +1,544 @@
+"""All checks of an artifact, whose file may come from anywhere, before anything in it is used.
+
+Hashes in the file show damage, not intent: whoever writes a file writes its hashes too. So nothing
+is believed here. Numbers have bounds, so that what is computed from them overflows nowhere, and
+memory is asked for only where the file holds as much. An index points at something, a tensor's
+bytes are within their storage, every byte that is read has been written. What remains to be proven
+of a plan, that its waits suffice, `check.check_plan` has proven elsewhere.
+
+What is not checked is the machine code of `kernels.so`. Who runs it trusts whoever made the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from ..errors import ArtifactError
+from ..program.library_op import LibraryOp
+from ..program.storage import ALIGNMENT, GPU_PART_ALIGNMENT, dependencies, span
+from ..scheduling.schedule import Schedule
+from .plan import Plan, PlannedOperator, PlannedValue
+
+DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""Types of tensors, as NumPy spells them."""
+
+MAX_OPERATORS = 2**20
+MAX_STREAMS = 2**12
+MAX_THREADS = 2**12
+MAX_DEVICES = 2**10
+MAX_RANK = 32
+MAX_DIMENSION = 2**40
+MAX_PARAMETER = 2**31 - 1
+"""Of a library's operator: a stride, say, or the number of groups."""
+MAX_BYTES = 2**46
+"""Of all of a plan's tensors together: 64 TiB."""
+
+_LIBRARIES = {"cpu": ("onednn",), "cuda": ("cudnn", "cublaslt")}
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_DEVICE = re.compile(r"cpu:0|cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
+
+_T = TypeVar("_T")
+
+
+def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
+    """The JSON text `data` as a `kind`.
+
+    Raises
+    ------
+    ArtifactError
+        It is no JSON, or has other fields than `kind`; says which. `name` is what it is called.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise ArtifactError(
+            f"`{name}` is none that this version can read: {error}; compile the model again"
+        ) from error
+
+
+def check_weights(plans: Sequence[Plan], weights: Mapping[int, Any]) -> None:
+    """See that every weight of the plans is there, of the plan's shape and type.
+
+    Parameters
+    ----------
+    weights: arrays, or anything with their `shape` and `dtype`, by index into the plans' values.
+
+    Raises
+    ------
+    ArtifactError
+        Names the weight.
+    """
+    for plan in plans:
+        for v, value in weights_of(plan).items():
+            if v not in weights:
+                raise ArtifactError(f"there is no data for weight `{value.name}`")
+            shape, dtype = tuple(weights[v].shape), str(weights[v].dtype)
+            if (shape, dtype) != (value.shape, value.dtype):
+                raise ArtifactError(
+                    f"weight `{value.name}` is {dtype}{shape}, the plan says "
+                    f"{value.dtype}{value.shape}"
+                )
+
+
+def weights_of(plan: Plan) -> dict[int, PlannedValue]:
+    """The values whose data a file brings, by index."""
+    return {
+        v: value
+        for v, value in enumerate(plan.values)
+        if value.storage == "weight" and value.copy_of is None
+    }
+
+
+def check_schedule(schedule: Schedule, plan: Plan) -> None:
+    """See that schedule and plan are of one model.
+
+    Raises
+    ------
+    ArtifactError
+        Names an operator that only one of them has.
+    """
+    planned = {op.name for op in plan.operators if not op.is_copy}
+    alone = planned.symmetric_difference(schedule.op_names)
+    if alone:
+        raise ArtifactError(
+            f"operator `{min(alone)}` is in the {'plan' if min(alone) in planned else 'schedule'} "
+            "alone: the two are not of one model"
+        )
+
+
+def check_fallback(fallback: Plan, plan: Plan) -> None:
+    """See that the plan that runs where libraries are missing needs none and gives the same.
+
+    Raises
+    ------
+    ArtifactError
+        Says how the two differ.
+    """
+    for op in fallback.operators:
+        if op.library is not None:
+            raise ArtifactError(f"its operator `{op.name}` needs a library, `{op.library}`")
+    for kind, ours, others in (
+        ("inputs", _interface(fallback, fallback.inputs), _interface(plan, plan.inputs)),
+        ("outputs", _interface(fallback, fallback.outputs), _interface(plan, plan.outputs)),
+    ):
+        if ours != others:
+            raise ArtifactError(f"its {kind} are not those of `plan.json`")
+
+
+def check_shapes(plans: Sequence[Plan]) -> None:
+    """See that plans are of one model, each for other shapes of its inputs.
+
+    Raises
+    ------
+    ArtifactError
+        Says which two differ in more than shapes, or are for the same.
+    """
+    known: dict[tuple[tuple[int, ...], ...], int] = {}
+    for i, plan in enumerate(plans):
+        for kind in ("inputs", "outputs"):
+            ours, first = (
+                [(name, dtype) for name, _, dtype in _interface(each, getattr(each, kind))]
+                for each in (plan, plans[0])
+            )
+            if ours != first:
+                raise ArtifactError(
+                    f"shape {i} has the {kind} {ours}, shape 0 has {first}: they are not of one "
+                    "model"
+                )
+        shapes = tuple(shape for _, shape, _ in _interface(plan, plan.inputs))
+        if known.setdefault(shapes, i) != i:
+            raise ArtifactError(f"shapes {known[shapes]} and {i} are the same: {shapes}")
+
+
+def _interface(plan: Plan, values: Sequence[int]) -> list[tuple[str, tuple[int, ...], str]]:
+    found = (plan.values[v] for v in values)
+    return [(value.name, value.shape, value.dtype) for value in found]
+
+
+def check_bounds(plan: Plan) -> None:
+    """Refuse a plan that is out of bounds, points outside itself or reads what nobody has written.
+
+    Raises
+    ------
+    ArtifactError
+        Names the operator or the value at fault.
+    """
+    _check_streams(plan)
+    for value in plan.values:
+        _check_value(value)
+    _check_total(plan)
+    _check_operators(plan)
+    _check_interface(plan)
+    _check_aliases(plan)
+    _check_writers(plan)
+    _check_devices(plan)
+    _check_arenas(plan)
+    for op in plan.operators:
+        _check_library(plan, op)
+    _check_readers(plan)
+
+
+# Each by itself: bounds.
+
+
+def _check_streams(plan: Plan) -> None:
+    if len(plan.streams) > MAX_STREAMS:
+        raise ArtifactError(
+            f"the plan has {len(plan.streams)} streams; at most {MAX_STREAMS} can be"
+        )
+    used = {op.stream for op in plan.operators}
+    for s, stream in enumerate(plan.streams):
+        device = _DEVICE.fullmatch(stream.device)
+        if device is None or int(device[1] or 0) >= MAX_DEVICES:
+            raise ArtifactError(
+                f"stream {s} is on device `{stream.device}`; a device is `cpu:0`, or a GPU such as "
+                "`cuda:0`"
+            )
+        if not 1 <= stream.threads <= MAX_THREADS:
+            raise ArtifactError(
+                f"stream {s} has {stream.threads} threads; it must have 1 to {MAX_THREADS}"
+            )
+        if stream.threads != plan.streams[0].threads:
+            raise ArtifactError(
+                f"stream {s} has {stream.threads} threads, and stream 0 {plan.streams[0].threads}; "
+                "all must have as many"
+            )
+        if s not in used:
+            raise ArtifactError(f"stream {s} has no operator")
+
+
+def _check_value(value: PlannedValue) -> None:
+    if value.dtype not in DTYPES:
+        raise ArtifactError(
+            f"value `{value.name}` is of type `{value.dtype}`; known are "
+            f"{', '.join(sorted(DTYPES))}"
+        )
+    if len(value.shape) > MAX_RANK:
+        raise ArtifactError(
+            f"value `{value.name}` has {len(value.shape)} dimensions; at most {MAX_RANK} can be"
+        )
+    for dim in value.shape:
+        if not 0 <= dim <= MAX_DIMENSION:
+            raise ArtifactError(f"value `{value.name}` has a dimension of {dim}: {value.shape}")
+    if value.layout != "plain" and value.storage == "weight":
+        raise ArtifactError(f"weight `{value.name}` is {value.layout}; weights are plain")
+    if value.layout == "blocked16" and len(value.shape) != 4:
+        raise ArtifactError(
+            f"value `{value.name}` is blocked16, and has {len(value.shape)} dimensions; images "
+            "have 4"
+        )
+    if value.offset is not None and not 0 <= value.offset <= MAX_BYTES:
+        raise ArtifactError(f"value `{value.name}` lies at byte {value.offset}")
+
+
+def _check_total(plan: Plan) -> None:
+    """Sums of sizes and offsets are far from overflowing 64 bits."""
+    total = sum(value.nbytes for value in plan.values)
+    if total > MAX_BYTES:
+        raise ArtifactError(f"the plan's tensors have {total} bytes; at most {MAX_BYTES} can be")
+
+
+def _check_operators(plan: Plan) -> None:
+    if len(plan.operators) > MAX_OPERATORS:
+        raise ArtifactError(
+            f"the plan has {len(plan.operators)} operators; at most {MAX_OPERATORS} can be"
+        )
+    values = range(len(plan.values))
+    names: set[str] = set()
+    for i, op in enumerate(plan.operators):
+        if not op.name:
+            raise ArtifactError(f"operator {i} has an empty name")
+        if not op.kernel and op.library is None:
+            raise ArtifactError(f"operator `{op.name}` names no kernel")
+        if op.name in names:
+            raise ArtifactError(f"two operators are called `{op.name}`; names must be unique")
+        names.add(op.name)
+        if op.stream not in range(len(plan.streams)):
+            raise ArtifactError(
+                f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}"
+            )
+        if not all(v in values for v in (*op.inputs, *op.outputs)):
+            raise ArtifactError(f"operator `{op.name}` reads or writes a value that is not there")
+        if not all(w in range(i) for w in op.waits):
+            raise ArtifactError(f"operator `{op.name}` waits for one that is not planned before it")
+        if len(set(op.waits)) < len(op.waits):
+            raise ArtifactError(f"operator `{op.name}` waits twice for the same one")
+        if op.share is not None and not 0 <= op.share[0] < op.share[1] <= MAX_OPERATORS:
+            raise ArtifactError(f"operator `{op.name}` is share {op.share[0]} of {op.share[1]}")
+
+
+# Values and those who write them.
+
+
+def _check_interface(plan: Plan) -> None:
+    """The host writes each input once, and finds each output where nothing else is put."""
+    if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
+        raise ArtifactError("an input or output of the model is not among its values")
+    names: set[str] = set()
+    for v in plan.inputs:
+        value = plan.values[v]
+        if value.storage != "input" or value.copy_of is not None:
+            raise ArtifactError(f"input `{value.name}` of the model is planned as {value.storage}")
+        if value.name in names:
+            raise ArtifactError(f"two inputs of the model are called `{value.name}`")
+        names.add(value.name)
+    for v in (*plan.inputs, *plan.outputs):
+        if plan.values[v].layout != "plain":
+            raise ArtifactError(
+                f"`{plan.values[v].name}`, an input or output of the model, is "
+                f"{plan.values[v].layout}"
+            )
+
+
+def _check_aliases(plan: Plan) -> None:
+    on_cpu = all(device.startswith("cpu") for device in plan.devices)
+    alignment = ALIGNMENT if on_cpu else GPU_PART_ALIGNMENT
+    for value in plan.values:
+        if value.storage != "alias":
+            if value.alias_of is not None:
+                raise ArtifactError(f"{value.storage} `{value.name}` is an alias too")
+            continue
+        root = -1 if value.alias_of is None else value.alias_of
+        if root not in range(len(plan.values)) or plan.values[root].storage == "alias":
+            raise ArtifactError(f"value `{value.name}` is an alias of none with storage")
+        begin = value.offset or 0
+        if begin % alignment or begin + value.nbytes > plan.values[root].nbytes:
+            raise ArtifactError(
+                f"value `{value.name}` of {value.nbytes} bytes at {begin} is no part of what it "
+                f"aliases, which has {plan.values[root].nbytes} bytes"
+            )
+    for v in plan.outputs:
+        if plan.values[plan.root_of(v)].storage == "arena":
+            raise ArtifactError(
+                f"output `{plan.values[v].name}` of the model is planned in the arena, where "
+                "others write over it"
+            )
+
+
+def _check_writers(plan: Plan) -> None:
+    """Every byte of what operators make is written, and by one operator only."""
+    written: dict[int, dict[tuple[int, int], list[PlannedOperator]]] = {}
+    for op in plan.operators:
+        for v in op.outputs:
+            root, begin, end = span(plan.values, v)
+            written.setdefault(root, {}).setdefault((begin, end), []).append(op)
+    for v, value in enumerate(plan.values):
+        if value.storage in ("input", "weight") and v in written:
+            raise ArtifactError(f"an operator writes {value.storage} `{value.name}`")
+        if value.storage not in ("arena", "output"):
+            continue
+        if v not in written:
+            raise ArtifactError(f"no operator writes value `{value.name}`")
+        reached = 0
+        for (begin, end), writers in sorted(written[v].items(), key=lambda item: item[0]):
+            if begin < reached:
+                raise ArtifactError(
+                    f"operator `{writers[0].name}` writes over what another wrote to `{value.name}`"
+                )
+            if begin > reached:
+                break
+            _check_shares(value.name, writers)
+            reached = end
+        if reached != value.nbytes:
+            raise ArtifactError(
+                f"no operator writes value `{value.name}` from byte {reached} of {value.nbytes} on"
+            )
+
+
+def _check_shares(name: str, writers: list[PlannedOperator]) -> None:
+    """Several write the same bytes only as shares of one kernel, and all of them must be there."""
+    if len(writers) == 1 and writers[0].share is None:
+        return
+    first = writers[0]
+    shares = sorted(op.share or (-1, -1) for op in writers)
+    same = all(
+        (op.kernel, op.inputs, op.outputs, op.library)
+        == (first.kernel, first.inputs, first.outputs, None)
+        for op in writers
+    )
+    if not same or shares != [(i, len(writers)) for i in range(len(writers))]:
+        raise ArtifactError(
+            f"operators {', '.join(f'`{op.name}`' for op in writers)} write `{name}`, and are not "
+            "the shares of one kernel"
+        )
+
+
+def _check_readers(plan: Plan) -> None:
+    """Operators come in an order in which all that one reads is written before it."""
+    for producer, consumer in dependencies(plan.values, plan.operators):
+        if producer >= consumer:
+            raise ArtifactError(
+                f"operator `{plan.operators[consumer].name}` reads what "
+                f"`{plan.operators[producer].name}` writes, and is not planned after it"
+            )
+
+
+# Devices: each operator with its tensors, copies in between.
+
+
+def _check_devices(plan: Plan) -> None:
+    """Operators work where their tensors are, and only copies reach further."""
+    devices = plan.devices
+    cpus = [device for device in devices if device.startswith("cpu")]
+    if cpus and len(devices) > 1:
+        raise ArtifactError(
+            f"the plan runs on {', '.join(devices)}; `{cpus[0]}` goes with no other"
+        )
+    for v in range(len(plan.values) if devices else 0):  # A plan of no operator has no device.
+        _check_place(plan, v)
+        _check_twin(plan, v)
+    for op in plan.operators:
+        here = plan.streams[op.stream].device
+        if op.is_copy:
+            _check_copy(plan, op, here)
+            continue
+        for v in (*op.inputs, *op.outputs):
+            if plan.device_of(v) != here:
+                raise ArtifactError(
+                    f"operator `{op.name}` runs on {here}, but its `{plan.values[v].name}` lies on "
+                    f"{plan.device_of(v)}; copy it"
+                )
+
+
+def _check_place(plan: Plan, v: int) -> None:
+    """A value lies on a device of the plan, and a view of it there too."""
+    name, here, root_is = plan.values[v].name, plan.device_of(v), plan.device_of(plan.root_of(v))
+    if here not in plan.devices:
+        raise ArtifactError(f"value `{name}` lies on {here}, where no stream is")
+    if here != root_is:
+        raise ArtifactError(
+            f"value `{name}` lies on {here}, and what it is an alias of on {root_is}"
+        )
+
+
+def _check_twin(plan: Plan, v: int) -> None:
+    """What is to hold the same as another value has its shape; the host fills it as the other."""
+    value = plan.values[v]
+    if value.copy_of is None:
+        return
+    if value.copy_of not in range(len(plan.values)):
+        raise ArtifactError(f"value `{value.name}` is a copy of none that is there")
+    original = plan.values[value.copy_of]
+    if (value.shape, value.dtype, value.layout) != (
+        original.shape,
+        original.dtype,
+        original.layout,
+    ):
+        raise ArtifactError(f"value `{value.name}` is no copy of `{original.name}`: they differ")
+    if plan.device_of(v) == plan.device_of(value.copy_of):
+        raise ArtifactError(
+            f"value `{value.name}` is a copy of `{original.name}`, and both lie on "
+            f"{plan.device_of(v)}"
+        )
+    by_host = ("input", "weight")
+    if value.storage in by_host and (value.storage, original.copy_of) != (original.storage, None):
+        raise ArtifactError(
+            f"{value.storage} `{value.name}` is a copy of `{original.name}`, which the host does "
+            "not write"
+        )
+
+
+def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
+    """A copy sends one value from its own device to the same value on another."""
+    if (len(op.inputs), len(op.outputs)) != (1, 1):
+        raise ArtifactError(f"copy `{op.name}` must have one input and one output")
+    (source,), (target,) = op.inputs, op.outputs
+    names = f"`{plan.values[source].name}` to `{plan.values[target].name}`"
+    if plan.values[target].copy_of != source and plan.values[source].copy_of != target:
+        raise ArtifactError(f"copy `{op.name}` of {names}: neither is planned as the other's copy")
+    if plan.device_of(source) != here or plan.device_of(target) == here:
+        raise ArtifactError(
+            f"copy `{op.name}` of {names} must lead from its stream's device, {here}, to another"
+        )
+
+
+def _check_arenas(plan: Plan) -> None:
+    """An arena is no larger than all that lies in it; that it suffices, `check_plan` proves."""
+    several = len(plan.devices) > 1
+    if bool(plan.arenas) != several or not plan.arenas.keys() <= set(plan.devices):
+        raise ArtifactError(
+            f"the plan runs on {', '.join(plan.devices) or 'no device'}, and has arenas on "
+            f"{', '.join(plan.arenas) or 'none by name'}"
+        )
+    if several and sum(plan.arenas.values()) != plan.arena_bytes:
+        raise ArtifactError(
+            f"the devices' arenas have {sum(plan.arenas.values())} bytes, and the plan says "
+            f"{plan.arena_bytes}"
+        )
+    most = dict.fromkeys(plan.devices, 0)
+    for v, value in enumerate(plan.values):
+        if value.storage == "arena":
+            if value.offset is None:
+                raise ArtifactError(f"value `{value.name}` has no place in the arena")
+            most[plan.device_of(v)] += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
+    for device in plan.devices or ("",):
+        if not 0 <= plan.arena_of(device) <= most.get(device, 0):
+            raise ArtifactError(
+                f"the arena has {plan.arena_of(device)} bytes, and all values in it together "
+                f"{most.get(device, 0)}"
+            )
+
+
+# Kernel libraries: what they are told of an operator is true.
+
+
+def _check_library(plan: Plan, op: PlannedOperator) -> None:
+    """Refuse a library's operator that would read or write beyond its tensors."""
+    values = [plan.values[v] for v in (*op.inputs, *op.outputs)]
+    if op.library is None:
+        blocked = [v for v in values if v.layout != "plain" and v.stored_shape != v.shape]
+        if blocked:
+            raise ArtifactError(
+                f"operator `{op.name}` is TVM's, but its `{blocked[0].name}` is {blocked[0].layout}"
+            )
+        return
+    known = _LIBRARIES[plan.streams[op.stream].device.partition(":")[0]]
+    if op.library not in known:
+        raise ArtifactError(
+            f"operator `{op.name}` needs kernel library `{op.library}`; known are "
+            f"{', '.join(f'`{name}`' for name in known)}"
+        )
+    if op.description is None:
+        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
+    _check_description(op.name, op.description)
+    sizes = [math.prod(value.shape) for value in values]
+    if sizes != [math.prod(shape) for shape in op.description.shapes]:
+        raise ArtifactError(
+            f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
+            f"tensors are {tuple(value.shape for value in values)}"
+        )
+    if any(value.dtype != op.description.dtype for value in values):
+        raise ArtifactError(f"operator `{op.name}` has a tensor that is not {op.description.dtype}")
+    for value, layout in zip(values, op.description.layouts, strict=True):
+        if value.layout != layout:
+            raise ArtifactError(
+                f"operator `{op.name}` takes `{value.name}` as {layout}, but it is {value.layout}"
+            )
+
+
+def _check_description(name: str, description: LibraryOp) -> None:
+    """Bounds; what does not follow from what, the native `WhyMalformed` says for each library."""
+    if len(description.layouts) != len(description.shapes):
+        raise ArtifactError(
+            f"operator `{name}` is described with {len(description.shapes)} shapes and "
+            f"{len(description.layouts)} layouts"
+        )
+    for shape in description.shapes:
+        if len(shape) > MAX_RANK or not all(0 <= dim <= MAX_DIMENSION for dim in shape):
+            raise ArtifactError(f"operator `{name}` is described with a shape of {shape}")
+    for field, given in description.fields().items():
+        numbers = given if isinstance(given, tuple) and field != "layouts" else (given,)
+        for number in numbers:
+            if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
+                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
+            if isinstance(number, int) and not 0 <= number <= MAX_PARAMETER:
+                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")

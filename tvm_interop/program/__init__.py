@@ -1,0 +1,1 @@
+"""A lowered model as data: operators, tensors, the graph between them, and its safe order."""

@@ -1,0 +1,107 @@
+"""Concatenations that cost nothing: what is joined is written into its place from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .program import Operator, Program, Value
+from .storage import ALIGNMENT
+
+CONCAT = "concat"
+"""What the description of such an operator says it is."""
+
+
+def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
+    """Whether tensors of these sizes, one after the other, all begin at an aligned address."""
+    return all(nbytes % alignment == 0 for nbytes in part_nbytes[:-1])
+
+
+def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
+    """`program` without the concatenations whose parts their producers can write into place.
+
+    A part becomes an alias within the result, and whoever reads the result depends on all who write
+    parts of it. That takes parts which lie one after the other in the result, the outermost axis of
+    more than one element being the one that is joined, and which an operator writes into storage of
+    its own: no input, weight or reshape, and no tensor that has its place in another result
+    already. The other concatenations stay, as kernels that copy.
+
+    Where concatenations grow, each joining what one before it did and more, as in DenseNet, the
+    longest is made so, and the result of each other is the beginning of its.
+
+    Parameters
+    ----------
+    alignment: bytes that kernels want each tensor's address to be a multiple of.
+    """
+    values = list(program.values)
+    written = {v for op in program.operators for v in op.outputs}
+    concats = [op for op in program.operators if _is_concat(op)]
+    placed: set[str] = set()
+    for op in concats:
+        longest = _longest_beginning_with(op, concats)
+        if longest.name not in placed and _parts_are_free(
+            longest, values, written, program, alignment
+        ):
+            _place_parts(longest, values)
+            placed.add(longest.name)
+        if longest is not op and longest.name in placed:
+            _alias(values, op.outputs[0], longest.outputs[0], 0)
+            placed.add(op.name)
+        elif longest is not op and _parts_are_free(op, values, written, program, alignment):
+            _place_parts(op, values)
+            placed.add(op.name)
+    if not placed:
+        return program
+    kept = [op for op in program.operators if op.name not in placed]
+    return replace(program, values=values, operators=kept, kernels=_called(program, kept))
+
+
+def _is_concat(op: Operator) -> bool:
+    return op.description is not None and op.description.op == CONCAT
+
+
+def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:
+    """The concatenation of the most parts whose first are those of `op`; the first of equals."""
+    growing = [other for other in concats if other.inputs[: len(op.inputs)] == op.inputs]
+    return max(growing, key=lambda other: len(other.inputs))
+
+
+def _parts_are_free(
+    op: Operator, values: list[Value], written: set[int], program: Program, alignment: int
+) -> bool:
+    parts = [values[v] for v in op.inputs]
+    return (
+        can_be_in_place([part.nbytes for part in parts], alignment)
+        and len(set(op.inputs)) == len(op.inputs)
+        and all(part.alias_of is None for part in parts)
+        and all(v in written and v not in program.weights for v in op.inputs)
+    )
+
+
+def _place_parts(op: Operator, values: list[Value]) -> None:
+    (result,) = op.outputs
+    begin = 0
+    for part in op.inputs:
+        _alias(values, part, result, begin)
+        begin += values[part].nbytes
+
+
+def _alias(values: list[Value], part: int, result: int, begin: int) -> None:
+    """Have `part`, and what is in it already, at `begin` bytes in `result`."""
+    within = values[result].alias_of
+    if within is not None:
+        result, begin = within, begin + values[result].offset
+    for v, value in enumerate(values):
+        if v == part or value.alias_of == part:
+            values[v] = replace(value, alias_of=result, offset=value.offset + begin)
+
+
+def _called(program: Program, operators: list[Operator]) -> object:
+    """The kernels that these operators call."""
+    if program.kernels is None:
+        return None
+    import tvm
+
+    names = {op.kernel for op in operators}
+    functions = program.kernels.functions_items()
+    return tvm.IRModule({var: func for var, func in functions if var.name_hint in names})

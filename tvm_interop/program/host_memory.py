@@ -1,0 +1,26 @@
+"""Arrays in the host's memory, at addresses that kernels like."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .storage import ALIGNMENT
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+    """An uninitialised array whose address is a multiple of `ALIGNMENT`."""
+    dtype = np.dtype(dtype)
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A contiguous copy of `array` at an aligned address; `array` itself where it is one."""
+    if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
+        return array
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy

@@ -1,0 +1,127 @@
+"""What an operator computes, said so that a kernel library can take it over."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import ArtifactError
+from .storage import Layout
+
+
+class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An operator, apart from any model and any kernel.
+
+    Attributes
+    ----------
+    op: `conv2d` takes data (N,C,H,W) and a weight (O,C/groups,KH,KW); `matmul` takes (...,M,K) and
+        (K,N) or (...,K,N); both then a bias and a tensor to add, where there are such. The pools
+        and `lrn` (local response normalisation, across channels) take data; `reorder` changes its
+        layout; `concat` joins images along the channels. `scale` takes data (N,C,H,W), a factor
+        (N or 1,C,1,1), which it multiplies it by, and a bias, where there is one. `softmax` takes
+        data, `layer_norm` data (...,C), a scale and a shift (C,): both go along the last axis.
+    shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
+    layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
+    window, strides, dilation: by height and width; a dilation of 1 is none.
+    padding: top, left, bottom, right.
+    has_sum: whether a tensor of the output's shape is added, before the activation.
+    activation: what is done to the sum at the end; `swish` is x * sigmoid(x), `hardsigmoid`
+        clip(x / 6 + 1 / 2, 0, 1), `hardswish` x times that, and `gelu_tanh` the approximation of
+        `gelu` by a hyperbolic tangent.
+    clip_low, clip_high: of the activation `clip`.
+    epsilon: for `layer_norm`, what is added to the variance.
+    dtype: of all its tensors; those of float16 add up in float32.
+    allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
+        10 of their 23 bits and is several times faster.
+    counts_padding: for `avg_pool2d`, whether padding counts as zeros.
+    lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
+        (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
+    """
+
+    op: Literal[
+        "conv2d",
+        "matmul",
+        "max_pool2d",
+        "avg_pool2d",
+        "lrn",
+        "reorder",
+        "concat",
+        "scale",
+        "softmax",
+        "layer_norm",
+    ]
+    shapes: tuple[tuple[int, ...], ...]
+    layouts: tuple[Layout, ...]
+    window: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    groups: int = 1
+    has_bias: bool = False
+    has_sum: bool = False
+    activation: Literal[
+        "none",
+        "relu",
+        "clip",
+        "sigmoid",
+        "tanh",
+        "swish",
+        "hardswish",
+        "hardsigmoid",
+        "gelu",
+        "gelu_tanh",
+    ] = "none"
+    clip_low: float = 0.0
+    clip_high: float = 0.0
+    counts_padding: bool = False
+    lrn_size: int = 0
+    lrn_alpha: float = 0.0
+    lrn_beta: float = 0.0
+    lrn_bias: float = 0.0
+    epsilon: float = 0.0
+    dtype: Literal["float32", "float16"] = "float32"
+    allow_tf32: bool = False
+
+    def to_json(self) -> str:
+        """As JSON text, for `from_json`; equal operators give equal text."""
+        fields = self.fields()
+        for name, default in _LATER.items():
+            if fields[name] == default:
+                del fields[name]
+        return msgspec.json.encode(fields).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> LibraryOp:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ArtifactError
+            It is no such text.
+        """
+        try:
+            return msgspec.json.decode(text, type=LibraryOp)
+        except msgspec.DecodeError as error:
+            raise ArtifactError(f"this describes no operator of a library: {error}") from error
+
+    def fields(self) -> dict[str, Any]:
+        """The attributes by name, as the native code takes them."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; 0 where memory alone decides."""
+        output = self.shapes[-1]
+        size = 1
+        for dim in output:
+            size *= dim
+        if self.op == "conv2d":
+            _, channels, height, width = self.shapes[1]
+            return 2 * size * channels * height * width
+        return 2 * size * self.shapes[0][-1] if self.op == "matmul" else 0
+
+
+_LATER: dict[str, Any] = {"dtype": "float32", "allow_tf32": False, "epsilon": 0.0}
+"""Fields that came later: with these values they are left out of the text, which databases of
+latencies are full of."""

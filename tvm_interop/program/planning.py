@@ -1,0 +1,175 @@
+"""From a schedule to what runs it safely: who waits for whom, and which buffers share storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .._native import passes as native
+from ..errors import PlanError
+from ..plain_data import LARGEST, is_whole
+from .graph import OpGraph, pack_edges
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor that needs storage while the model runs.
+
+    Attributes
+    ----------
+    nbytes: its size; 0 is allowed.
+    producers: the operators that write it, by id: one, or several that each write a part of it.
+    users: all operators that read it, by id.
+    """
+
+    nbytes: int
+    producers: tuple[int, ...]
+    users: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where each buffer lies in one arena.
+
+    Attributes
+    ----------
+    offsets: of each buffer, in bytes.
+    arena_bytes: size of the arena.
+    """
+
+    offsets: tuple[int, ...]
+    arena_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryOrder:
+    """An order of operators, and the most bytes in use at once in it.
+
+    Attributes
+    ----------
+    topological_peak_bytes: the same of `OpGraph.topological_order`.
+    """
+
+    order: tuple[int, ...]
+    peak_bytes: int
+    topological_peak_bytes: int
+
+
+def sync_plan(
+    graph: OpGraph,
+    streams: Sequence[Sequence[int]],
+    extra_edges: Iterable[tuple[int, int]] = (),
+) -> list[tuple[int, ...]]:
+    """For each operator, the operators on other streams that it must wait for.
+
+    They are the edges between streams that remain when the streams' order, the dependencies and
+    `extra_edges` are reduced transitively: no smaller set of waits orders as much. The waits of
+    an operator come by ascending stream.
+
+    Parameters
+    ----------
+    streams: the operators of each stream, in order; each operator on exactly one.
+    extra_edges: pairs of operators to order besides, e.g. `Schedule.ordering_edges()`.
+
+    Raises
+    ------
+    PlanError: for streams that cannot be run, naming the operators that would wait for each
+        other in a circle, or the one that is missing or there twice.
+
+    Complexity: O((operators + edges) * streams), by vector clocks.
+    """
+    edges = _lists(extra_edges)
+    if any(len(edge) != 2 for edge in edges):
+        raise PlanError("`extra_edges` holds what is no pair; give two operators for each")
+    waits = native.plan_sync(graph.native, _lists(streams), pack_edges((u, v) for u, v in edges))
+    return [tuple(ops) for ops in waits]
+
+
+def launch_order(streams: Sequence[Sequence[int]], waits: Sequence[Sequence[int]]) -> list[int]:
+    """Merge streams into one order in which every wait points backwards.
+
+    Round robin over the streams, each advancing as far as its waits allow.
+
+    Parameters
+    ----------
+    waits: by operator, as `sync_plan` gives them: no circle among them.
+    """
+    order: list[int] = []
+    done: set[int] = set()
+    next_of = [0] * len(streams)
+    while any(place < len(ops) for place, ops in zip(next_of, streams, strict=True)):
+        before = len(order)
+        for s, ops in enumerate(streams):
+            while next_of[s] < len(ops) and done.issuperset(waits[ops[next_of[s]]]):
+                done.add(ops[next_of[s]])
+                order.append(ops[next_of[s]])
+                next_of[s] += 1
+        assert len(order) > before, "validated schedules have no circular waits"
+    return order
+
+
+def memory_plan(
+    graph: OpGraph,
+    streams: Sequence[Sequence[int]],
+    waits: Sequence[Sequence[int]],
+    buffers: Sequence[Buffer],
+    alignment: int = 64,
+) -> MemoryPlan:
+    """Lay buffers into one arena, sharing bytes only where the plan's order makes it safe.
+
+    Two buffers may share bytes when every operator that touches the one has finished before any of
+    the other's producers starts, in these streams with these waits, whatever the timing. So an
+    operator never writes over what it reads. Largest first (ties: lowest index), each at the
+    lowest aligned offset that is free.
+
+    Raises
+    ------
+    PlanError: for a buffer of negative size or with an unknown operator, an alignment below 1,
+        or streams that cannot be run.
+    """
+    offsets, arena_bytes = native.plan_memory(
+        graph.native, _lists(streams), _lists(waits), *_columns(buffers), alignment
+    )
+    return MemoryPlan(tuple(offsets), int(arena_bytes))
+
+
+def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
+    """An order in which all operators can run on one stream and few bytes are in use at once.
+
+    Of the operators that are ready, again and again the one that adds least to the bytes in use,
+    what it frees taken off; ties: lowest id. Greedy, so not the least there is; where the
+    topological order needs less, it is that one. A buffer is in use from the start of its producer
+    to the end of its last user.
+
+    Raises
+    ------
+    PlanError: for a buffer of negative size or with an unknown operator.
+
+    Complexity: O(n * operators ready at once * buffers an operator touches).
+    """
+    order, peak_bytes, topological = native.memory_order(graph.native, *_columns(buffers))
+    return MemoryOrder(tuple(order), int(peak_bytes), int(topological))
+
+
+def _lists(rows: Iterable[Sequence[int]]) -> list[list[int]]:
+    if not isinstance(rows, Iterable):
+        raise PlanError(f"{rows!r} is given for lists of operators; give a list for each")
+    return [_whole_numbers(row, "an operator is its id") for row in rows]
+
+
+def _columns(buffers: Sequence[Buffer]) -> tuple[list[int], list[list[int]], list[list[int]]]:
+    return (
+        _whole_numbers((buffer.nbytes for buffer in buffers), "a buffer has a number of bytes"),
+        _lists([buffer.producers for buffer in buffers]),
+        _lists([buffer.users for buffer in buffers]),
+    )
+
+
+def _whole_numbers(values: Iterable[int], what: str) -> list[int]:
+    if not isinstance(values, Iterable):
+        raise PlanError(f"{values!r} is given where {what}: give a list of them")
+    numbers = list(values)
+    for value in numbers:
+        if not is_whole(value) or abs(value) > LARGEST:
+            raise PlanError(f"{value!r} is given where {what}: a whole number, at most {LARGEST}")
+    return numbers

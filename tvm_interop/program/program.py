@@ -1,0 +1,158 @@
+"""A model as the scheduler and the planner see it: operators, the tensors between them, weights.
+
+`Program` is what is left of a Relax function after lowering: a flat list of kernel calls in
+topological order. It knows nothing of Relax itself, so everything after it (planning, measuring,
+executing) works where the compiler is not installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .graph import OpGraph
+from .library_op import LibraryOp
+from .planning import Buffer
+from .storage import Layout, dependencies, reads, span, stored_nbytes
+
+
+@dataclass(frozen=True)
+class Value:
+    """One tensor.
+
+    Attributes
+    ----------
+    name: unique in its program; the ONNX or Relax name for inputs and outputs.
+    shape: dimensions, all known.
+    dtype: as numpy spells it, e.g. `float32`.
+    alias_of: index of the value whose storage this one is in: a reshape of it, or a part; that
+        value is never an alias itself. None for a value with storage of its own.
+    offset: of an alias, bytes into the storage it is in.
+    layout: how it lies in memory.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    alias_of: int | None = None
+    offset: int = 0
+    layout: Layout = "plain"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the tensor takes."""
+        return stored_nbytes(self.shape, self.dtype, self.layout)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One kernel call in destination-passing style: `kernel(*inputs, *outputs)`.
+
+    Attributes
+    ----------
+    name: unique in its program, made of the ONNX nodes' names where there are some.
+    kernel: name of the function in TVM's library of kernels.
+    inputs, outputs: indices into `Program.values`.
+    description: what a kernel library could compute in its stead, of the same inputs and outputs.
+    library: the kernel library that does; None for TVM's kernel.
+    share: which share of TVM's kernel this call runs, and of how many: the kernel's outermost loop
+        is divided among them. None runs all of it.
+    whole: name of the operator that this one is a part of; None where it is no part.
+    """
+
+    name: str
+    kernel: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    description: LibraryOp | None = None
+    library: str | None = None
+    share: tuple[int, int] | None = None
+    whole: str | None = None
+
+
+@dataclass
+class Program:
+    """Operators in topological order, and the tensors they read and write.
+
+    Attributes
+    ----------
+    values: every tensor, indexed by position.
+    operators: every kernel call, in topological order; position is the operator's id.
+    inputs, outputs: indices into `values`, in the model's own order. An output may be any
+        value: an input, a weight, an alias, or one value given twice.
+    weights: the constant tensors, by index into `values`.
+    kernels: the TVM IRModule of the kernels (PrimFuncs with `global_symbol`), or None once
+        they are compiled.
+    """
+
+    values: list[Value]
+    operators: list[Operator]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    weights: dict[int, np.ndarray] = field(default_factory=dict)
+    kernels: Any = None
+
+    def storage_of(self, value: int) -> int:
+        """The value whose storage `value` is in: itself, unless it is an alias."""
+        alias_of = self.values[value].alias_of
+        return value if alias_of is None else alias_of
+
+    def is_constant(self, value: int) -> bool:
+        """Whether `value` is a weight, or a view of one."""
+        return self.storage_of(value) in self.weights
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether any operator is a part of one."""
+        return any(op.whole is not None for op in self.operators)
+
+    def parts(self) -> list[list[int]] | None:
+        """The operators of each whole, by id, in order; None where none is divided."""
+        if not self.is_divided:
+            return None
+        wholes: dict[str, list[int]] = {}
+        for i, op in enumerate(self.operators):
+            wholes.setdefault(op.whole or op.name, []).append(i)
+        return list(wholes.values())
+
+    def edges(self) -> list[tuple[int, int]]:
+        """Producer and consumer of each tensor an operator reads from another, repeats kept."""
+        return dependencies(self.values, self.operators)
+
+    def graph(self) -> OpGraph:
+        """The dependencies between the operators, with the bytes that each carries."""
+        found = reads(self.values, self.operators)
+        edges = [(read.producer, read.consumer) for read in found]
+        # What an operator reads twice of another is sent to another GPU once.
+        first = {read: i for i, read in reversed(list(enumerate(found)))}
+        nbytes = [read.end - read.begin if first[read] == i else 0 for i, read in enumerate(found)]
+        return OpGraph.from_edges([op.name for op in self.operators], edges, nbytes)
+
+    def writers_of(self, value: int) -> list[int]:
+        """The operators that write bytes of `value`, in order."""
+        root, begin, end = span(self.values, value)
+        spans = (
+            (i, span(self.values, v)) for i, op in enumerate(self.operators) for v in op.outputs
+        )
+        return [i for i, (r, b, e) in spans if r == root and b < end and begin < e]
+
+    def buffers(self) -> list[Buffer]:
+        """The tensors that need storage only while the model runs: no inputs, outputs, weights."""
+        kept = {self.storage_of(v) for v in self.outputs}
+        writers = self._users_of_storage([op.outputs for op in self.operators])
+        readers = self._users_of_storage([op.inputs for op in self.operators])
+        return [
+            Buffer(self.values[v].nbytes, tuple(producers), tuple(readers.get(v, ())))
+            for v, producers in writers.items()
+            if v not in kept
+        ]
+
+    def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
+        """By value with storage: the operators that touch it, `touched` being what each does."""
+        users: dict[int, list[int]] = {}
+        for i, values in enumerate(touched):
+            for root in dict.fromkeys(map(self.storage_of, values)):
+                users.setdefault(root, []).append(i)
+        return users

@@ -1,0 +1,110 @@
+"""Where tensors lie: layouts, the bytes they take, and who reads what another writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+Layout = Literal["plain", "blocked16"]
+"""`plain` is row-major. `blocked16` is of images (N,C,H,W): it keeps 16 channels of a pixel side by
+side, as (N,C/16,H,W,16), and fills the last block up with zeros."""
+
+BLOCK = 16
+
+ALIGNMENT = 64
+"""Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
+
+
+GPU_PART_ALIGNMENT = 32
+"""Bytes that a part of a tensor on a GPU begins at a multiple of.
+
+CUDA wants an address to be a multiple of what is read or written there at once, which in TVM's
+kernels is a vector of up to 16 bytes. The GPU's memory comes in sectors of 32: two operators that
+write parts side by side then never write the same one.
+"""
+
+PEER_COPY = "peer copy"
+"""What an operator calls its kernel that copies a tensor from one GPU to another."""
+
+
+class Stored(Protocol):
+    """A tensor with a place: a program's `Value` or a plan's `PlannedValue`."""
+
+    @property
+    def alias_of(self) -> int | None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Writer(Protocol):
+    """An operator, as far as tensors are concerned."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+
+
+def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """The shape of the memory behind a tensor of `shape`.
+
+    Where blocks are full it is `shape` itself: as many numbers, in another order, which what works
+    on each number by itself need not know.
+    """
+    if layout == "plain" or shape[1] % BLOCK == 0:
+        return shape
+    batch, channels, height, width = shape
+    return (batch, -(-channels // BLOCK), height, width, BLOCK)
+
+
+def stored_nbytes(shape: tuple[int, ...], dtype: str, layout: Layout) -> int:
+    """Bytes the tensor takes, the zeros of its last block included."""
+    return math.prod(stored_shape(shape, layout)) * np.dtype(dtype).itemsize
+
+
+def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
+    """The value whose storage `value` uses, and which of its bytes: begin and end."""
+    stored = values[value]
+    if stored.alias_of is None:
+        return value, 0, stored.nbytes
+    begin = getattr(stored, "offset", None) or 0
+    return stored.alias_of, begin, begin + stored.nbytes
+
+
+def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
+    """Producer and consumer of each tensor that an operator reads of another, repeats kept.
+
+    What reads a tensor of several parts depends on whoever writes one of them.
+    """
+    return [(read.producer, read.consumer) for read in reads(values, operators)]
+
+
+class Read(NamedTuple):
+    """What `consumer` reads of `producer`: bytes `begin` to `end` of what value `root` stores."""
+
+    producer: int
+    consumer: int
+    root: int
+    begin: int
+    end: int
+
+
+def reads(values: Sequence[Stored], operators: Sequence[Writer]) -> list[Read]:
+    """What operators read of each other, by consumer; an input that is there twice comes twice."""
+    written: dict[int, list[tuple[int, int, int]]] = {}
+    for i, op in enumerate(operators):
+        for value in op.outputs:
+            root, begin, end = span(values, value)
+            written.setdefault(root, []).append((begin, end, i))
+    found = []
+    for i, op in enumerate(operators):
+        for value in op.inputs:
+            root, begin, end = span(values, value)
+            for other_begin, other_end, producer in written.get(root, ()):
+                if other_begin < end and begin < other_end:
+                    read = (max(begin, other_begin), min(end, other_end))
+                    found.append(Read(producer, i, root, *read))
+    return found

@@ -1,0 +1,44 @@
+"""HIOS-MR: a recurrence over where the operator before last went."""
+
+from __future__ import annotations
+
+import time
+
+from .._native import passes as native
+from ..latency.base import LatencyModel
+from ..program.graph import OpGraph
+from .on_gpus import GpuPrices, check_gpu_options, gpu_schedule, with_windows
+from .registry import register_scheduler
+from .schedule import Schedule
+
+
+@register_scheduler("hios-mr")
+def hios_mr(
+    graph: OpGraph,
+    latency: LatencyModel | None,
+    gpus: int = 2,
+    window: int = 2,
+    intra: str = "windows",
+) -> Schedule:
+    """HIOS-MR: Kundu and Shu, CLUSTER 2023, Algorithms 3 and 2.
+
+    By descending priority, the earliest finish of each operator on each GPU is found from the best
+    mappings that have the operator before it on GPU 0, 1, ... Then neighbours on a GPU start
+    together where that makes the schedule shorter, as in `hios-lp`.
+
+    The listing ends with the mapping in which the last operator ends first. Another sink may end
+    later, so here the mappings that lead to the last operator on each GPU are compared by their
+    latency. Ties: priorities by topological order; the lowest GPU; the smallest window.
+
+    Parameters
+    ----------
+    gpus, window, intra: as in `hios-lp`.
+
+    Complexity: O(n * gpus * (n + gpus) + gpus^2 * edges), then as `hios-lp`.
+    """
+    started = time.perf_counter()
+    check_gpu_options(gpus, window, intra)
+    prices = GpuPrices.required(graph, latency, "hios-mr")
+    orders = native.hios_mr(*prices.costs(gpus), gpus)
+    stages, makespan = with_windows(prices, orders, window, intra)
+    return gpu_schedule("hios-mr", prices, stages, makespan, started)

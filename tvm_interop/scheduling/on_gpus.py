@@ -1,0 +1,186 @@
+"""What the schedulers over several GPUs share: their options, their prices, and windows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from .._native import passes as native
+from ..errors import LatencyError, ScheduleError
+from ..latency.base import LatencyModel, op_latencies
+from ..latency.batch import StageBatch
+from ..latency.transfers import edge_transfers
+from ..program.graph import OpGraph
+from .budget import Budget, BudgetedLatency
+from .options import check_counts, required_latency, us_since
+from .schedule import Schedule
+
+_UNASKED = math.inf
+"""The price of a stage that there was no time to ask for."""
+
+Intra = Literal["windows", "none"]
+GpuStages = Sequence[Sequence[Sequence[int]]]
+"""For each GPU its stages in order, each as the ids of its operators."""
+
+
+def check_gpu_options(gpus: int, window: int, intra: str) -> None:
+    """Refuse options of no use, naming them.
+
+    Raises
+    ------
+    ScheduleError: for one that is no count of 1 or more, and for another `intra`.
+    """
+    check_counts(at_least=1, gpus=gpus, window=window)
+    if intra not in get_args(Intra):
+        raise ScheduleError(f"`intra` is {intra!r}; it must be `windows` or `none`")
+
+
+@dataclass
+class GpuPrices:
+    """What operators, copies and stages of a graph take, asked for once.
+
+    Attributes
+    ----------
+    pricing_us: what the latency model took to answer.
+    """
+
+    graph: OpGraph
+    latency: LatencyModel
+    pricing_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._stage_us: dict[tuple[int, ...], float] = {}
+
+    @classmethod
+    def required(cls, graph: OpGraph, latency: LatencyModel | None, scheduler: str) -> GpuPrices:
+        """The prices by `latency`; ScheduleError where there is none."""
+        return cls(graph, required_latency(latency, scheduler))
+
+    @cached_property
+    def op_us(self) -> npt.NDArray[np.float64]:
+        """(num_ops,) microseconds of each operator alone."""
+        started = time.perf_counter()
+        op_us = op_latencies(self.latency, self.graph.names)
+        self.pricing_us += us_since(started)
+        return op_us
+
+    @cached_property
+    def edge_us(self) -> npt.NDArray[np.float64]:
+        """(num_edges,) microseconds of each edge between two GPUs."""
+        started = time.perf_counter()
+        edge_us = edge_transfers(self.latency, self.graph)
+        self.pricing_us += us_since(started)
+        return edge_us
+
+    def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
+        """What the native schedulers take first; on one GPU nobody asks for copies."""
+        edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
+        return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
+
+    def ask(self, stages: Iterable[Sequence[int]], budget: Budget | None = None) -> int:
+        """Have the operators of each stage priced as starting together, unless they are.
+
+        Parameters
+        ----------
+        budget: how long it may take; None for as long as it takes.
+
+        Returns
+        -------
+        How many there was no time for.
+
+        Raises
+        ------
+        LatencyError: for a price that is negative or not finite, naming the operators.
+        """
+        sets = dict.fromkeys(tuple(sorted(ops)) for ops in stages)
+        unknown = [ops for ops in sets if len(ops) > 1 and ops not in self._stage_us]
+        model = self.latency
+        if budget is not None:
+            model = BudgetedLatency(model, self.op_us, budget)
+        started = time.perf_counter()
+        found = model.stages([[(op,) for op in ops] for ops in unknown]) if unknown else ()
+        self.pricing_us += us_since(started)
+        left = 0
+        for ops, us in zip(unknown, map(float, found), strict=True):
+            if us == _UNASKED:
+                left += 1
+            elif math.isfinite(us) and us >= 0:
+                self._stage_us[ops] = us
+            else:
+                named = ", ".join(f"`{self.graph.names[op]}`" for op in ops)
+                raise LatencyError(
+                    f"the latency model says that {named} take {us} us together; a latency must "
+                    "be finite and not negative"
+                )
+        return left
+
+    def native(self) -> tuple[list[bytes], bytes]:
+        """The stages priced so far and their prices, as the native functions take them."""
+        batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
+        return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
+
+
+def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
+    """What windows on these orders may be asked the price of: see `passes/gpu_windows.h`."""
+    costs = prices.costs(len(orders))
+    return StageBatch.from_bytes(
+        native.window_candidates(*costs, [list(o) for o in orders], window)
+    )
+
+
+def with_windows(
+    prices: GpuPrices,
+    orders: Sequence[Sequence[int]],
+    window: int,
+    intra: str,
+    opened: Literal["by priority", "by start"] = "by priority",
+) -> tuple[GpuStages, float]:
+    """The stages of each GPU, neighbours side by side where that is faster, and the makespan.
+
+    Parameters
+    ----------
+    orders: the operators of each GPU, in order.
+    opened: in which order windows are opened.
+    """
+    if intra == "none":
+        window = 1
+    candidates = windows_of(prices, orders, window)
+    prices.ask([[op for group in stage for op in group] for stage in candidates])
+    stages, makespan = native.open_windows(
+        *prices.costs(len(orders)),
+        [list(order) for order in orders],
+        window,
+        *prices.native(),
+        opened == "by start",
+    )
+    return [[list(ops) for ops in gpu] for gpu in stages], float(makespan)
+
+
+def gpu_schedule(
+    scheduler: str,
+    prices: GpuPrices,
+    stages: GpuStages,
+    makespan: float,
+    started: float,
+    **stats: Any,
+) -> Schedule:
+    """The schedule of these stages.
+
+    Parameters
+    ----------
+    started: when the search did, by `time.perf_counter()`.
+    """
+    search_us = us_since(started) - prices.pricing_us
+    stats = {"search_us": search_us, "pricing_us": prices.pricing_us, **stats}
+    if not prices.graph.num_ops:
+        return Schedule(scheduler, prices.graph.names, makespan=0.0, stats=stats)
+    return Schedule.from_gpu_stages(
+        scheduler, prices.graph.names, stages, makespan=makespan, stats=stats
+    )

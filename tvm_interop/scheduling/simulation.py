@@ -1,0 +1,145 @@
+"""What a schedule would take on a device whose cores and bandwidth its streams share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .._native import passes as native
+from ..errors import ScheduleError
+from ..latency.base import LatencyModel, op_latencies
+from ..plain_data import is_finite
+from ..program.graph import OpGraph
+from ..program.planning import sync_plan
+from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Contention:
+    """How operators that run at once slow each other down.
+
+    While some operators run, arithmetic takes max(1, the cores they keep busy / `cores`) times as
+    long as alone and memory traffic max(1, their memory shares together / `bandwidth`) times; an
+    operator is slowed down by the mean of the two, weighed by its memory share.
+
+    Attributes
+    ----------
+    cores: of the device (a GPU: 1, and `op_cores` as shares of its multiprocessors); inf for no
+        limit.
+    bandwidth: how many operators that do nothing but move bytes run at once at full speed.
+    op_cores: how many cores each operator keeps busy alone, by id; None for one each.
+    memory_share: the share of its time alone that each operator waits for memory, from 0 to 1, by
+        id; None for 0.
+    wait_us: microseconds that a wait across streams costs the stream that waits.
+    """
+
+    cores: float = math.inf
+    bandwidth: float = math.inf
+    op_cores: Sequence[float] | None = None
+    memory_share: Sequence[float] | None = None
+    wait_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("cores", "bandwidth"):
+            value = getattr(self, name)
+            if not (value == math.inf or is_finite(value)) or value <= 0:
+                raise ScheduleError(
+                    f"`{name}` is {value!r}; it must be a number above 0, or inf for no limit"
+                )
+        if not is_finite(self.wait_us) or self.wait_us < 0:
+            raise ScheduleError(
+                f"`wait_us` is {self.wait_us!r}; it must be a number of microseconds, 0 or more"
+            )
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulated run took.
+
+    Attributes
+    ----------
+    makespan_us: when the last operator ended.
+    timeline: each operator as (op, stream, start_us, finish_us), in order of start; ids are the
+        graph's.
+    """
+
+    makespan_us: float
+    timeline: tuple[tuple[int, int, float, float], ...]
+
+
+def simulate(
+    graph: OpGraph,
+    schedule: Schedule,
+    latency: LatencyModel,
+    contention: Contention | None = None,
+) -> Simulation:
+    """Run `schedule` event by event on a device that is shared as `contention` says.
+
+    An operator starts when its stream is free and what it waits for has ended; its rate changes
+    whenever another starts or ends. Stages with a barrier wait for all before them, others only
+    for what they depend on, as plans do.
+
+    Without contention this is `Schedule.simulate` for streams, and for stages that all have a
+    barrier the sum of their longest groups.
+
+    Raises
+    ------
+    ScheduleError: as `Schedule.validate`; for a stage of kind `merge`, which is one operator that
+        `latency` does not know; for a contention of another number of operators, or one that slows
+        them down for longer than a float can hold.
+    LatencyError: where `latency` gives no usable number, naming the operator.
+
+    Complexity: O(operators * streams), after the plan of the waits.
+    """
+    schedule.validate(graph)
+    if any(stage.kind == "merge" for stage in schedule.stages):
+        raise ScheduleError("a merged stage cannot be simulated: its operator has no latency")
+    op_us = op_latencies(latency, graph.names)
+    ids = {name: i for i, name in enumerate(graph.names)}
+    to_graph = [ids[name] for name in schedule.op_names]
+    streams = [[to_graph[op] for op in ops] for ops in schedule.streams]
+    barriers = [(to_graph[u], to_graph[v]) for u, v in schedule.ordering_edges()]
+    waits = [list(sources) for sources in sync_plan(graph, streams, barriers)]
+    shared = contention if contention is not None else Contention()
+    _, where, when_us, makespan = native.simulate_contention(
+        graph.native,
+        streams,
+        waits,
+        op_us.tobytes(),
+        float(shared.cores),
+        float(shared.bandwidth),
+        _column(shared.op_cores, "op_cores", 1.0, math.inf, graph).tobytes(),
+        _column(shared.memory_share, "memory_share", 0.0, 1.0, graph).tobytes(),
+        float(shared.wait_us),
+    )
+    rows = np.frombuffer(where, dtype=np.int64).reshape(-1, 2).tolist()
+    times = np.frombuffer(when_us, dtype=np.float64).reshape(-1, 2).tolist()
+    timeline = tuple(
+        (op, stream, start, end) for (op, stream), (start, end) in zip(rows, times, strict=True)
+    )
+    return Simulation(float(makespan), timeline)
+
+
+def _column(
+    values: Sequence[float] | None, name: str, default: float, most: float, graph: OpGraph
+) -> npt.NDArray[np.float64]:
+    if values is None:
+        return np.full(graph.num_ops, default)
+    try:
+        column = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ScheduleError(f"`{name}` is no list of numbers: {error}") from None
+    if column.shape != (graph.num_ops,):
+        raise ScheduleError(
+            f"`{name}` has shape {column.shape}; give one number for each of "
+            f"{graph.num_ops} operators"
+        )
+    for op in np.flatnonzero(~(np.isfinite(column) & (column >= 0) & (column <= most))):
+        raise ScheduleError(
+            f"`{name}` of operator `{graph.names[op]}` is {column[op]}; it must be from 0 to {most}"
+        )
+    return column

@@ -20,6 +20,10 @@ _SHARDS = 24
 # Written out step by step where ONNX has one operator: what a test without the ending covers too.
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
+_HALF = 2 * float(np.finfo(np.float16).eps)
+"""ONNX's numbers of float16 are rounded after each of an operator's sums and exponentials: the
+exact ones differ by as much."""
+
 _FIRST = [
     "test_attention_4d_causal",
     "test_bitshift_left_int32_negative_shift",
@@ -69,7 +73,8 @@ def _check(case: TestCase) -> None:
                 wanted = numpy_helper.to_array(wanted)
             assert got.shape == wanted.shape
             assert got.dtype == wanted.dtype
-            np.testing.assert_allclose(got, wanted, max(case.rtol, 1e-3), max(case.atol, 1e-7))
+            rtol = max(case.rtol, 1e-3, _HALF if got.dtype == np.float16 else 0)
+            np.testing.assert_allclose(got, wanted, rtol, max(case.atol, 1e-7))
 
 
 @pytest.mark.parametrize("name", _FIRST)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .compiler.operator_graph import operator_graph
     from .execution.graph_module import GraphModule, measure_interleaved
     from .execution.threads import num_threads, set_num_threads
+    from .explaining.api import explain
     from .latency import LatencyModel, LatencyTable
     from .program.graph import OpGraph
     from .scheduling import Schedule, Stage
@@ -64,6 +65,7 @@ __all__ = [
     "__version__",
     "check",
     "compile",
+    "explain",
     "load",
     "measure_interleaved",
     "num_threads",
@@ -85,6 +87,7 @@ _HOME = {
     "Stage": "scheduling",
     "check": "checking.api",
     "compile": "compiler.api",
+    "explain": "explaining.api",
     "load": "artifact.artifact",
     "measure_interleaved": "execution.graph_module",
     "num_threads": "execution.threads",
@@ -97,7 +100,7 @@ _HOME = {
 """Modules of the names that are imported when they are first asked for: TVM takes seconds to
 import, and help and shell completion do without."""
 
-_NEEDS_COMPILER = ("compile", "operator_graph", "transform")
+_NEEDS_COMPILER = ("compile", "explain", "operator_graph", "transform")
 
 _pass_hook.install()
 

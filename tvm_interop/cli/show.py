@@ -84,9 +84,10 @@ def show(
         typer.echo(json.dumps({"output": str(path), "records": [asdict(r) for r in records]}))
         return
     for shown in records:
+        where = f" of {', '.join(shown.lanes())}" if shown.on_several else ""
         typer.echo(
             f"{shown.title}: {shown.scheduler}, {len(shown.operators)} operators on "
-            f"{len(shown.threads)} streams, {shown.time_said}"
+            f"{len(shown.threads)} streams{where}, {shown.time_said}"
         )
     typer.echo(f"wrote {path}")
 

@@ -57,6 +57,7 @@ def _figures(record: Record) -> list[tuple[str, str]]:
         ("scheduler", record.scheduler),
         ("operators", str(len(record.operators))),
         ("streams", str(len(record.threads))),
+        *_of_several(record),
         ("stages", str(record.num_stages) if record.num_stages else "none: streams"),
         ("waits", str(record.num_waits)),
         ("measured" if record.runs else "not run", record.time_said),
@@ -66,6 +67,12 @@ def _figures(record: Record) -> list[tuple[str, str]]:
     if record.ratio is not None:
         figures.append(("to sequential, when compiled", f"{record.ratio:.3f}"))
     return [*figures, ("arena", f"{record.arena_bytes / 2**20:.2f} MiB")]
+
+
+def _of_several(record: Record) -> list[tuple[str, str]]:
+    if not record.on_several:
+        return []
+    return [("GPUs", ", ".join(record.lanes())), ("copies between them", str(record.num_copies))]
 
 
 def _rows(records: list[Record]) -> list[dict[str, Any]]:

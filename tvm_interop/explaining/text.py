@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from .api import Explanation
+from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _NAMES = 3
@@ -40,6 +41,33 @@ def explanation_text(explained: Explanation) -> str:
     return "\n".join(lines)
 
 
+def comparison_text(found: Comparison) -> str:
+    """A line a difference, with what it costs, then the whole artifacts."""
+    lines = [f"{found.titles[0]} against {found.titles[1]}"]
+    for difference, cost in found.differences:
+        lines.append(
+            f"  {difference.kind} {_listed(difference.operators)}: "
+            f"{difference.first}, against {difference.second}"
+        )
+        if cost is not None:
+            lines.append(f"    {_cost(cost)}")
+    if not found.differences:
+        lines.append("  the same operators, kernels and stages")
+    lines.append("not measured" if found.total is None else f"the whole: {_cost(found.total)}")
+    return "\n".join(lines)
+
+
+def _cost(cost: Cost) -> str:
+    between = "too few rounds to say more"
+    if cost.interval is not None:
+        between = f"{cost.interval[0]:.3f} to {cost.interval[1]:.3f}"
+    beyond = "" if cost.is_beyond_noise else ", not beyond noise"
+    return (
+        f"{cost.first_us:.1f} us, {cost.second_us:.1f} us: ratio {cost.ratio:.3f} ({between})"
+        f"{beyond}; {cost.rounds} rounds, the first against itself {cost.noise_ratio:.3f}"
+    )
+
+
 def _trial_lines(explained: Explanation) -> Sequence[str]:
     trial = explained.trial
     if trial is None:
@@ -58,6 +86,10 @@ def _trial_lines(explained: Explanation) -> Sequence[str]:
 
 
 def _names(finding: Finding) -> str:
-    shown = [f"`{name}`" for name in finding.operators[:_NAMES]]
-    more = len(finding.operators) - len(shown)
+    return _listed(finding.operators)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"`{name}`" for name in names[:_NAMES]]
+    more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

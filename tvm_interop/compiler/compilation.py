@@ -283,7 +283,11 @@ class Compilation:
     @cached_property
     def merges(self) -> OperatorMerges:
         """The operators that could be merged."""
-        return OperatorMerges(self._lowered.imported, self.graph.names)
+        return self.merges_among(self.graph.names)
+
+    def merges_among(self, names: Sequence[str]) -> OperatorMerges:
+        """Those of these operators, whole ones, that could be merged; their ids are positions."""
+        return OperatorMerges(self._lowered.imported, names)
 
     @cached_property
     def _merged(self) -> MergedCompilations[Compilation]:

@@ -258,17 +258,17 @@ def _several_gpus() -> list[str]:
         "milliseconds by GPUs. Nothing here ran on a GPU. `clock` is the evaluator that the "
         "published curves all but certainly come from, the others are by the constraint that the "
         "paper states. The last columns say how far `multi-gpu` is above the lower bound, and the "
-        "seconds that it took on a busy machine; it took part in this figure alone. All five figures, "
-        "with deviations, are in `benchmarks/results/hios`.",
+        "seconds that it took on a busy machine; it took part in this figure alone. All five "
+        "figures, with deviations, are in `benchmarks/results/hios`.",
         _table(["GPUs", *columns, "over the bound", "search s"], rows),
         "### What changes along the paper's figures\n\nHow many times shorter than sequential "
         "execution, from the figure's first point to its last; the paper's of layers are from its "
         "milliseconds. What the paper shows falling with edges and with what transfers take hardly "
         "falls once operators wait only for what they depend on.",
         _slopes(found),
-        "### Networks on two GPUs\n\nInception-V3 and NASNet-A as schedule units, by image size, on two "
-        "A40s by their data sheet: milliseconds, simulated. The last column is how many GPUs "
-        "`multi-gpu` uses.",
+        "### Networks on two GPUs\n\nInception-V3 and NASNet-A as schedule units, by image size, "
+        "on two A40s by their data sheet: milliseconds, simulated. The last column is how many "
+        "GPUs `multi-gpu` uses.",
         _on_two(found["networks"]),
         "### Beside the paper and a prototype\n\nBy `python -m benchmarks.hios_claims`: "
         f"{len(made) - len(missed)} of {len(made)} figures are as they are to be. These are not:",

@@ -124,7 +124,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 Row = dict[str, float]
-"""By scheduler and evaluator, such as `hios-lp, clock`: milliseconds; `search, CPU s` in seconds."""
+"""By scheduler and evaluator, such as `hios-lp, clock`: milliseconds; `search, CPU s`: seconds."""
 
 
 def measure(

@@ -52,12 +52,15 @@ class Check:
     Attributes
     ----------
     within: the least and the most that `ours` over `theirs` may be.
+    error: the standard error of `ours`, as a share of it; None where it was not computed. Theirs
+        comes from random models too, and is as uncertain.
     """
 
     what: str
     theirs: float
     ours: float
     within: tuple[float, float]
+    error: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -86,9 +89,15 @@ def checks(found: Mapping[str, Any]) -> list[Check]:
         made += _falling(_Curves(found, 11), (2.23, 1.78), (2.01, 1.60), (1.52, 1.10), (1.37, 0.99))
     for (figure, point), row in _PROTOTYPE.items():
         if f"figure {figure}" in found:
-            means = found[f"figure {figure}"]["points"][point]
+            curves = _Curves(found, int(figure))
             made += [
-                Check(f"figure {figure} at {point}: {name}, ms", ms, means[name][0], _EXACT_WITHIN)
+                Check(
+                    f"{curves.name} at {point}: {name}, ms",
+                    ms,
+                    curves.at(point, name),
+                    _EXACT_WITHIN,
+                    curves.error_at(point, name),
+                )
                 for name, ms in zip(_COLUMNS, row, strict=True)
             ]
     return made
@@ -100,6 +109,7 @@ class _Curves:
     def __init__(self, found: Mapping[str, Any], number: int) -> None:
         self.name = f"figure {number}"
         self._points = found[self.name]["points"]
+        self._instances = found[self.name]["instances"]
 
     def ms(self, row: str) -> list[float]:
         """The row at each point."""
@@ -108,6 +118,11 @@ class _Curves:
     def at(self, point: str, row: str) -> float:
         """The row at one point."""
         return float(self._points[point][row][0])
+
+    def error_at(self, point: str, row: str) -> float:
+        """The standard error of the row's mean at one point, as a share of the mean."""
+        mean, deviation = self._points[point][row]
+        return float(deviation / math.sqrt(self._instances) / mean)
 
     def speedups(self, row: str, over: str) -> list[float]:
         """How many times shorter `row` is than `over`, at each point."""
@@ -194,14 +209,15 @@ def _short(row: str) -> str:
 def table(made: list[Check]) -> str:
     """As Markdown."""
     lines = [
-        "| what | theirs | ours | ours over theirs | accepted | holds |",
-        "|---|--:|--:|--:|---|---|",
+        "| what | theirs | ours | ours over theirs | our standard error | accepted | holds |",
+        "|---|--:|--:|--:|--:|---|---|",
     ]
     for check in made:
         low, high = check.within
+        error = "" if check.error is None else f"{check.error:.1%}"
         lines.append(
             f"| {check.what} | {check.theirs:.4g} | {check.ours:.4g} | {check.ratio:.3f} | "
-            f"{low:.3g} to {high:.3g} | {'yes' if check.holds else 'NO'} |"
+            f"{error} | {low:.3g} to {high:.3g} | {'yes' if check.holds else 'NO'} |"
         )
     missed = sum(not check.holds for check in made)
     return "\n".join([*lines, "", f"{len(made) - missed} of {len(made)} hold."])

@@ -6,6 +6,7 @@ import gc
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,11 @@ from tests.fake_cuda.happens_before import check
 from tests.fake_cuda.random_program import SHAPE, effects_of, random_program, reference
 from tests.gpu_evaluator import makespan_of, streams_makespan_of
 from tests.nets import inception_like
-from tvm_interop import GraphModule, OpGraph
+from tvm_interop import DeviceError, GraphModule, OpGraph
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.execution.cuda import CudaInstance
 from tvm_interop.latency import LatencyTable, Link
-from tvm_interop.plan.check import check_plan
+from tvm_interop.plan.check import check_plan, read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.scheduling import Schedule, schedule
@@ -163,3 +164,9 @@ def test_a_model_compiled_for_two_gpus_runs_there(check_log: Callable[..., list[
     assert "peer copy" in {row.kernel for row in module.profile()}
     del module
     assert check_log() == []
+    # One that is compiled for a GPU more than there are.
+    missing = _cuda.device_count()
+    plan = read_plan(artifact.plan.to_json().replace("cuda:1", f"cuda:{missing}"))
+    says = f"no device `cuda:{missing}`: this machine has {missing}, numbered from 0"
+    with pytest.raises(DeviceError, match=says):
+        GraphModule(replace(artifact, plan=plan))

@@ -62,7 +62,7 @@ def ceiling(wholes: Wholes, findings: Sequence[Finding]) -> Ceiling:
     path_us = max(ends_us.values())
     work_us = sum(map(min, zip(one_core_us, (us * wholes.cores for us in divided_us), strict=True)))
     saved_us = sum(
-        finding.numbers.in_turn_us - finding.numbers.total_us
+        finding.numbers.in_turn_us - finding.numbers.beside_us
         for finding in findings
         if finding.numbers is not None
         and finding.verdict in (Verdict.PROFITABLE, Verdict.SEQUENTIAL)

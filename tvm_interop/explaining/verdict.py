@@ -15,7 +15,7 @@ SLOWDOWN = 1.05
 """Operators are memory-bound together where they take this much longer at once than alone."""
 
 THRESHOLDS = (
-    f"profitable: side by side, waits counted, saves {GAIN:.0%} or more of the time in turn. "
+    f"profitable: side by side, its waits counted, saves {GAIN:.0%} or more of the time in turn. "
     f"One fills the device: the longest is, over all cores, {FILLS:.0%} of the cores times as fast "
     f"as on one. Memory-bound together: at once they take {SLOWDOWN:g} times as long as alone, or "
     "longer."
@@ -65,9 +65,9 @@ class SideBySide:
 
     Attributes
     ----------
-    beside_us: microseconds all at once, measured.
+    beside_us: microseconds all at once, measured, with the waits.
     ideal_us: microseconds all at once if nobody slowed another down.
-    waits: waits between streams that running at once adds to running in turn.
+    waits: waits between streams in running at once: a fork and a join; 0 on a single core.
     wait_us: microseconds that one of them costs.
     cores: streams there are, a core each.
     """
@@ -85,24 +85,24 @@ class SideBySide:
         return sum(member.divided_us for member in self.members)
 
     @property
-    def total_us(self) -> float:
-        """Microseconds all at once, with the waits."""
-        return self.beside_us + (self.waits * self.wait_us if self.waits else 0.0)
+    def without_waits_us(self) -> float:
+        """Microseconds all at once if waits between streams cost nothing."""
+        waits_us = self.waits * self.wait_us if self.waits else 0.0
+        return max(self.beside_us - waits_us, min(self.ideal_us, self.beside_us))
 
     @property
     def slowdown(self) -> float:
-        """How much longer they take at once because of each other."""
-        return self.beside_us / self.ideal_us if self.ideal_us else 1.0
+        """How much longer they take at once because of each other, waits apart."""
+        return self.without_waits_us / self.ideal_us if self.ideal_us else 1.0
 
     @property
     def gain(self) -> float:
         """The share of the time in turn that running at once saves; below 0 it costs."""
-        return 1 - self.total_us / self.in_turn_us if self.in_turn_us else 0.0
+        return self.saved(self.beside_us)
 
-    @property
-    def is_known(self) -> bool:
-        """Whether every number is there."""
-        return not any(map(math.isnan, (self.in_turn_us, self.ideal_us, self.total_us)))
+    def saved(self, us: float) -> float:
+        """The share of the time in turn that `us` in its place would save."""
+        return 1 - us / self.in_turn_us if self.in_turn_us else 0.0
 
     def missing(self) -> list[str]:
         """What is not known, in words."""
@@ -175,8 +175,8 @@ class Finding:
 def judge(numbers: SideBySide) -> tuple[Verdict, str]:
     """The verdict on independent operators, and why.
 
-    Where it is not profitable, the reason is the first that holds: the waits eat what is saved; the
-    longest operator fills the device; they slow each other down; there is little to gain at best.
+    Where it is not profitable, the reason is the first that holds: without the waits it would be;
+    the longest operator fills the device; they slow each other down; there is little to gain.
     """
     missing = numbers.missing()
     if missing:
@@ -185,17 +185,15 @@ def judge(numbers: SideBySide) -> tuple[Verdict, str]:
     n = numbers
     said = f"{n.in_turn_us:.1f} us in turn, {n.beside_us:.1f} us side by side"
     if n.gain >= GAIN:
-        waits = f" and {n.waits} waits of {n.wait_us:.1f} us" if n.waits else ""
-        return Verdict.PROFITABLE, f"{said}{waits}: saves {n.gain:.0%}"
-    if n.in_turn_us and 1 - n.beside_us / n.in_turn_us >= GAIN:
-        saved_us = n.in_turn_us - n.beside_us
-        cost = f"{n.waits} waits of {n.wait_us:.1f} us"
-        return Verdict.WAITS, f"{said}: saves {saved_us:.1f} us, and {cost} come with it"
+        return Verdict.PROFITABLE, f"{said}: saves {n.gain:.0%}"
+    if n.saved(n.without_waits_us) >= GAIN:
+        cost = f"a fork and a join of streams take {n.waits * n.wait_us:.1f} us"
+        return Verdict.WAITS, f"{said}; {cost}, without it would be {n.without_waits_us:.1f} us"
     longest = max(n.members, key=lambda member: member.one_core_us)
     if n.cores > 1 and longest.speedup >= FILLS * n.cores:
         text = f"`{longest.name}` is {longest.speedup:.2f} times as fast on {n.cores} cores as on 1"
         return Verdict.FILLS, f"{text}; {said}"
-    if n.slowdown >= SLOWDOWN and n.in_turn_us and 1 - n.ideal_us / n.in_turn_us >= GAIN:
+    if n.slowdown >= SLOWDOWN and n.saved(n.ideal_us) >= GAIN:
         text = f"at once they take {n.slowdown:.2f} times as long as alone"
         return Verdict.MEMORY, f"{text}: {said}, {n.ideal_us:.1f} us if they did not"
     most = f"{max(n.in_turn_us - n.ideal_us, 0):.1f} us could be saved at best"

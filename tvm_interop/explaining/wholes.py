@@ -170,15 +170,5 @@ class Wholes:
         if streams is not None:
             on_stream = [dict.fromkeys(of_part[part] for part in ops) for ops in streams]
             ideal_us = max(float(self._one_core_us[list(ops)].sum()) for ops in on_stream)
-        waits = self._waits(wholes)
+        waits = 2 if self.cores > 1 else 0
         return SideBySide(members, beside_us, ideal_us, waits, self.wait_us, self.cores)
-
-    def _waits(self, wholes: Sequence[int]) -> int:
-        """Waits that running at once adds: one to fork and one to join, less those saved.
-
-        In turn, streams wait for each other before, between and behind divided operators.
-        """
-        if self.cores < 2:
-            return 0
-        divided = sum(len(self._parts[whole]) > 1 for whole in wholes)
-        return max(2 - (divided + 1 if divided else 0), 0)

@@ -29,8 +29,8 @@ _FAR_SLOWER = 3.0
 """One run tells that an operator is slower than another's time, where it took this much longer."""
 _SURE = 0.005
 """A latency whose standard error is no more than this share of it need not be measured again."""
-_RUNS = 33
-"""Runs of an operator, with a wait between each two, that tell what a wait costs."""
+_BUSY_US = 200.0
+"""For about how long streams are kept busy to tell what a wait between them costs."""
 
 Programs = dict[str, list[list[int]]]
 """By key, the operators of each stream of a stage."""
@@ -180,26 +180,26 @@ class MeasuredLatency(LatencyModel):
         return [self._key(self._on_streams(groups)) for groups in stages]
 
     def wait_us(self) -> float:
-        """Microseconds that a wait of one stream for another costs, measured once and kept.
+        """Microseconds that a wait between streams costs, measured once and kept.
 
-        The smallest operator runs many times, by turns on two streams that wait for each other,
-        and as often on one stream: the difference, by the waits.
+        The smallest operator runs many times on one stream, and as often on each of two: those end
+        later by what it takes to get another core to work and to wait for it, a fork and a join.
         """
         known = self.known_wait_us()
         if known is not None or self._num_streams < 2:
             return known or 0.0
-        ops = [self._smallest_op()] * _RUNS
+        op = self._smallest_op()
+        once_us = max(self._time_once(self._executor(self._on_streams([[op]]))) * 1e6, 0.1)
+        ops = [op] * int(np.clip(_BUSY_US / once_us, 8, 512))
         seeds = itertools.count(self._seed)
-        in_turn = self._executor_of(ops, [0] * _RUNS, [()] * _RUNS)
-        waits = [(i - 1,) if i else () for i in range(_RUNS)]
-        by_turns = self._executor_of(ops, [i % 2 for i in range(_RUNS)], waits)
+        one, two = (self._executor(self._on_streams([ops] * count)) for count in (1, 2))
 
         def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
-            chosen = [(in_turn, by_turns)[i] for i in indices]
+            chosen = [(one, two)[i] for i in indices]
             return self._interleaved(chosen, 0, repeats, next(seeds))
 
         alone, waiting = (Estimate.of_runs(runs) for runs in run_repeatedly(measure, 2))
-        cost_us = max(waiting.latency_us - alone.latency_us, 0.0) / (_RUNS - 1)
+        cost_us = max(waiting.latency_us - alone.latency_us, 0.0) / 2
         streams = self._on_streams([ops[:1]])
         self._keep({self._wait_key(): streams}, {self._wait_key(): Estimate(cost_us, None, 1)})
         return cost_us
@@ -326,22 +326,16 @@ class MeasuredLatency(LatencyModel):
     def _executor(self, streams: list[list[int]]) -> Any:
         """The stage's own plan. Its groups are independent, so nothing waits for anything."""
         placed = [(op, s) for s, ops in enumerate(streams) for op in ops]
-        ops, stream_of = [op for op, _ in placed], [s for _, s in placed]
-        return self._executor_of(ops, stream_of, [()] * len(ops))
-
-    def _executor_of(
-        self, ops: Sequence[int], stream_of: Sequence[int], waits: Sequence[tuple[int, ...]]
-    ) -> Any:
-        operators = [self._program.operators[op] for op in ops]
+        operators = [self._program.operators[op] for op, _ in placed]
         args = [(*operator.inputs, *operator.outputs) for operator in operators]
         values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
         return self._make_executor(
             [self._tensor(v) for v in values],
             [operator.name for operator in operators],
-            [self._kernel(op) for op in ops],
+            [self._kernel(op) for op, _ in placed],
             [[values[v] for v in arg] for arg in args],
-            list(stream_of),
-            list(waits),
+            [s for _, s in placed],
+            [()] * len(placed),
             [operator.share for operator in operators],
         )
 

@@ -1,6 +1,6 @@
 """HIOS's five simulated figures, and two networks by image size, on GPUs that exist on paper.
 
-    python -m benchmarks.hios_curves [--instances N] [--figures F ...] [--without-ours]
+    python -m benchmarks.hios_curves [--instances N] [--only WHAT ...] [--without-ours]
                                      [--out FOLDER] [--jobs N]
 
 Every point of a figure is the mean of random models (30 by default; see `hios_instances`), under
@@ -36,6 +36,8 @@ _IOS = {"max_group_ops": 3, "max_groups": 2, "endings": "paper"}
 _IOS_PART = 10
 """Operators with consecutive ids that the authors' program gives IOS at a time."""
 OURS = "multi-gpu"
+_NETWORK_ROWS = "networks"
+_EDGES_AN_OP = 2
 
 
 @dataclass(frozen=True)
@@ -86,26 +88,33 @@ FIGURES = (
 def main() -> int:
     arguments = parse_arguments()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, object] = {"instances": arguments.instances}
+    path = arguments.out / "curves.json"
+    found: dict[str, object] = json.loads(path.read_text()) if path.exists() else {}
     for figure in FIGURES:
-        if arguments.figures and figure.number not in arguments.figures:
+        if str(figure.number) not in arguments.only:
             continue
         points = measure(figure, arguments.instances, arguments.jobs, not arguments.without_ours)
-        found[f"figure {figure.number}"] = {"figure": asdict(figure), "points": points}
-        print(table(figure, points))
+        found[f"figure {figure.number}"] = {
+            "figure": asdict(figure), "instances": arguments.instances, "points": points
+        }  # fmt: skip
+        print(table(figure, points), flush=True)
         draw(figure, points, arguments.out)
-        (arguments.out / "curves.json").write_text(json.dumps(found, indent=1) + "\n")
-    if not arguments.figures:
-        found["networks"] = networks()
-        print(networks_table(found["networks"]))  # type: ignore[arg-type]
-        (arguments.out / "curves.json").write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    if _NETWORK_ROWS in arguments.only:
+        found[_NETWORK_ROWS] = networks()
+        print(networks_table(found[_NETWORK_ROWS]))  # type: ignore[arg-type]
+        path.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--instances", type=int, default=30)
-    parser.add_argument("--figures", type=int, nargs="*", choices=[f.number for f in FIGURES])
+    parts = [*(str(figure.number) for figure in FIGURES), _NETWORK_ROWS]
+    parser.add_argument(
+        "--only", nargs="*", choices=parts, default=parts,
+        help="figures to make; the results of others stay as they are",
+    )  # fmt: skip
     parser.add_argument(
         "--without-ours", action="store_true", help=f"leave out {OURS}: a second or two a model"
     )
@@ -115,7 +124,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 Row = dict[str, float]
-"""By scheduler and evaluator, such as `hios-lp, clock`: milliseconds; `search s` in seconds."""
+"""By scheduler and evaluator, such as `hios-lp, clock`: milliseconds; `search, CPU s`: seconds."""
 
 
 def measure(
@@ -149,8 +158,10 @@ def _priced(task: tuple[str, float, int, bool]) -> Row:
     setting, value, seed, ours = task
     if setting == "gpus":
         return price(instance(seed=seed), int(value), ours)
-    number = value if setting == "transfer_share" else int(value)
-    return price(instance(**{setting: number}, seed=seed), 4, ours)  # type: ignore[arg-type]
+    options: dict[str, float] = {setting: value if setting == "transfer_share" else int(value)}
+    if setting == "num_ops":
+        options["num_edges"] = _EDGES_AN_OP * int(value)
+    return price(instance(**options, seed=seed), 4, ours)  # type: ignore[arg-type]
 
 
 def price(subject: Instance, gpus: int, ours: bool) -> Row:
@@ -164,10 +175,10 @@ def price(subject: Instance, gpus: int, ours: bool) -> Row:
             row[f"{name}{suffix}, exact"] = made.simulate(graph, latency)
     search: Row = {}
     if ours:
-        started = time.perf_counter()
+        started = time.process_time()
         made = schedule(graph, OURS, latency, gpus=gpus)
         row[f"{OURS}, exact"] = made.simulate(graph, latency)
-        search = {"search s": time.perf_counter() - started}
+        search = {"search, CPU s": time.process_time() - started}
     row["lower bound"] = lower_bound_us(subject, gpus)
     for name, mapped in (
         ("hios-lp", longest_paths_by_clock(subject, gpus)),

@@ -5,6 +5,7 @@ Nothing here is shared with the schedulers or their simulation.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tvm_interop.latency import LatencyModel
@@ -38,6 +39,22 @@ def makespan_of(graph: OpGraph, stages: GpuStages, latency: LatencyModel) -> flo
         return ends[place]
 
     return max(map(end, set(where.values())), default=0.0)
+
+
+def streams_makespan_of(
+    graph: OpGraph, streams: Sequence[Sequence[int]], latency: LatencyModel
+) -> float:
+    """On one GPU: an operator starts behind the one before it on its stream and its inputs."""
+    behind = {op: ops[i - 1] for ops in streams for i, op in enumerate(ops) if i > 0}
+    ends: dict[int, float] = {}
+
+    def end(op: int) -> float:
+        if op not in ends:
+            awaited = [*graph.predecessors(op), *([behind[op]] if op in behind else [])]
+            ends[op] = max(map(end, awaited), default=0.0) + latency.op(op)
+        return ends[op]
+
+    return max((end(op) for ops in streams for op in ops), default=0.0)
 
 
 def fifo_makespan_of(
@@ -78,10 +95,11 @@ def fifo_makespan_of(
     return max(end.values(), default=0.0)
 
 
-def shortest(graph: OpGraph, gpus: int, latency: LatencyModel) -> float:
-    """The least makespan of any mapping and any order, one operator at a time on each GPU.
+def shortest(graph: OpGraph, gpus: int, latency: LatencyModel, window: int = 1) -> float:
+    """The least makespan of any mapping and any order, at most `window` operators side by side.
 
-    All topological orders are tried, each with all mappings: for a handful of operators.
+    All orders of stages are tried, each with all mappings: for a handful of operators. A stage may
+    take no less than each of its operators does alone.
     """
     behind = dict.fromkeys(range(graph.num_ops), 0.0)
     for op in reversed(graph.topological_order()):
@@ -94,17 +112,26 @@ def shortest(graph: OpGraph, gpus: int, latency: LatencyModel) -> float:
             best = min(best, max(free, default=0.0))
             return
         used = len({gpu for gpu, _ in done.values()})
-        for op in range(graph.num_ops):
-            if op in done or any(u not in done for u in graph.predecessors(op)):
-                continue
+        ready = [
+            op
+            for op in range(graph.num_ops)
+            if op not in done and all(u in done for u in graph.predecessors(op))
+        ]
+        stages = [
+            stage for size in range(1, window + 1) for stage in itertools.combinations(ready, size)
+        ]
+        for stage in stages:
+            us = latency.op(*stage) if len(stage) == 1 else latency.stage([(op,) for op in stage])
             for gpu in range(min(gpus, used + 1)):  # Empty GPUs are all alike.
                 start = free[gpu]
-                for u in graph.predecessors(op):
-                    copy = 0.0 if done[u][0] == gpu else latency.transfer(u, op)
-                    start = max(start, done[u][1] + copy)
-                finish = start + latency.op(op)
-                if finish + behind[op] < best:
-                    extend({**done, op: (gpu, finish)}, (*free[:gpu], finish, *free[gpu + 1 :]))
+                for op in stage:
+                    for u in graph.predecessors(op):
+                        copy = 0.0 if done[u][0] == gpu else latency.transfer(u, op)
+                        start = max(start, done[u][1] + copy)
+                finish = start + us
+                if finish + max(behind[op] for op in stage) < best:
+                    ended = {**done, **dict.fromkeys(stage, (gpu, finish))}
+                    extend(ended, (*free[:gpu], finish, *free[gpu + 1 :]))
 
     extend({}, (0.0,) * gpus)
     return best

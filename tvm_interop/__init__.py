@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .compiler.operator_graph import operator_graph
     from .execution.graph_module import GraphModule, measure_interleaved
     from .execution.threads import num_threads, set_num_threads
+    from .explaining.api import explain
+    from .explaining.compare import compare
     from .latency import LatencyModel, LatencyTable
     from .program.graph import OpGraph
     from .scheduling import Schedule, Stage
@@ -63,7 +65,9 @@ __all__ = [
     "UnsupportedModelError",
     "__version__",
     "check",
+    "compare",
     "compile",
+    "explain",
     "load",
     "measure_interleaved",
     "num_threads",
@@ -84,7 +88,9 @@ _HOME = {
     "Schedule": "scheduling",
     "Stage": "scheduling",
     "check": "checking.api",
+    "compare": "explaining.compare",
     "compile": "compiler.api",
+    "explain": "explaining.api",
     "load": "artifact.artifact",
     "measure_interleaved": "execution.graph_module",
     "num_threads": "execution.threads",
@@ -97,7 +103,7 @@ _HOME = {
 """Modules of the names that are imported when they are first asked for: TVM takes seconds to
 import, and help and shell completion do without."""
 
-_NEEDS_COMPILER = ("compile", "operator_graph", "transform")
+_NEEDS_COMPILER = ("compare", "compile", "explain", "operator_graph", "transform")
 
 _pass_hook.install()
 

@@ -263,7 +263,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.cuda.urgent_streams",
            [](const CudaStreamsRef& streams) {
              const std::vector<bool>& urgent = streams->streams->is_urgent();
-             return ffi::Array<bool>(urgent.begin(), urgent.end());
+             ffi::Array<bool> flags;
+             for (bool flag : urgent) flags.push_back(flag);
+             return flags;
            })
       .def("tvm_interop.cuda.stream_devices",
            [](const CudaStreamsRef& streams) {

@@ -11,6 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = sorted((Path(__file__).parent / "inside").glob("test_*.py"))
+SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
 
 
 def fake_cuda_folder() -> Path:
@@ -25,14 +26,30 @@ def fake_cuda_folder() -> Path:
 
 @pytest.mark.parametrize("tests", INSIDE, ids=lambda path: path.stem)
 def test_inside(tests: Path) -> None:
+    run_inside(tests, "not slow")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tests", SLOW, ids=lambda path: path.stem)
+def test_slow_inside(tests: Path) -> None:
+    run_inside(tests, "slow")
+
+
+def run_inside(tests: Path, marks: str) -> None:
+    """Run the tests of a file that have these marks, in a process that finds the fake CUDA."""
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}
     # The real ones may be installed: PyTorch brings them.
     environment["TVM_INTEROP_CUDNN_LIBRARY"] = f"{folder}/libcudnn.so.9"
     environment["TVM_INTEROP_CUBLASLT_LIBRARY"] = f"{folder}/libcublasLt.so.13"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+        [*command, str(tests)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+import tvm_interop.execution.threads
 from tests.nets import chain, inception_like, two_inputs
 from tvm_interop.cli.app import run_app
 from tvm_interop.cli.options import parse_input_shapes
@@ -183,6 +184,34 @@ def test_wrong_runs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "text.npz").write_text("text")
     assert "text.npz" in refused(capsys, "run", artifact, "-i", str(tmp_path / "text.npz"))
     assert "nowhere.npz" in refused(capsys, "run", artifact, "-i", "nowhere.npz")
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        (["--threads", "1"], [(1, False)]),
+        (["--threads", "2", "--pin"], [(2, True)]),
+        (["--pin"], [(tvm_interop.num_threads(), True)]),
+        ([], []),
+    ],
+)
+def test_threads_of_a_run(
+    folder: Path, typed: list[str], asked: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        tvm_interop.execution.threads,
+        "set_num_threads",
+        lambda threads, *, pin: told.append((threads, pin)),
+    )
+    assert run_app(["run", str(folder / "two.tar"), *typed]) == 0
+    assert told == asked
+
+
+def test_threads_of_a_server_are_not_ours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--rpc-tracker", "localhost:9", "--rpc-key", "board")
+    said = refused(capsys, "run", str(folder / "two.tar"), "--pin", *where)
+    assert "TVM_INTEROP_NUM_THREADS" in said
 
 
 def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:

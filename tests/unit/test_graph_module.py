@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import threading
 
+import msgspec
 import numpy as np
 import onnxruntime
 import pytest
@@ -257,6 +259,12 @@ def test_time_without_a_core_is_told() -> None:
     assert all(row.lost_us >= 0.0 for row in rows)
     # The thread was at one stream while the other could have gone on.
     assert max(row.lost_us for row in rows) >= min(row.end_us - row.start_us for row in rows)
+
+
+def test_a_plan_that_needs_more_memory_than_there_is(artifact: tvm_interop.Artifact) -> None:
+    plan = msgspec.structs.replace(artifact.plan, arena_bytes=2**60)
+    with pytest.raises(tvm_interop.DeviceError, match=r"needs 1073741824.0 GiB .* smaller inputs"):
+        GraphModule(dataclasses.replace(artifact, plan=plan))
 
 
 def test_two_modules_in_two_threads(artifact: tvm_interop.Artifact) -> None:

@@ -201,3 +201,21 @@ def test_records_without_a_spread_are_measured_again(compilation: Compilation) -
     assert again.measured == 0
     assert again.measure_again([[[0]]]) == 1
     assert store.records()[0].samples in REPEATS
+
+
+def test_what_a_wait_costs_is_kept(compilation: Compilation) -> None:
+    store = LatencyStore(":memory:")
+    model = latency(compilation, store)
+    assert model.known_wait_us() is None
+    cost_us = model.wait_us()
+    assert 0 <= cost_us < 1e5
+    assert model.known_wait_us() == cost_us
+    assert latency(compilation, store).wait_us() == cost_us
+    # It is no stage: nobody learns from it.
+    assert [record.samples for record in store.records() if record.key.startswith("wait:")] == [1]
+
+
+def test_known_latencies_are_looked_up_without_measuring(compilation: Compilation) -> None:
+    model = latency(compilation, LatencyStore(":memory:"))
+    assert np.isnan(model.known([[[0]], [[0], [1]]])).all()
+    assert model.measured == 0

@@ -143,6 +143,7 @@ def test_functions_of_functions_compile_in_no_time(
     y = te.compute((64,), lambda i: nested(x[i]), "y")
     func = te.create_prim_func([x, y]).with_attr("global_symbol", "nested")
     schedule = s_tir.Schedule(tvm.IRModule({"nested": func}))
+    schedule.work_on("nested")
     (loop,) = schedule.get_loops(schedule.get_sblock("y"))
     if lanes > 1:
         schedule.vectorize(schedule.split(loop, [None, lanes])[1])

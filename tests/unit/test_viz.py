@@ -13,9 +13,13 @@ import onnx
 import pytest
 
 import tvm_interop
+from tests.fake_cuda.random_program import random_program
 from tests.nets import inception_like, two_inputs
 from tvm_interop.cli.app import run_app
 from tvm_interop.execution.graph_module import OpProfile
+from tvm_interop.latency import LatencyTable, Link
+from tvm_interop.plan.make import make_plan
+from tvm_interop.scheduling import schedule
 from tvm_interop.viz.chrome_trace import chrome_trace
 from tvm_interop.viz.dot import to_dot
 from tvm_interop.viz.drawing import to_png, to_svg
@@ -23,7 +27,7 @@ from tvm_interop.viz.graph_layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from tvm_interop.viz.kinds import KINDS, kind_of
 from tvm_interop.viz.page import to_page
 from tvm_interop.viz.record import Record, from_profile, planned, record
-from tvm_interop.viz.timeline import timeline
+from tvm_interop.viz.timeline import labels, timeline
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,17 @@ def artifacts() -> dict[str, tvm_interop.Artifact]:
 @pytest.fixture(scope="module")
 def records(artifacts: dict[str, tvm_interop.Artifact]) -> dict[str, Record]:
     return {name: record(artifact, name, runs=1) for name, artifact in artifacts.items()}
+
+
+@pytest.fixture(scope="module")
+def over_gpus(artifacts: dict[str, tvm_interop.Artifact]) -> tvm_interop.Artifact:
+    """Stages on three GPUs, and copies between them."""
+    program = random_program(2, num_ops=24)
+    graph = program.graph()
+    latency = LatencyTable([5.0] * graph.num_ops, transfers=Link(32.0).transfers(graph))
+    made = schedule(graph, "heft", latency, gpus=3)
+    plan = make_plan(program, made, device="cuda:0")
+    return replace(artifacts["greedy"], plan=plan, schedule=made)
 
 
 def in_turn(artifact: tvm_interop.Artifact) -> list[OpProfile]:
@@ -83,9 +98,11 @@ def test_predictions_are_those_of_the_schedule(records: dict[str, Record]) -> No
     )
 
 
-@pytest.mark.parametrize("scheduler", ["greedy", "lios"])
-def test_the_graph_overlaps_nowhere(records: dict[str, Record], scheduler: str) -> None:
-    layout = lay_out(records[scheduler])
+@pytest.mark.parametrize("shown", ["greedy", "lios", "over GPUs"])
+def test_the_graph_overlaps_nowhere(
+    records: dict[str, Record], over_gpus: tvm_interop.Artifact, shown: str
+) -> None:
+    layout = lay_out({**records, "over GPUs": planned(over_gpus, "net")}[shown])
     for (x1, y1), (x2, y2) in itertools.combinations(layout.boxes, 2):
         assert abs(x1 - x2) >= BOX_WIDTH or abs(y1 - y2) >= BOX_HEIGHT
     for corners in layout.lines.values():
@@ -134,6 +151,53 @@ def test_svg(records: dict[str, Record]) -> None:
     assert len(boxes) == measured + len(records["lios"].operators)  # and those predicted
     waits = [e for e in root.iter(f"{namespace}line") if e.get("class") == "wait"]
     assert len(waits) == sum(shown.num_waits for shown in records.values())
+
+
+def test_each_gpu_has_its_streams_and_copies_under_its_name(
+    over_gpus: tvm_interop.Artifact,
+) -> None:
+    plan, shown = over_gpus.plan, planned(over_gpus, "net")
+    gpus = ("cuda:0", "cuda:1", "cuda:2")
+    texts = [(float(t.get("y", "0")), t.text or "") for t in labels(shown).iter("text")]
+    named = [text for _, text in sorted(texts) if re.match("cuda|to|stream", text)]
+    begins = [named.index(gpu) for gpu in gpus]
+    assert begins == sorted(begins)
+    of_gpu = {
+        gpu: named[begin + 1 : end]
+        for gpu, begin, end in zip(gpus, begins, [*begins[1:], None], strict=True)
+    }
+    for gpu in gpus:
+        targets = {
+            plan.device_of(op.outputs[0])
+            for op in plan.operators
+            if op.is_copy and plan.streams[op.stream].device == gpu
+        }
+        assert targets
+        streams = sum(stream.device == gpu for stream in plan.streams) - len(targets)
+        assert [row.partition(" ")[0] for row in of_gpu[gpu][:streams]] == ["stream"] * streams
+        assert of_gpu[gpu][streams:] == [f"to {target}" for target in sorted(targets)]
+    drawn = timeline(shown, shown.makespan_us, 900.0)
+    heads = [
+        float(line.get("y1", "0")) for line in drawn.iter("line") if line.get("class") == "gpu"
+    ]
+    boxes = [box for box in drawn.iter("svg") if box.get("class") == "op"]
+    assert len(heads) == 3
+    assert len(boxes) == len(plan.operators)
+    for box in boxes:
+        op = plan.operators[int(box.get("data-op", "-1"))]
+        above = sum(head < float(box.get("y", "0")) for head in heads)
+        assert gpus[above - 1] == plan.streams[op.stream].device
+    assert not stage_boxes(drawn)  # Stages of several GPUs do not follow each other.
+    page = to_page([shown], "m")
+    assert "<dd>cuda:0, cuda:1, cuda:2</dd>" in page
+    copies = sum(op.is_copy for op in plan.operators)
+    assert f"<dt>copies between them</dt><dd>{copies}</dd>" in page
+
+
+def test_one_device_needs_no_name(records: dict[str, Record]) -> None:
+    shown = records["greedy"]
+    assert not any((text.text or "").startswith("cpu") for text in labels(shown).iter("text"))
+    assert "copies between" not in to_page([shown], "m")
 
 
 def test_png(records: dict[str, Record]) -> None:

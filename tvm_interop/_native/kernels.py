@@ -7,15 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import tvm
+import tvm_ffi
 
 from ..errors import DeviceError
 from .cpu import take_over_parallel_loops
 
 
 def load_kernels(path: str | os.PathLike[str]) -> Any:
-    """The library of TVM's kernels at `path`; once it is loaded the file may go."""
-    library = tvm.runtime.load_module(str(path))
+    """The library of TVM's kernels at `path`; once it is loaded the file may go.
+
+    It is unloaded with the last of its kernels: TVM would keep it for as long as the process lives.
+    """
+    library = tvm_ffi.load_module(str(path), keep_module_alive=False)
     take_over_parallel_loops(str(path))
     return library
 

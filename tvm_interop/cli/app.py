@@ -14,9 +14,11 @@ from .._version import __version__
 from ..errors import TVMInteropError
 from . import bench as bench_verb
 from . import check as check_verb
+from . import compare as compare_verb
 from . import compile as compile_verb
 from . import db as db_verbs
 from . import devices as devices_verb
+from . import explain as explain_verb
 from . import models as models_verb
 from . import run as run_verb
 from . import schedule as schedule_verb
@@ -37,6 +39,8 @@ app.command("schedule")(schedule_verb.schedule_model)
 app.command("tune")(tune_verb.tune_model)
 app.command("show")(show_verb.show)
 app.command("bench")(bench_verb.compare)
+app.command("explain")(explain_verb.explain_model)
+app.command("compare")(compare_verb.compare_artifacts)
 app.command("check")(check_verb.check_program)
 app.command("models")(models_verb.list_models)
 app.command("devices")(devices_verb.list_devices)
@@ -59,8 +63,9 @@ def _top(
     """Make a model run its independent operators side by side.
 
     compile a model to an artifact, run the artifact, draw it, look at the schedule alone, tune it
-    with few measurements, compare schedulers, prove a program of several streams free of races,
-    list the models and devices there are to try it on, or look after the measured latencies.
+    with few measurements, compare schedulers, explain why operators do not run side by side,
+    compare artifacts, prove a program of several streams free of races, list the models and devices
+    there are to try it on, or look after the measured latencies.
     """
 
 

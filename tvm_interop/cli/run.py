@@ -75,6 +75,21 @@ def run_model(
             help="Run the artifact only if `sha256sum` says this of it.",
         ),
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=1,
+            help="Threads of this process that run models; by default one for each core it may "
+            "use, or what TVM_INTEROP_NUM_THREADS says.",
+        ),
+    ] = None,
+    pin: Annotated[
+        bool,
+        typer.Option(
+            "--pin", help="Keep each thread on a core of its own: for machines that run no more."
+        ),
+    ] = False,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
     as_json: options.Json = False,
@@ -91,9 +106,17 @@ def run_model(
     """
     from ..artifact.artifact import load
     from ..execution.graph_module import GraphModule
+    from ..execution.threads import num_threads, set_num_threads
     from ..viz import chrome_trace
 
     server = options.server_address(rpc_tracker, rpc_key)
+    if threads is not None or pin:
+        if server is not None:
+            raise InputError(
+                "--threads and --pin are about this machine; on a server, start the server with "
+                "TVM_INTEROP_NUM_THREADS"
+            )
+        set_num_threads(threads or num_threads(), pin=pin)
     artifact = load(model, sha256=sha256)
     _check_device(device, {stream.device for stream in artifact.plan.streams})
     module = GraphModule(artifact, server)

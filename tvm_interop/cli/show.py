@@ -14,8 +14,10 @@ from ..atomic_file import replacing
 from ..errors import InputError
 from ..machine.cpu_name import cpu_model
 from . import options
+from .console import measuring_bar
 
 if TYPE_CHECKING:
+    from ..explaining.api import Explanation
     from ..viz.record import Record
 
 
@@ -55,6 +57,14 @@ def show(
             help="Draw the plan alone: nothing that is in the artifact is run, nor loaded as code.",
         ),
     ] = False,
+    with_verdicts: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="On the page: which independent operators gain by running side by side, and why "
+            "others do not, as `explain` says. What is not known is measured, unless --no-run.",
+        ),
+    ] = False,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -73,20 +83,24 @@ def show(
     path = output or Path(f"schedule.{chosen.value}")
     if chosen is Format.dot and len(models) > 1:
         raise InputError("--format dot draws one graph; give one artifact")
+    if with_verdicts and chosen is not Format.html:
+        raise InputError("--explain is for the page: give --format html")
     titles = _titles(models)
     records = [
         planned(load(m, kernels=False), title) if no_run else record(load(m), title, runs)
         for m, title in zip(models, titles, strict=True)
     ]
+    explanations = _explained(models, not no_run) if with_verdicts else []
     with replacing(path) as temporary:
-        Path(temporary).write_bytes(_drawn(records, chosen))
+        Path(temporary).write_bytes(_drawn(records, chosen, explanations))
     if as_json:
         typer.echo(json.dumps({"output": str(path), "records": [asdict(r) for r in records]}))
         return
     for shown in records:
+        where = f" of {', '.join(shown.lanes())}" if shown.on_several else ""
         typer.echo(
             f"{shown.title}: {shown.scheduler}, {len(shown.operators)} operators on "
-            f"{len(shown.threads)} streams, {shown.time_said}"
+            f"{len(shown.threads)} streams{where}, {shown.time_said}"
         )
     typer.echo(f"wrote {path}")
 
@@ -106,7 +120,16 @@ def _titles(models: list[Path]) -> list[str]:
     return names
 
 
-def _drawn(records: list[Record], chosen: Format) -> bytes:
+def _explained(models: list[Path], measure: bool) -> list[Explanation]:
+    from ..compiler.options import CompileOptions
+    from ..explaining.api import explain
+
+    with measuring_bar() as progress:
+        each = CompileOptions(progress=progress)
+        return [explain(model, measure=measure, options=each) for model in models]
+
+
+def _drawn(records: list[Record], chosen: Format, explanations: list[Explanation]) -> bytes:
     from ..viz.dot import to_dot
     from ..viz.drawing import to_png, to_svg
     from ..viz.page import to_page
@@ -117,4 +140,4 @@ def _drawn(records: list[Record], chosen: Format) -> bytes:
         return to_svg(records).encode()
     if chosen is Format.dot:
         return to_dot(records[0]).encode()
-    return to_page(records, cpu_model().partition(" [")[0]).encode()
+    return to_page(records, cpu_model().partition(" [")[0], explanations).encode()

@@ -19,7 +19,6 @@ from ..artifact.manifest import Manifest, SpeedCheck
 from ..errors import DeviceError, InputError, ScheduleError
 from ..execution.cuda import require_gpu
 from ..execution.rpc_server import ServerAddress
-from ..kernels.traits import operator_traits
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
@@ -29,7 +28,8 @@ from ..measure.measured import MeasuredLatency
 from ..measure.store import LatencyStore
 from ..measure.workloads import workload_hash
 from ..plan.plan import Plan
-from ..scheduling import OperatorTraits, Schedule, options_of
+from ..program.traits import OperatorTraits, operator_traits
+from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
 from .backend import Backend
@@ -103,7 +103,7 @@ class Compilation:
     @cached_property
     def traits(self) -> list[OperatorTraits]:
         """What each operator computes and moves."""
-        return operator_traits(self.program, self.module)
+        return operator_traits(self.program)
 
     def require_tuning_records(self) -> None:
         """Check that the tuning records, where some were given, are of this model.
@@ -283,7 +283,11 @@ class Compilation:
     @cached_property
     def merges(self) -> OperatorMerges:
         """The operators that could be merged."""
-        return OperatorMerges(self._lowered.imported, self.graph.names)
+        return self.merges_among(self.graph.names)
+
+    def merges_among(self, names: Sequence[str]) -> OperatorMerges:
+        """Those of these operators, whole ones, that could be merged; their ids are positions."""
+        return OperatorMerges(self._lowered.imported, names)
 
     @cached_property
     def _merged(self) -> MergedCompilations[Compilation]:

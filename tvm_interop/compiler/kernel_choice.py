@@ -23,7 +23,7 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
     reorders within its kernel what lies in the other layout. What the layouts cost, summed over
     all operators, is then at its least: a minimum cut finds it (see `cheapest_labels`).
 
-    Ties go to plain tensors, to TVM, then to the provider named first. The choice is made once for
+    Ties go to plain tensors, then to the library (see `fastest_plain`). The choice is made once for
     a model, not for a schedule: all schedules of it run the same kernels, and so give the same
     bits. It counts operators one after the other, on one thread.
 

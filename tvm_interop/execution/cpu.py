@@ -10,7 +10,7 @@ import numpy as np
 
 from .._native import cpu as _runtime
 from .._native.library import OperatorTiming
-from ..errors import ArtifactError, ExecutionError, InputError
+from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
 from ..machine.kernel_libraries import library_version, why_missing
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
 from ..program.host_memory import aligned_copy, aligned_empty
@@ -43,9 +43,22 @@ class Instance:
         ----------
         kernels: the loaded kernel library.
         weights: by index into `plan.values`; those made by `aligned_copy` are used in place.
+
+        Raises
+        ------
+        DeviceError
+            The plan needs more memory than this process can have.
         """
         self.plan = plan
-        self.arrays = _allocate(plan, weights)
+        try:
+            self.arrays = _allocate(plan, weights)
+        except MemoryError as error:
+            held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
+            needed = (plan.arena_bytes + sum(held)) / 2**30
+            raise DeviceError(
+                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot have as "
+                "much memory; compile for smaller inputs, or run it on a larger machine"
+            ) from error
         self._owners: dict[int, np.ndarray] = {}  # Of memory that is not ours.
         tensors = [as_tensor(array) for array in self.arrays]
         ours = {op.kernel for op in plan.operators if op.library is None}

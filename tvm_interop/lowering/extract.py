@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from ..errors import UnsupportedModelError
+from ..kernels.flops import kernel_flops
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from .fuse_and_name import LIBRARY_OPS
@@ -59,6 +60,8 @@ class _Extractor:
         self._operators: list[Operator] = []
         self._weights = WeightTable()
         self._kernels: dict[str, tirx.PrimFunc] = {}
+        self._flops: dict[str, int] = {}
+        """Of the kernels, by name."""
         self._env: dict[relax.Var, _Tensors] = {}
         self._output_names = _output_names(func)
         self._library_ops = _library_ops(func)
@@ -144,7 +147,11 @@ class _Extractor:
         if len(self._kernels[kernel].params) != len(inputs) + len(outputs):
             _refuse(where, f"gives kernel `{kernel}` a wrong number of arguments", "lower it anew")
         description = self._library_ops.get(var.name)
-        self._operators.append(Operator(name, kernel, inputs, outputs, description))
+        if kernel not in self._flops:
+            self._flops[kernel] = kernel_flops(self._kernels[kernel])
+        self._operators.append(
+            Operator(name, kernel, inputs, outputs, description, kernel_flops=self._flops[kernel])
+        )
         return outputs if several else outputs[0]
 
     def _is_view(self, call: relax.Call, source: int, kernel: tirx.PrimFunc) -> bool:

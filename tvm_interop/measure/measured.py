@@ -29,6 +29,8 @@ _FAR_SLOWER = 3.0
 """One run tells that an operator is slower than another's time, where it took this much longer."""
 _SURE = 0.005
 """A latency whose standard error is no more than this share of it need not be measured again."""
+_BUSY_US = 200.0
+"""For about how long streams are kept busy to tell what a wait between them costs."""
 
 Programs = dict[str, list[list[int]]]
 """By key, the operators of each stream of a stage."""
@@ -169,9 +171,42 @@ class MeasuredLatency(LatencyModel):
         return np.array([self._known.get(key, np.nan) for key in keys], dtype=np.float64)
 
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
-        """Names of the stages: those of one name share a measurement."""
-        self._measure_ops()
+        """Names of the stages: those of one name share a measurement.
+
+        Where a stage has more groups than there are streams, operators alone are measured first.
+        """
+        if any(len(groups) > self._num_streams for groups in stages):
+            self._measure_ops()
         return [self._key(self._on_streams(groups)) for groups in stages]
+
+    def wait_us(self) -> float:
+        """Microseconds that a wait between streams costs, measured once and kept.
+
+        The smallest operator runs many times on one stream, and as often on each of two: those end
+        later by what it takes to get another core to work and to wait for it, a fork and a join.
+        """
+        known = self.known_wait_us()
+        if known is not None or self._num_streams < 2:
+            return known or 0.0
+        op = self._smallest_op()
+        once_us = max(self._time_once(self._executor(self._on_streams([[op]]))) * 1e6, 0.1)
+        ops = [op] * int(np.clip(_BUSY_US / once_us, 8, 512))
+        seeds = itertools.count(self._seed)
+        one, two = (self._executor(self._on_streams([ops] * count)) for count in (1, 2))
+
+        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
+            chosen = [(one, two)[i] for i in indices]
+            return self._interleaved(chosen, 0, repeats, next(seeds))
+
+        alone, waiting = (Estimate.of_runs(runs) for runs in run_repeatedly(measure, 2))
+        cost_us = max(waiting.latency_us - alone.latency_us, 0.0) / 2
+        streams = self._on_streams([ops[:1]])
+        self._keep({self._wait_key(): streams}, {self._wait_key(): Estimate(cost_us, None, 1)})
+        return cost_us
+
+    def known_wait_us(self) -> float | None:
+        """As `wait_us`, where it was measured before; else None."""
+        return self._store.get([self._wait_key()]).get(self._wait_key())
 
     def workload(self, op: int) -> Workload:
         """What operator `op` computes, apart from this program."""
@@ -200,6 +235,19 @@ class MeasuredLatency(LatencyModel):
     def _key(self, streams: list[list[int]]) -> str:
         kernels = [[self._hashes[op] for op in ops] for ops in streams]
         return stage_key(self.setting, self._parallel_kernels, kernels)
+
+    def _wait_key(self) -> str:
+        return f"wait:{self._key(self._on_streams([[self._smallest_op()]]))}"
+
+    def _smallest_op(self) -> int:
+        """The operator of the fewest bytes; ties: the lowest id."""
+
+        def nbytes(op: int) -> int:
+            operator = self._program.operators[op]
+            values = (*operator.inputs, *operator.outputs)
+            return sum(self._program.values[v].nbytes for v in values)
+
+        return min(range(len(self._program.operators)), key=nbytes)
 
     def _measure(self, programs: Programs, earlier: Mapping[str, Estimate] | None = None) -> None:
         """Measure stages, and keep the result together with what was known of them earlier."""
@@ -277,17 +325,17 @@ class MeasuredLatency(LatencyModel):
 
     def _executor(self, streams: list[list[int]]) -> Any:
         """The stage's own plan. Its groups are independent, so nothing waits for anything."""
-        ops = [(op, s) for s, ops in enumerate(streams) for op in ops]
-        operators = [self._program.operators[op] for op, _ in ops]
+        placed = [(op, s) for s, ops in enumerate(streams) for op in ops]
+        operators = [self._program.operators[op] for op, _ in placed]
         args = [(*operator.inputs, *operator.outputs) for operator in operators]
         values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
         return self._make_executor(
             [self._tensor(v) for v in values],
             [operator.name for operator in operators],
-            [self._kernel(op) for op, _ in ops],
+            [self._kernel(op) for op, _ in placed],
             [[values[v] for v in arg] for arg in args],
-            [s for _, s in ops],
-            [()] * len(ops),
+            [s for _, s in placed],
+            [()] * len(placed),
             [operator.share for operator in operators],
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from ..kernels.flops import operator_flops
 from ..latency.record import Workload
 from ..machine.kernel_libraries import library_version
 from ..program.program import Operator, Program
@@ -30,7 +29,7 @@ def describe_workload(program: Program, op: int, hash_: str) -> Workload:
         hash=hash_,
         name=_name(operator),
         arguments=tuple((value.dtype, value.shape) for value in values),
-        flops=operator_flops(operator, program.kernels),
+        flops=operator.flops,
         nbytes=sum(value.nbytes for value in values),
         parallel_extent=max(_elements(value.shape) for value in written),
     )

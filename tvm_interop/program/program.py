@@ -60,6 +60,7 @@ class Operator:
     share: which share of TVM's kernel this call runs, and of how many: the kernel's outermost loop
         is divided among them. None runs all of it.
     whole: name of the operator that this one is a part of; None where it is no part.
+    kernel_flops: floating-point operations of all of TVM's kernel, before it was scheduled.
     """
 
     name: str
@@ -70,6 +71,18 @@ class Operator:
     library: str | None = None
     share: tuple[int, int] | None = None
     whole: str | None = None
+    kernel_flops: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, the same whoever's kernel runs; a share has its share of them.
+
+        Those of the description where it counts any: two for each product that a convolution or
+        matrix product sums up. Else those of TVM's kernel. 0 where neither says.
+        """
+        described = self.description.flops if self.description is not None else 0
+        flops = described or self.kernel_flops
+        return flops // self.share[1] if self.share else flops
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
+from .program import Program
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,21 @@ class OperatorTraits:
                 raise ScheduleError(
                     f"`{name}` of an operator is {value!r}; it must be finite, not negative"
                 )
+
+
+def operator_traits(program: Program) -> list[OperatorTraits]:
+    """Floating-point operations and bytes of each operator, by id.
+
+    The bytes are those of the tensors it reads and writes, weights too. Both are the same whoever's
+    kernel runs the operator.
+    """
+    return [
+        OperatorTraits(
+            flops=op.flops,
+            nbytes=sum(program.values[v].nbytes for v in (*op.inputs, *op.outputs)),
+        )
+        for op in program.operators
+    ]
 
 
 def demands(traits: Sequence[OperatorTraits]) -> npt.NDArray[np.float64]:

@@ -46,7 +46,8 @@ def lay_out(record: Record) -> GraphLayout:
     An operator's column is the first behind what it reads and what runs before it on its stream; a
     stage begins behind the one before. An operator whose readers are not all its neighbours has
     one track in the channel below its lane, shared by all of them; tracks are given from left to
-    right, each the highest that is free.
+    right, each the highest that is free. Stages of several GPUs do not follow each other: there
+    none is marked.
     """
     columns = _columns(record)
     tracks = _tracks(record, columns)
@@ -72,10 +73,13 @@ def _columns(record: Record) -> list[int]:
     columns: list[int] = []
     last_of_stream: dict[int, int] = {}
     stage, first_free, begin = None, 0, 0
-    for op in sorted(range(len(record.operators)), key=lambda i: record.operators[i].stage or 0):
+    in_order = record.has_one_order_of_stages
+    for op in sorted(
+        range(len(record.operators)), key=lambda i: (record.operators[i].stage or 0) * in_order
+    ):
         columns.extend([0] * (op + 1 - len(columns)))
         row = record.operators[op]
-        if row.stage != stage:
+        if in_order and row.stage != stage:
             stage, begin = row.stage, first_free
         before = [columns[p] for p in row.reads] + [last_of_stream.get(row.stream, -1)]
         columns[op] = max(begin, 1 + max(before))
@@ -132,7 +136,7 @@ def _stage_spans(
 ) -> tuple[tuple[float, float], ...]:
     spans: dict[int, tuple[float, float]] = {}
     for op, (x, _) in zip(record.operators, boxes, strict=True):
-        if op.stage is not None:
+        if op.stage is not None and record.has_one_order_of_stages:
             left, right = spans.get(op.stage, (x, x))
             spans[op.stage] = (min(left, x), max(right, x))
     half = GAP / 2

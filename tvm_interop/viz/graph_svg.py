@@ -23,9 +23,12 @@ def graph(record: Record) -> Element:
         child(root, "text", label, x=left + 4, y=TOP - 11, fill=FAINT, font_size=10)
     for stream, y in enumerate(layout.lanes):
         child(
-            root, "text", f"stream {stream}", x=2, y=y + BOX_HEIGHT / 2 + 4,
+            root, "text", record.stream_said(stream), x=2, y=y + BOX_HEIGHT / 2 + 4,
             fill=INK, font_weight="bold",
         )  # fmt: skip
+        if record.on_several:
+            on = record.devices[stream]
+            child(root, "text", on, x=2, y=y + BOX_HEIGHT / 2 + 17, fill=FAINT, font_size=10)
     for (source, target), corners in layout.lines.items():
         waited_for = source in record.operators[target].waits
         path = " ".join(f"{x:g},{y:g}" for x, y in corners)

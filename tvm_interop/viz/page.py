@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
 import jinja2.utils
 
 from .._version import __version__
+from ..explaining.api import Explanation
 from .graph_svg import graph
 from .kinds import KINDS, WAIT
 from .record import OperatorRecord, Record
@@ -15,12 +17,13 @@ from .svg import to_text
 from .timeline import MARGIN, labels, scale_of, timeline
 
 
-def to_page(records: list[Record], machine: str) -> str:
+def to_page(records: list[Record], machine: str, explanations: Sequence[Explanation] = ()) -> str:
     """The page of one record, or of several one below the other on one time scale.
 
     Parameters
     ----------
     machine: what the records were measured on.
+    explanations: why operators run side by side or not, one a record; none leaves that out.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "."),
@@ -42,6 +45,7 @@ def to_page(records: list[Record], machine: str) -> str:
     ]
     return environment.get_template("page.html.j2").render(
         drawn=drawn,
+        explained=list(zip([record.title for record in records], explanations, strict=False)),
         kinds=KINDS,
         wait=WAIT,
         margin=MARGIN,
@@ -57,6 +61,7 @@ def _figures(record: Record) -> list[tuple[str, str]]:
         ("scheduler", record.scheduler),
         ("operators", str(len(record.operators))),
         ("streams", str(len(record.threads))),
+        *_of_several(record),
         ("stages", str(record.num_stages) if record.num_stages else "none: streams"),
         ("waits", str(record.num_waits)),
         ("measured" if record.runs else "not run", record.time_said),
@@ -66,6 +71,12 @@ def _figures(record: Record) -> list[tuple[str, str]]:
     if record.ratio is not None:
         figures.append(("to sequential, when compiled", f"{record.ratio:.3f}"))
     return [*figures, ("arena", f"{record.arena_bytes / 2**20:.2f} MiB")]
+
+
+def _of_several(record: Record) -> list[tuple[str, str]]:
+    if not record.on_several:
+        return []
+    return [("GPUs", ", ".join(record.lanes())), ("copies between them", str(record.num_copies))]
 
 
 def _rows(records: list[Record]) -> list[dict[str, Any]]:

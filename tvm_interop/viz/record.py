@@ -28,6 +28,7 @@ class OperatorRecord:
     waits: the operators on other streams it waits for, by index.
     reads: the operators whose outputs it reads, by index, each once.
     output_bytes: size of what it writes.
+    copies_to: of a copy between GPUs, the one that it leads to; None of what computes.
     lost_us: for how long it had no core, though it could have run.
     """
 
@@ -43,6 +44,7 @@ class OperatorRecord:
     waits: tuple[int, ...]
     reads: tuple[int, ...]
     output_bytes: int
+    copies_to: str | None = None
     lost_us: float = 0.0
 
     @property
@@ -60,6 +62,7 @@ class Record:
     title: what to call it.
     scheduler: that made the schedule it runs.
     threads: of each stream.
+    devices: of each stream: `cpu:0`, or a GPU such as `cuda:1`.
     operators: in the plan's order.
     num_stages: 0 for a streamed schedule.
     makespan_us: from the run's beginning to the last operator's end.
@@ -73,6 +76,7 @@ class Record:
     title: str
     scheduler: str
     threads: tuple[int, ...]
+    devices: tuple[str, ...]
     operators: tuple[OperatorRecord, ...]
     num_stages: int
     makespan_us: float
@@ -91,6 +95,40 @@ class Record:
         if all(op.predicted_us is not None for op in self.operators):
             return f"{ms} by the latencies that it was scheduled with, not run"
         return "not run, every operator drawn equally long"
+
+    @property
+    def on_several(self) -> bool:
+        """Whether it runs on several GPUs."""
+        return len(set(self.devices)) > 1
+
+    @property
+    def has_one_order_of_stages(self) -> bool:
+        """Whether stages follow each other; those of several GPUs do so on each of them alone."""
+        return self.num_stages > 0 and not self.on_several
+
+    @property
+    def num_copies(self) -> int:
+        """How many copies between GPUs there are."""
+        return sum(op.copies_to is not None for op in self.operators)
+
+    def lanes(self) -> dict[str, list[int]]:
+        """The streams of each device, those for copies to other GPUs behind the others."""
+        by_device: dict[str, list[int]] = {device: [] for device in sorted(set(self.devices))}
+        for stream, device in enumerate(self.devices):
+            by_device[device].append(stream)
+        for streams in by_device.values():
+            streams.sort(key=lambda stream: self._copies_to(stream) or "")
+        return by_device
+
+    def stream_said(self, stream: int) -> str:
+        """What to call a stream."""
+        target = self._copies_to(stream)
+        return f"stream {stream}" if target is None else f"to {target}"
+
+    def _copies_to(self, stream: int) -> str | None:
+        """The GPU that all of a stream's operators copy to; None where it has others."""
+        targets = {op.copies_to for op in self.operators if op.stream == stream}
+        return targets.pop() if len(targets) == 1 else None
 
     @property
     def num_waits(self) -> int:
@@ -186,6 +224,7 @@ def from_profile(
             waits=op.waits,
             reads=tuple(dict.fromkeys(reads.get(i, ()))),
             output_bytes=sum(plan.values[v].nbytes for v in op.outputs),
+            copies_to=plan.device_of(op.outputs[0]) if op.is_copy else None,
             lost_us=rows[op.name].lost_us,
         )
         for i, op in enumerate(plan.operators)
@@ -195,6 +234,7 @@ def from_profile(
         title=title,
         scheduler=schedule.scheduler,
         threads=tuple(stream.threads for stream in plan.streams),
+        devices=tuple(stream.device for stream in plan.streams),
         operators=operators,
         num_stages=len(schedule.stages),
         makespan_us=_makespan(profile),

@@ -1,5 +1,8 @@
 """The timeline: a row a stream, stages shaded, waits drawn, then what was predicted, and memory.
 
+Over several GPUs, the rows of each stand together under its name: its streams, then its copies to
+others, by where they lead.
+
 Across, everything is in percent of the scale: the page stretches it, and no label is stretched.
 """
 
@@ -16,7 +19,7 @@ from .svg import Element, box, canvas, child
 MARGIN = 112
 """Pixels to the left of the time axis, for the rows' labels."""
 
-_RULER, _STRIP, _LANE, _GAP, _MEMORY = 20, 16, 30, 14, 54
+_RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
 """A box narrower than this, at the width a file is drawn with, has no label."""
 _DIGIT_PX = 7
@@ -27,6 +30,7 @@ class _Rows:
     """Where the rows lie, in pixels from above."""
 
     strip: int | None
+    heads: dict[str, int]
     measured: tuple[int, ...]
     predicted: tuple[int, ...]
     memory: int
@@ -48,12 +52,14 @@ def labels(record: Record) -> Element:
     root = canvas(MARGIN, rows.height)
     if rows.strip is not None:
         child(root, "text", "stages", x=2, y=rows.strip + 12, fill=FAINT)
+    for device, y in rows.heads.items():
+        child(root, "text", device, x=2, y=y + 13, fill=INK, font_size=13, font_weight="bold")
     for stream, y in enumerate(rows.measured):
-        child(root, "text", f"stream {stream}", x=2, y=y + 13, fill=INK, font_weight="bold")
+        child(root, "text", record.stream_said(stream), x=2, y=y + 13, fill=INK, font_weight="bold")
         busy = f"{record.busy_share(stream):.0%} busy, {record.lost_share(stream):.0%} no core"
         child(root, "text", busy, x=2, y=y + 26, fill=FAINT, font_size=10)
     for stream, y in enumerate(rows.predicted):
-        child(root, "text", f"stream {stream}", x=2, y=y + 13, fill=INK)
+        child(root, "text", record.stream_said(stream), x=2, y=y + 13, fill=INK)
         child(root, "text", "predicted", x=2, y=y + 26, fill=FAINT, font_size=10)
     child(root, "text", "memory", x=2, y=rows.memory + 13, fill=INK)
     peak = max((used for _, used in record.memory), default=0)
@@ -77,7 +83,9 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
     rows = _rows(record)
     root = canvas(width, rows.height, data_scale_us=scale_us)
     _draw_ruler(root, scale_us, rows.height, width)
-    if rows.strip is not None:
+    for y in rows.heads.values():
+        child(root, "line", x1="0%", x2="100%", y1=y, y2=y, stroke=INK, class_="gpu")
+    if record.num_stages:
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
@@ -96,14 +104,22 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
 
 def _rows(record: Record) -> _Rows:
     y = _RULER
-    strip = y if record.num_stages else None
-    y += _STRIP + 4 if record.num_stages else 0
-    measured = tuple(y + stream * (_LANE + _GAP) for stream in range(len(record.threads)))
-    y += len(measured) * (_LANE + _GAP)
+    strip = y if record.has_one_order_of_stages else None
+    y += _STRIP + 4 if strip is not None else 0
+    heads: dict[str, int] = {}
+    tops: dict[int, int] = {}
+    for device, streams in record.lanes().items():
+        if record.on_several:
+            heads[device] = y
+            y += _HEAD
+        for stream in streams:
+            tops[stream] = y
+            y += _LANE + _GAP
+    measured = tuple(tops[stream] for stream in range(len(record.threads)))
     has_prediction = any(op.predicted_us is not None for op in record.operators)
     predicted = tuple(y + s * (_LANE + 4) for s in range(len(measured))) if has_prediction else ()
     y += len(predicted) * (_LANE + 4) + (_GAP if predicted else 0)
-    return _Rows(strip, measured, predicted, y)
+    return _Rows(strip, heads, measured, predicted, y)
 
 
 def _draw_ruler(root: Element, scale_us: float, height: int, width: float | str) -> None:
@@ -127,7 +143,7 @@ def _draw_ruler(root: Element, scale_us: float, height: int, width: float | str)
 def _draw_stages(
     root: Element, record: Record, rows: _Rows, scale_us: float, width: float | str
 ) -> None:
-    """A strip of stages, each until the next one begins, and a band behind each stream's share."""
+    """A band behind each stream's share of a stage; a strip of them, where they have one order."""
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for op in record.operators:
         if op.stage is not None:
@@ -138,6 +154,8 @@ def _draw_stages(
             root, "rect", x=_percent(start, scale_us), width=_percent(end - start, scale_us),
             y=rows.measured[stream] - 4, height=_LANE + 8, fill=STAGES[stage % 2],
         )  # fmt: skip
+    if rows.strip is None:
+        return
     first_start: dict[int, float] = {}
     for (stage, _), (start, _) in spans.items():
         first_start[stage] = min(start, first_start.get(stage, start))
@@ -149,7 +167,7 @@ def _draw_stages(
         label = str(stage) if _fits(start, end, scale_us, width, needed) else ""
         box(
             root, label, f"stage {stage}", STAGES[stage % 2], INK,
-            _percent(start, scale_us), rows.strip or 0, _percent(end - start, scale_us), _STRIP,
+            _percent(start, scale_us), rows.strip, _percent(end - start, scale_us), _STRIP,
             class_="stage",
         )  # fmt: skip
 
@@ -179,7 +197,7 @@ def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> 
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]
-            down = awaited.stream < op.stream
+            down = rows.measured[awaited.stream] < rows.measured[op.stream]
             line = child(
                 root, "line",
                 x1=_percent(awaited.end_us, scale_us), x2=_percent(op.start_us, scale_us),
@@ -192,7 +210,7 @@ def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> 
 
 def _draw_prediction(root: Element, predicted_us: float, rows: _Rows, scale_us: float) -> None:
     x = _percent(predicted_us, scale_us)
-    top, bottom = rows.measured[0] - 4, rows.memory - _GAP / 2
+    top, bottom = min(rows.measured) - 4, rows.memory - _GAP / 2
     line = child(
         root, "line", x1=x, x2=x, y1=top, y2=bottom,
         stroke=INK, stroke_width=1.5, stroke_dasharray="5 3",

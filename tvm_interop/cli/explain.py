@@ -1,0 +1,84 @@
+"""`tvm-interop explain`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+from .console import measuring_bar
+
+
+def explain_model(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL|ARTIFACT",
+            help="An ONNX file, a network's name, or what `compile` wrote.",
+            show_default=False,
+        ),
+    ],
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--pair", metavar="A B", help="Explain these two operators alone."),
+    ] = None,
+    no_measure: Annotated[
+        bool,
+        typer.Option(
+            "--no-measure",
+            help="Use what the database knows, and say what it does not. Nothing in an artifact is "
+            "run, nor loaded as code; a model's kernels are chosen by measurement all the same.",
+        ),
+    ] = False,
+    try_number: Annotated[
+        int | None,
+        typer.Option(
+            "--try",
+            metavar="K",
+            min=1,
+            help="Make change K, and run it against sequential execution of the model as it is, "
+            "interleaved.",
+        ),
+    ] = None,
+    target: options.Target = "llvm",
+    input_shapes: options.InputShapes = None,
+    streams: options.Streams = None,
+    threads: options.Threads = None,
+    latency_db: options.LatencyDb = None,
+    providers: options.Providers = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Say of independent operators whether running them side by side pays, and if not, why.
+
+    A set has the operators with equally many before them; ask for other two with --pair. In turn,
+    each over all cores, is compared with all at once, each on one core. Not profitable: one fills
+    the device (it is, over all cores, 80% of the cores times as fast as on one); they are
+    memory-bound together (at once they take 1.05 times as long as alone); waits cost more than they
+    save; little to gain (less than 3%); or it was shipped sequential because measured so. Below are
+    a ceiling, the critical path over sequential execution, and up to three changes that would help.
+    """
+    from ..compiler.options import CompileOptions
+    from ..explaining.api import explain
+    from ..explaining.text import explanation_text
+
+    with measuring_bar() as progress:
+        explained = explain(
+            model,
+            pair,
+            measure=not no_measure,
+            try_number=try_number,
+            input_shapes=options.parse_input_shapes(input_shapes),
+            options=CompileOptions(
+                target=target,
+                streams=streams,
+                threads=threads,
+                latency_db=latency_db,
+                progress=progress,
+                providers=options.parse_names(providers),
+            ),
+        )
+    typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))

@@ -1,0 +1,1 @@
+"""Why operators did or did not run side by side, what would help, and how two artifacts differ."""

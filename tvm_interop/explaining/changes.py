@@ -1,0 +1,264 @@
+"""Changes that would help a model, with an estimated gain, and how to make one and measure it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from ..compiler.compilation import Compilation
+from ..compiler.merging import OperatorMerges
+from ..compiler.speed_check import interleaved_rounds
+from ..errors import InputError
+from ..models.catalog import build, names
+from ..models.source import read_onnx
+from ..scheduling.budget import Budget
+from ..scheduling.paired_rounds import FEWEST_ROUNDS, checked_rounds, confirm
+from .subject import Subject
+from .verdict import FILLS
+from .wholes import Wholes
+
+LEAST = 0.01
+"""A change is suggested where the estimate is that it saves this share of sequential execution."""
+MOST = 3
+"""How many changes are suggested."""
+_LIMIT_S = 30.0
+"""About how long a trial may measure, in seconds."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to do to the model.
+
+    Attributes
+    ----------
+    kind: `batch`, `merge` or `parts`.
+    what: what to do, in words.
+    gain: the share of sequential execution that it should save, estimated: at most, if all that it
+        touches then divides over the cores without loss.
+    operators: that it is about.
+    amount: the batch, or the parts; 0 for a merge.
+    """
+
+    kind: str
+    what: str
+    gain: float
+    operators: tuple[str, ...]
+    amount: int = 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A change made, and run against what was there, interleaved.
+
+    Attributes
+    ----------
+    change: what was changed.
+    present_us, changed_us: medians, in microseconds, for one sample.
+    ratio: changed over present, by pairs of one round; below 1 is faster.
+    interval: where that lies with 90% confidence; None where there were too few rounds to say.
+    noise_ratio: what was there against itself: how far from 1 chance alone went.
+    rounds: in how many rounds each ran once.
+    """
+
+    change: Change
+    present_us: float
+    changed_us: float
+    ratio: float
+    interval: tuple[float, float] | None
+    noise_ratio: float
+    rounds: int
+
+    @property
+    def gain(self) -> float:
+        """The share saved; below 0 it costs."""
+        return 1 - self.ratio
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "gain": self.gain}
+
+
+def changes_for(subject: Subject) -> tuple[Change, ...]:
+    """Up to three changes that should help, the largest estimate first.
+
+    None where an operator's time is not known. Merging is suggested for a model only: an artifact
+    has nothing left to merge.
+    """
+    wholes = subject.wholes
+    ids = range(wholes.graph.num_ops)
+    sequential_us = sum(wholes.divided_us(ids))
+    if not sequential_us > 0 or wholes.cores < 2:
+        return ()
+    lost_us = {op: _lost_us(wholes, op) for op in ids}
+    if not sum(lost_us.values()) >= 0:
+        return ()
+    found = [
+        _larger_batch(wholes, lost_us, sequential_us),
+        _more_parts(wholes, lost_us, sequential_us),
+    ]
+    if subject.compilation is not None:
+        found.append(_merged(subject.compilation, wholes, lost_us, sequential_us))
+    useful = [change for change in found if change is not None and change.gain >= LEAST]
+    return tuple(sorted(useful, key=lambda change: -change.gain)[:MOST])
+
+
+def try_change(
+    subject: Subject,
+    change: Change,
+    model: Any,
+    input_shapes: dict[str, tuple[int, ...]] | None = None,
+    limit_s: float = _LIMIT_S,
+) -> Trial:
+    """Make a change and run it against sequential execution of the model as it is.
+
+    Parameters
+    ----------
+    model: what the subject was made of.
+    limit_s: about how many seconds may be measured.
+
+    Raises
+    ------
+    InputError
+        The subject is an artifact, of which nothing can be changed.
+    UnsupportedModelError
+        The changed model cannot be compiled: another batch does not fit its own shapes.
+    """
+    present = subject.compilation
+    if present is None:
+        raise InputError(
+            f"`{subject.title}` is an artifact, and changes are made to models: give `explain` "
+            "the model that it was compiled from"
+        )
+    per_run = 1
+    if change.kind == "batch":
+        per_run = change.amount
+        shapes = {k: (per_run * v[0], *v[1:]) for k, v in (input_shapes or {}).items() if v}
+        changed = Compilation(_with_batch(model, per_run), present.options, shapes or None)
+    elif change.kind == "merge":
+        groups = [tuple(group.split(_AND)) for group in change.operators]
+        merges = _merges(present, subject.wholes)
+        changed = Compilation(merges.merged(groups), present.options)
+    else:
+        changed = Compilation(model, replace(present.options, parts=change.amount), input_shapes)
+    rounds = _against(present, changed, per_run)
+    confirmed = confirm(checked_rounds(rounds, 3), Budget(limit_s), at_least=FEWEST_ROUNDS + 1)
+    low, high = confirmed.compared.interval
+    return Trial(
+        change=change,
+        present_us=confirmed.sequential_us,
+        changed_us=confirmed.scheduled_us,
+        ratio=confirmed.compared.ratio,
+        interval=(low, high) if np.isfinite(high) else None,
+        noise_ratio=confirmed.noise_ratio,
+        rounds=confirmed.compared.rounds,
+    )
+
+
+_AND = " + "
+
+
+def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
+    """With as many samples as cores, each operator has something for each of them."""
+    poor = [op for op, us in lost_us.items() if us > 0 and _fills_badly(wholes, op)]
+    gain = sum(lost_us[op] for op in poor) / total_us
+    what = (
+        f"take {wholes.cores} samples at a time: {len(poor)} operators are too small for "
+        f"{wholes.cores} cores (time for one sample)"
+    )
+    operators = tuple(wholes.graph.names[op] for op in poor)
+    return Change("batch", what, gain, operators, wholes.cores) if poor else None
+
+
+def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
+    """Operators that are divided, and not evenly: smaller parts are shared out better."""
+    poor = [op for op in lost_us if len(wholes.parts_of(op)) > 1 and _fills_badly(wholes, op)]
+    if not poor:
+        return None
+    worst = max(poor, key=lost_us.__getitem__)
+    (divided_us,), (one_core_us,) = wholes.divided_us([worst]), wholes.one_core_us([worst])
+    amount = 2 * wholes.cores
+    what = (
+        f"divide operators into {amount} parts: {len(poor)} divide badly, most of all "
+        f"`{wholes.graph.names[worst]}`, {one_core_us / divided_us:.2f} times as fast on "
+        f"{wholes.cores} cores as on 1"
+    )
+    gain = sum(max(lost_us[op], 0) for op in poor) / total_us
+    return Change("parts", what, gain, tuple(wholes.graph.names[op] for op in poor), amount)
+
+
+def _merged(
+    compilation: Compilation, wholes: Wholes, lost_us: dict[int, float], total_us: float
+) -> Change | None:
+    """Convolutions of one kind that read the same tensor, as one that divides without loss."""
+    found = _merges(compilation, wholes)
+    sets = [ops for ops in found.sets if found.can_merge(ops)]
+    useful = [ops for ops in sets if sum(lost_us[op] for op in ops) > 0]
+    if not useful:
+        return None
+    groups = tuple(_AND.join(wholes.graph.names[op] for op in ops) for ops in useful)
+    count = sum(map(len, useful))
+    what = f"merge {count} convolutions that read the same tensors into {len(useful)}"
+    gain = sum(lost_us[op] for ops in useful for op in ops) / total_us
+    return Change("merge", what, gain, groups)
+
+
+def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
+    return compilation.merges_among(wholes.graph.names)
+
+
+def _lost_us(wholes: Wholes, op: int) -> float:
+    """What an operator takes over its work shared out over the cores without loss."""
+    (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
+    return divided_us - one_core_us / wholes.cores
+
+
+def _fills_badly(wholes: Wholes, op: int) -> bool:
+    (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
+    return one_core_us < FILLS * wholes.cores * divided_us
+
+
+def _against(
+    present: Compilation, changed: Compilation, per_run: int
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Rounds of what is there, the same once more, and the changed: microseconds for a sample."""
+    in_turn = [home.plan(home.sequential()) for home in (present, present, changed)]
+    instances = [
+        home.instance(plan) for home, plan in zip((present, present, changed), in_turn, strict=True)
+    ]
+    measure: Callable[..., list[list[float]]] = present.backend.measure_interleaved
+    samples = np.array([1, 1, per_run])
+    for times_us in interleaved_rounds([instance.executor for instance in instances], measure):
+        yield times_us / samples
+
+
+def _with_batch(model: Any, times: int) -> Any:
+    """The model for so many times the samples.
+
+    Raises
+    ------
+    InputError
+        It is no ONNX model, of which the first dimension of the inputs can be changed.
+    """
+    if isinstance(model, str | os.PathLike):
+        if os.fspath(model) in names() and not Path(model).exists():
+            return build(os.fspath(model), batch=times)
+        model = read_onnx(model)
+    if not isinstance(model, onnx.ModelProto):
+        raise InputError("only an ONNX model can be given another batch; give one")
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    weights = {tensor.name for tensor in changed.graph.initializer}
+    inputs = [value for value in changed.graph.input if value.name not in weights]
+    for value in [*inputs, *changed.graph.output]:
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) and dims[0].dim_value:
+            dims[0].dim_value *= times
+    del changed.graph.value_info[:]
+    return changed

@@ -1,0 +1,119 @@
+"""The verdicts on sets of a program's operators, and what an artifact does with them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from ..artifact.artifact import Artifact
+from ..errors import GraphError
+from ..plan.plan import Plan
+from ..program.graph import OpGraph
+from .subject import whole_name
+from .verdict import Finding, Verdict, judge
+from .wholes import Wholes
+
+_CHECKED = (Verdict.PROFITABLE, Verdict.WAITS, Verdict.MEMORY)
+"""Verdicts that rest on a difference of two measurements."""
+
+
+def find_all(wholes: Wholes, artifact: Artifact | None = None) -> tuple[Finding, ...]:
+    """The verdict on each set of operators that have equally many before them."""
+    return _judged(wholes, wholes.levels(), artifact)
+
+
+def find_pair(
+    wholes: Wholes, names: Sequence[str], artifact: Artifact | None = None
+) -> tuple[Finding, ...]:
+    """The verdict on two operators.
+
+    Raises
+    ------
+    GraphError: there is no operator of such a name; it is one operator twice.
+    """
+    a, b = (wholes.id_of(name) for name in names)
+    if a == b:
+        raise GraphError(f"`{names[0]}` is one operator: give two to compare")
+    for first, second in ((a, b), (b, a)):
+        path = _path(wholes.graph, first, second)
+        if path:
+            chain = [f"`{wholes.graph.names[op]}`" for op in path]
+            if len(chain) > 6:
+                chain = [*chain[:3], "...", *chain[-2:]]
+            reason = f"one needs what the other makes: {' -> '.join(chain)}"
+            return (Finding(tuple(names), Verdict.DEPENDENT, reason),)
+    return _judged(wholes, [[a, b]], artifact)
+
+
+def shipped_as(plan: Plan, names: Sequence[str]) -> str:
+    """`side by side` where two of these operators have no stream in common and no order."""
+    edges = [(wait, op) for op, planned in enumerate(plan.operators) for wait in planned.waits]
+    for order in plan.stream_orders():
+        edges += pairwise(order)
+    ordered = OpGraph.from_edges([op.name for op in plan.operators], edges)
+    parts: dict[str, list[int]] = {name: [] for name in names}
+    for i, op in enumerate(plan.operators):
+        whole = whole_name(op.name) or op.name
+        if whole in parts:
+            parts[whole].append(i)
+    groups = list(parts.values())
+    streams = [{plan.operators[op].stream for op in ops} for ops in groups]
+    for i, ops in enumerate(groups):
+        for j in range(i):
+            apart = streams[i].isdisjoint(streams[j])
+            pairs = [(u, v) for u in ops for v in groups[j]]
+            if apart and not any(ordered.reaches(u, v) or ordered.reaches(v, u) for u, v in pairs):
+                return "side by side"
+    return "in turn"
+
+
+def _judged(
+    wholes: Wholes, sets: Sequence[Sequence[int]], artifact: Artifact | None
+) -> tuple[Finding, ...]:
+    first = wholes.side_by_side(sets)
+    # Of many, those that luck made seem to gain or to lose are told from the others by new runs.
+    wholes.measure_again([s for s, n in zip(sets, first, strict=True) if judge(n)[0] in _CHECKED])
+    found = []
+    for numbers in wholes.side_by_side(sets):
+        verdict, reason = judge(numbers)
+        names = tuple(member.name for member in numbers.members)
+        finding = Finding(names, verdict, reason, numbers)
+        found.append(finding if artifact is None else _as_shipped(finding, artifact))
+    return tuple(found)
+
+
+def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
+    shipped = shipped_as(artifact.plan, finding.operators)
+    checked = artifact.manifest.speed_check
+    if (
+        finding.verdict is Verdict.PROFITABLE
+        and shipped == "in turn"
+        and checked is not None
+        and checked.shipped == "sequential"
+    ):
+        reason = (
+            f"{finding.reason} here; the whole schedule took {checked.ratio:.3f} of sequential "
+            f"execution when it was compiled, and ships where it is below 0.99 for sure"
+        )
+        return replace(finding, verdict=Verdict.SEQUENTIAL, reason=reason, shipped=shipped)
+    return replace(finding, shipped=shipped)
+
+
+def _path(graph: OpGraph, source: int, target: int) -> list[int]:
+    """The shortest path, both ends included; empty where there is none."""
+    if not graph.reaches(source, target):
+        return []
+    before: dict[int, int] = {}
+    waiting = deque([source])
+    while target not in before:
+        op = waiting.popleft()
+        for following in graph.successors(op):
+            if following not in before:
+                before[following] = op
+                waiting.append(following)
+    path = [target]
+    while path[-1] != source:
+        path.append(before[path[-1]])
+    return path[::-1]

@@ -1,0 +1,197 @@
+"""What is explained: a model, or an artifact, from which a program is read back."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._native import cpu as _native
+from ..artifact.artifact import Artifact, load
+from ..compiler.compilation import Compilation
+from ..compiler.cuda import is_cuda
+from ..compiler.options import CompileOptions
+from ..errors import DeviceError
+from ..execution.cpu import threads_per_stream
+from ..execution.cuda import runs_on_cuda
+from ..measure.measured import MeasuredLatency
+from ..measure.store import LatencyStore
+from ..plan.plan import Plan
+from ..program.graph import OpGraph
+from ..program.program import Operator, Program, Value
+from .wholes import Wholes
+
+_PART = re.compile(r"(?P<whole>.+)\[\d+/\d+\]")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained.
+
+    Attributes
+    ----------
+    title: what to call it.
+    wholes: its operators and their prices.
+    compilation: of a model; None for an artifact.
+    artifact: what ships; None for a model.
+    """
+
+    title: str
+    wholes: Wholes
+    compilation: Compilation | None = None
+    artifact: Artifact | None = None
+
+
+def is_artifact(model: Any) -> bool:
+    """Whether it is an artifact, or the path of a file that looks like one."""
+    if isinstance(model, Artifact):
+        return True
+    if not isinstance(model, str | os.PathLike):
+        return False
+    path = Path(model)
+    return path.suffix == ".tar" or (path.is_file() and tarfile.is_tarfile(path))
+
+
+def subject_of(
+    model: Any,
+    options: CompileOptions,
+    input_shapes: dict[str, tuple[int, ...]] | None,
+    measure: bool,
+) -> Subject:
+    """Read or compile what is to be explained.
+
+    Parameters
+    ----------
+    measure: whether prices that are not known are measured. Without, no code of an artifact is
+        loaded. A model's kernels are chosen by measurement either way.
+
+    Raises
+    ------
+    DeviceError
+        It is for a GPU: what operators take on one core is asked, and a GPU's cannot be.
+    ArtifactError, UnsupportedModelError
+        It is neither an artifact nor a model.
+    """
+    if is_artifact(model):
+        artifact = model if isinstance(model, Artifact) else load(model, kernels=measure)
+        return _of_artifact(artifact, options, measure)
+    if is_cuda(options.target):
+        raise _for_cpus("the target")
+    compilation = Compilation(model, options, input_shapes)
+    operators = compilation.program.operators
+    wholes = _wholes(
+        compilation.graph,
+        compilation.measured_latency,
+        compilation.streams,
+        [op.whole for op in operators],
+        measure,
+    )
+    title = str(model) if isinstance(model, str | os.PathLike) else "the model"
+    return Subject(title, wholes, compilation=compilation)
+
+
+def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
+    """The operators of a plan and their tensors, as they were before they were placed."""
+    return Program(
+        values=[
+            Value(
+                v.name,
+                v.shape,
+                v.dtype,
+                v.alias_of,
+                (v.offset or 0) if v.alias_of is not None else 0,
+                v.layout,
+            )
+            for v in plan.values
+        ],
+        operators=[
+            Operator(
+                op.name,
+                op.kernel,
+                op.inputs,
+                op.outputs,
+                op.description,
+                op.library,
+                op.share,
+                whole_name(op.name),
+            )
+            for op in plan.operators
+        ],
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+        weights=weights,
+    )
+
+
+def whole_name(name: str) -> str | None:
+    """The operator that one of this name is a part of; None where it is no part."""
+    match = _PART.fullmatch(name)
+    return match["whole"] if match else None
+
+
+class _NotLoaded:
+    """Stands for kernels of which only the names are asked."""
+
+    def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
+        return self
+
+
+def _of_artifact(artifact: Artifact, options: CompileOptions, measure: bool) -> Subject:
+    plan = artifact.usable_plan()
+    title = str(artifact.path) if artifact.path else "the artifact"
+    if runs_on_cuda(plan):
+        raise _for_cpus(f"`{title}`")
+    program = program_of(plan, artifact.weights)
+    streams = max(len(plan.streams), options.streams or _native.num_threads())
+    latency = MeasuredLatency(
+        program,
+        artifact.load_kernels() if measure else _NotLoaded(),
+        _kernel_hashes(artifact, program.operators),
+        streams=streams,
+        threads=threads_per_stream(plan) if len(plan.streams) > 1 else 1,
+        parallel_kernels=plan.parallel_kernels,
+        store=LatencyStore(options.latency_db),
+        progress=options.progress,
+    )
+    whole_of = [op.whole for op in program.operators]
+    wholes = _wholes(program.graph(), latency, streams, whole_of, measure)
+    return Subject(title, wholes, artifact=artifact)
+
+
+def _wholes(
+    graph: OpGraph,
+    latency: MeasuredLatency,
+    streams: int,
+    whole_of: Sequence[str | None],
+    measure: bool,
+) -> Wholes:
+    wait_us = latency.wait_us() if measure and graph.num_ops else latency.known_wait_us()
+    return Wholes(
+        graph,
+        latency.stages if measure else latency.known,
+        streams,
+        math.nan if wait_us is None else wait_us,
+        whole_of,
+        latency.measure_again if measure else None,
+    )
+
+
+def _kernel_hashes(artifact: Artifact, operators: Sequence[Operator]) -> dict[str, str]:
+    """A name for each of TVM's kernels: an artifact has no more of them than one library."""
+    digest = artifact.manifest.sha256.get("kernels.so")
+    if digest is None:
+        digest = hashlib.sha256(artifact.machine_code()).hexdigest()
+    return {op.kernel: f"{digest}:{op.kernel}" for op in operators if op.library is None}
+
+
+def _for_cpus(what: str) -> DeviceError:
+    return DeviceError(
+        f"{what} is for a GPU, and operators are explained on CPUs only; "
+        "compile for `llvm`, or look at the timeline with `tvm-interop show`"
+    )

@@ -1,0 +1,95 @@
+"""Explanations and comparisons as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .api import Explanation
+from .compare import Comparison, Cost
+from .verdict import THRESHOLDS, Finding
+
+_NAMES = 3
+"""As many names of a set as are written out."""
+
+
+def explanation_text(explained: Explanation) -> str:
+    """A paragraph a set of operators, then the ceiling and the changes."""
+    lines = [f"{explained.title} on {explained.cores} cores"]
+    for finding in explained.findings:
+        shipped = f" (runs {finding.shipped})" if finding.shipped else ""
+        lines += [f"  {_names(finding)}: {finding.verdict.value}{shipped}", f"    {finding.reason}"]
+    if not explained.findings:
+        lines.append("  no two operators are independent: there is nothing to run side by side")
+    counts = explained.counts()
+    if len(explained.findings) > 1:
+        lines.append("verdicts: " + ", ".join(f"{n} {name}" for name, n in counts.items()))
+    top = explained.ceiling
+    if top is not None and math.isfinite(top.without_contention):
+        lines += [
+            f"ceiling: sequential execution takes {top.sequential_us:.0f} us; the critical path is "
+            f"{top.without_contention:.2f} of it,",
+            f"  {top.with_contention:.2f} where the cores are shared; the profitable sets, as "
+            f"measured, come to {top.as_measured:.2f}",
+        ]
+    elif top is not None:
+        lines.append("ceiling: unknown; not every operator has been measured")
+    for i, change in enumerate(explained.changes, start=1):
+        lines.append(f"change {i}: {change.what}; should save up to {change.gain:.0%}")
+    lines += _trial_lines(explained)
+    lines.append(f"thresholds: {THRESHOLDS}")
+    return "\n".join(lines)
+
+
+def comparison_text(found: Comparison) -> str:
+    """A line a difference, with what it costs, then the whole artifacts."""
+    lines = [f"{found.titles[0]} against {found.titles[1]}"]
+    for difference, cost in found.differences:
+        lines.append(
+            f"  {difference.kind} {_listed(difference.operators)}: "
+            f"{difference.first}, against {difference.second}"
+        )
+        if cost is not None:
+            lines.append(f"    {_cost(cost)}")
+    if not found.differences:
+        lines.append("  the same operators, kernels and stages")
+    lines.append("not measured" if found.total is None else f"the whole: {_cost(found.total)}")
+    return "\n".join(lines)
+
+
+def _cost(cost: Cost) -> str:
+    between = "too few rounds to say more"
+    if cost.interval is not None:
+        between = f"{cost.interval[0]:.3f} to {cost.interval[1]:.3f}"
+    beyond = "" if cost.is_beyond_noise else ", not beyond noise"
+    return (
+        f"{cost.first_us:.1f} us, {cost.second_us:.1f} us: ratio {cost.ratio:.3f} ({between})"
+        f"{beyond}; {cost.rounds} rounds, the first against itself {cost.noise_ratio:.3f}"
+    )
+
+
+def _trial_lines(explained: Explanation) -> Sequence[str]:
+    trial = explained.trial
+    if trial is None:
+        return ()
+    if trial.interval is None:
+        between = "too few rounds to say how sure that is"
+    else:
+        between = f"with 90% confidence {trial.interval[0]:.3f} to {trial.interval[1]:.3f}"
+    saved = f"saves {trial.gain:.1%}" if trial.gain >= 0 else f"costs {-trial.gain:.1%}"
+    return [
+        f"tried: {trial.change.what}",
+        f"  {saved}, {trial.change.gain:.1%} was the estimate: {trial.changed_us:.0f} us against "
+        f"{trial.present_us:.0f} us, ratio {trial.ratio:.3f}, {between};",
+        f"  {trial.rounds} rounds, sequential execution against itself {trial.noise_ratio:.3f}",
+    ]
+
+
+def _names(finding: Finding) -> str:
+    return _listed(finding.operators)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"`{name}`" for name in names[:_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

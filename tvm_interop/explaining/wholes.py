@@ -1,0 +1,174 @@
+"""Whole operators, what they take on one core, over all cores and side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import GraphError, did_you_mean
+from ..latency.base import pack_groups_of_stages
+from ..program.graph import OpGraph
+from ..scheduling.whole_operators import WholeOperators
+from .verdict import Member, SideBySide
+
+Groups = Sequence[Sequence[int]]
+Price = Callable[[Sequence[Groups]], npt.NDArray[np.float64]]
+"""Microseconds of stages of operators; not a number where one is not known."""
+
+
+class Wholes:
+    """A program's whole operators: their graph and their prices.
+
+    Attributes
+    ----------
+    graph: of whole operators.
+    cores: streams there are, a core each.
+    wait_us: what a wait costs, in microseconds; not a number where nobody knows.
+    """
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        price: Price,
+        cores: int,
+        wait_us: float,
+        whole_of: Sequence[str | None] | None = None,
+        again: Callable[[Sequence[Groups]], int] | None = None,
+    ) -> None:
+        """Put the parts of each operator together.
+
+        Parameters
+        ----------
+        graph: of the operators that run, parts among them.
+        price: prices stages of them, no more groups than `cores` in any.
+        whole_of: by operator of `graph`, the name of the one it is a part of; None for no part.
+        again: measures stages once more, as `LatencyModel.measure_again`; None where nothing is.
+        """
+        parts: dict[str, list[int]] = {}
+        for op, name in enumerate(graph.names):
+            parts.setdefault((whole_of[op] if whole_of else None) or name, []).append(op)
+        self._parts = list(parts.values())
+        edges = WholeOperators(graph, self._parts).graph.edges
+        self.graph = OpGraph.from_edges(list(parts), edges)
+        self.cores, self.wait_us = cores, wait_us
+        self._price, self._again = price, again
+        self._divided_us = np.full(len(parts), math.nan)
+        self._one_core_us = np.full(len(parts), math.nan)
+        self._asked: set[int] = set()
+
+    def id_of(self, name: str) -> int:
+        """The whole operator of that name.
+
+        Raises
+        ------
+        GraphError: there is none.
+        """
+        names = self.graph.names
+        if name not in names:
+            raise GraphError(
+                f"there is no operator `{name}`{did_you_mean(name, names)}; `--json` lists them, "
+                f"the first are {', '.join(f'`{n}`' for n in names[:3])}"
+            )
+        return names.index(name)
+
+    def parts_of(self, whole: int) -> tuple[int, ...]:
+        """The operators that run for it."""
+        return tuple(self._parts[whole])
+
+    def divided_us(self, wholes: Iterable[int]) -> list[float]:
+        """Microseconds of each with its parts side by side."""
+        chosen = list(wholes)
+        self._learn(chosen)
+        return [float(self._divided_us[whole]) for whole in chosen]
+
+    def one_core_us(self, wholes: Iterable[int]) -> list[float]:
+        """Microseconds of each with its parts in order on one core."""
+        chosen = list(wholes)
+        self._learn(chosen)
+        return [float(self._one_core_us[whole]) for whole in chosen]
+
+    def side_by_side(self, sets: Sequence[Sequence[int]]) -> list[SideBySide]:
+        """The numbers of sets of independent whole operators."""
+        self._learn({whole for chosen in sets for whole in chosen})
+        packed = [self._packed(chosen) for chosen in sets]
+        known = [i for i, streams in enumerate(packed) if streams is not None]
+        beside = dict(zip(known, self._price([packed[i] or [] for i in known]), strict=True))
+        return [
+            self._numbers(chosen, streams, float(beside.get(i, math.nan)))
+            for i, (chosen, streams) in enumerate(zip(sets, packed, strict=True))
+        ]
+
+    def measure_again(self, sets: Sequence[Sequence[int]]) -> None:
+        """Measure all that the numbers of these sets rest on once more, in one go."""
+        if self._again is None or not sets:
+            return
+        stages = [streams for chosen in sets if (streams := self._packed(chosen))]
+        wholes = sorted({whole for chosen in sets for whole in chosen})
+        self._again([*stages, *self._alone(wholes)])
+        self._asked -= set(wholes)
+
+    def levels(self) -> list[list[int]]:
+        """Sets of two or more independent operators: those with equally many before them.
+
+        The longest path from an input decides; of two such neither reaches the other.
+        """
+        depth: dict[int, int] = {}
+        for op in self.graph.topological_order():
+            depth[op] = 1 + max((depth[p] for p in self.graph.predecessors(op)), default=-1)
+        levels: dict[int, list[int]] = {}
+        for op, at in depth.items():
+            levels.setdefault(at, []).append(op)
+        return [sorted(levels[at]) for at in sorted(levels) if len(levels[at]) > 1]
+
+    def _learn(self, wholes: Iterable[int]) -> None:
+        new = sorted(set(wholes) - self._asked)
+        if not new:
+            return
+        self._asked.update(new)
+        prices = self._price(self._alone(new))
+        self._divided_us[new] = prices[0::2]
+        self._one_core_us[new] = prices[1::2]
+
+    def _alone(self, wholes: Sequence[int]) -> list[Groups]:
+        """Two stages each: with its parts side by side, and in order on one core."""
+        stages: list[Groups] = []
+        for whole in wholes:
+            parts = self._parts[whole]
+            streams = [parts[s :: self.cores] for s in range(min(self.cores, len(parts)))]
+            stages += [streams, [parts]]
+        return stages
+
+    def _packed(self, wholes: Sequence[int]) -> list[list[int]] | None:
+        """The operators of each stream, the longest first; None where a length is not known."""
+        op_us = np.nan_to_num(self._one_core_us, nan=0.0)
+        if np.isnan(self._one_core_us[list(wholes)]).any():
+            return None
+        count = min(self.cores, len(wholes))
+        stream_of = pack_groups_of_stages([[[w] for w in wholes]], op_us, count)
+        streams: list[list[int]] = [[] for _ in range(count)]
+        for whole, stream in zip(wholes, stream_of, strict=True):
+            streams[stream] += self._parts[whole]
+        return [ops for ops in streams if ops]
+
+    def _numbers(
+        self, wholes: Sequence[int], streams: list[list[int]] | None, beside_us: float
+    ) -> SideBySide:
+        members = tuple(
+            Member(
+                self.graph.names[whole],
+                len(self._parts[whole]),
+                float(self._divided_us[whole]),
+                float(self._one_core_us[whole]),
+            )
+            for whole in wholes
+        )
+        of_part = {part: whole for whole in wholes for part in self._parts[whole]}
+        ideal_us = math.nan
+        if streams is not None:
+            on_stream = [dict.fromkeys(of_part[part] for part in ops) for ops in streams]
+            ideal_us = max(float(self._one_core_us[list(ops)].sum()) for ops in on_stream)
+        waits = 2 if self.cores > 1 else 0
+        return SideBySide(members, beside_us, ideal_us, waits, self.wait_us, self.cores)

@@ -38,7 +38,8 @@ Model = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An ONNX file, or a network's name (see `tvm-interop models`).",
+        help="An ONNX file, a .pt2 file of torch.export, or a network's name (see `tvm-interop "
+        "models`).",
         show_default=False,
         autocompletion=_models_like,
     ),

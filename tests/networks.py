@@ -15,12 +15,22 @@ SMALL = {
     "googlenet": 48,
     "bert_base": 4,
     "t5_encoder": 12,
+    "wide_deep": 50,
+    "dlrm": 50,
+    "task_heads": 24,
+    "mixture_of_experts": 24,
 }
-"""Pixels or tokens."""
+"""Pixels, tokens, rows of a table or features."""
+
+BATCH = {"wide_deep": 16, "dlrm": 16, "task_heads": 4, "mixture_of_experts": 4}
+"""Of networks that give a number or a few for each input; 1 for others."""
+
+_VALUES = {"token_type_ids": 2, "categories": 50, "crossed": 50}
+"""How many there are of each input of integers; a vocabulary where it is none of these."""
 
 
 def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
-    """Random images; random tokens, the last of each sequence padding."""
+    """Random numbers; random tokens and categories, the last token of each sequence padding."""
     rng = np.random.default_rng(seed)
     arrays = {}
     for value in model.graph.input:
@@ -31,5 +41,5 @@ def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
             arrays[value.name] = np.ones(shape, np.int64)
             arrays[value.name][:, -1] = 0
         else:
-            arrays[value.name] = rng.integers(0, 2 if "type" in value.name else 30000, shape)
+            arrays[value.name] = rng.integers(0, _VALUES.get(value.name, 30000), shape)
     return arrays

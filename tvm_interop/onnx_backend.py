@@ -59,7 +59,9 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
                     f"({', '.join(f'`{name}`' for name in self._inputs)}), {len(inputs)} were given"
                 )
             inputs = dict(zip(self._inputs, inputs, strict=True))
-        self._module.run(**inputs)
+        for name, value in inputs.items():
+            self._module.set_input(name, value)
+        self._module.run()
         number = self._module.get_num_outputs()
         return tuple(self._module.get_output(i).numpy() for i in range(number))
 

@@ -22,6 +22,10 @@ COUNTS = {
     "googlenet": (80, 106, 4),
     "bert_base": (139, 197, 4),
     "t5_encoder": (94, 135, 4),
+    "wide_deep": (75, 74, 34),
+    "dlrm": (62, 63, 27),
+    "task_heads": (51, 65, 16),
+    "mixture_of_experts": (38, 40, 12),
 }
 
 

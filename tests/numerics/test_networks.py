@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.networks import SMALL, feeds
+from tests.networks import BATCH, SMALL, feeds
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.numerics.test_schedules import run
 from tvm_interop import GraphModule, LatencyTable, models
@@ -23,7 +23,7 @@ _SCHEDULERS: dict[str, dict[str, int]] = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small(name: str) -> None:
-    check(models.build(name, image_size=SMALL[name]), ("greedy", "lios", "ios"))
+    check(models.build(name, BATCH.get(name, 1), SMALL[name]), ("greedy", "lios", "ios"))
 
 
 @pytest.mark.slow

@@ -86,6 +86,17 @@ def test_recurrent_layers(kind: str, options: dict[str, object]) -> None:
     np.testing.assert_allclose(_run(torch.export.export(net, (x,)), x), want, 1e-4, 1e-5)
 
 
+def test_token_outside_the_vocabulary_reads_inside_the_table() -> None:
+    table = torch.nn.Embedding(5, 4).eval()
+    program = torch.export.export(table, (torch.tensor([[1, 2]]),))
+    artifact = tvm_interop.compile(program, scheduler="sequential", providers=["tvm"])
+    module = tvm_interop.GraphModule(artifact)
+    module.set_input(0, np.array([[3, 99]]))
+    module.run()
+    want = table.weight.detach().numpy()[[[3, 4]]]
+    np.testing.assert_array_equal(module.get_output(0).numpy(), want)
+
+
 def test_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "broken.pt2"
     path.write_bytes(b"not a program")

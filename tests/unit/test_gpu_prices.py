@@ -133,6 +133,8 @@ def test_an_artifact_for_two_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[
     artifact = tvm_interop.load(out)
     assert artifact.plan.devices == ("cuda:0", "cuda:1")
     assert len(artifact.schedule.gpu_stages) == 2
+    assert run_app(["show", out, "--no-run", "-o", str(tmp_path / "page.html")]) == 0
+    assert "streams of cuda:0, cuda:1" in capsys.readouterr().out
     assert run_app([*arguments, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["devices"] == ["cuda:0", "cuda:1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import pytest
 
 from tests import nets
-from tests.networks import SMALL, feeds
+from tests.networks import BATCH, SMALL, feeds
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import InputError, UnsupportedModelError, models, operator_graph
 from tvm_interop.frontend import load_model
@@ -30,7 +31,7 @@ def weights_of(model: onnx.ModelProto) -> dict[str, bytes]:
 def test_list() -> None:
     assert models.list() == [
         "inception_v3", "randwire", "nasnet_a", "squeezenet", "resnet50", "googlenet",
-        "bert_base", "t5_encoder",
+        "bert_base", "t5_encoder", "wide_deep", "dlrm", "task_heads", "mixture_of_experts",
     ]  # fmt: skip
 
 
@@ -55,11 +56,20 @@ def test_inputs_and_outputs() -> None:
     t5 = models.skeleton("t5_encoder", image_size=32).graph
     assert shapes_of(t5.input) == {"input_ids": [1, 32], "attention_mask": [1, 32]}
     assert shapes_of(t5.output) == {"last_hidden_state": [1, 32, 512]}
+    for name in ("wide_deep", "dlrm"):
+        graph = models.skeleton(name, batch=3).graph
+        crossed = {"crossed": [3, 8]} if name == "wide_deep" else {}
+        assert shapes_of(graph.input) == {"dense": [3, 13], "categories": [3, 26], **crossed}
+        assert shapes_of(graph.output) == {"probability": [3, 1]}
+    for name, tasks in (("task_heads", 16), ("mixture_of_experts", 4)):
+        graph = models.skeleton(name, batch=3).graph
+        assert shapes_of(graph.input) == {"features": [3, 512]}
+        assert shapes_of(graph.output) == {"predictions": [3, tasks]}
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_valid_and_its_output_tells_inputs_apart(name: str) -> None:
-    model = models.build(name, image_size=SMALL[name])
+    model = models.build(name, BATCH.get(name, 1), SMALL[name])
     onnx.checker.check_model(model, full_check=True)
     assert [o.version for o in model.opset_import] == [17]
     assert "BatchNormalization" not in {node.op_type for node in model.graph.node}
@@ -91,6 +101,23 @@ def test_padding_does_not_matter() -> None:
         after = run_onnxruntime(model, changed)["last_hidden_state"]
         np.testing.assert_array_equal(before[:, :-1], after[:, :-1])
         assert not np.array_equal(before[:, -1], after[:, -1])
+
+
+def test_parameters_of_recommenders_and_tasks() -> None:
+    """Counted by hand from the widths."""
+
+    def layers(*widths: int) -> int:
+        return sum(a * b + b for a, b in itertools.pairwise(widths))
+
+    counts = {name: describe(name).parameters for name in models.list()}
+    deep = layers(13 + 26 * 32, 1024, 512, 256, 1)
+    assert counts["wide_deep"] == deep + 26 * 1000 * 32 + 8 * 1000
+    pairs = 27 * 26 // 2
+    layers_of_dlrm = layers(13, 512, 256, 64) + layers(64 + pairs, 512, 256, 1)
+    assert counts["dlrm"] == layers_of_dlrm + 26 * 1000 * 64
+    assert counts["task_heads"] == layers(512, 512, 256) + 16 * layers(256, 128, 64, 1)
+    experts, gates = 8 * layers(512, 256, 128), 4 * layers(512, 8)
+    assert counts["mixture_of_experts"] == experts + gates + 4 * layers(128, 64, 1)
 
 
 def test_seeds() -> None:

@@ -17,7 +17,7 @@ DEVICES = ("a40", "a100", "h100", "v100")
 
 NETWORKS = (
     "inception_v3", "randwire", "nasnet_a", "squeezenet", "resnet50", "googlenet", "bert_base",
-    "t5_encoder",
+    "t5_encoder", "wide_deep", "dlrm", "task_heads", "mixture_of_experts",
 )  # fmt: skip
 
 

@@ -15,7 +15,9 @@ import numpy as np
 from tvm import relax
 
 from ..errors import UnsupportedModelError
+from .constants import constant_array
 from .recurrent import RECURRENT, import_recurrent
+from .resize import import_resize
 
 Converter = Callable[[relax.BlockBuilder, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -191,6 +193,70 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     return None
 
 
+def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's is of float32 alone.
+    x = inputs[0]
+    below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, _const(x, 0))), _const(x, 1))
+    scaled = relax.op.multiply(_const(x, float(attrs.get("alpha", 1.0))), below)
+    return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
+
+
+def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, y = inputs
+    dtype = str(x.ty.dtype)
+    if dtype == str(y.ty.dtype) and _is_float(x):
+        return None
+    # The result has the type of the base. Integers are exact up to 2 to the 53.
+    wide = "float32" if dtype == "float16" else "float64" if not _is_float(x) else dtype
+    power = relax.op.power(relax.op.astype(x, wide), relax.op.astype(y, wide))
+    if _is_float(x):
+        return relax.op.astype(power, dtype)
+    whole = power if _is_float(y) else relax.op.round(power)
+    return relax.op.astype(bb.normalize(whole), dtype)
+
+
+def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, scale = inputs[:2]
+    rank = x.ty.ndim
+    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
+    if len(axes) < rank:
+        return None
+    # TVM's kernel lacks a dimension where it normalises over all of them.
+    wide = bb.emit(relax.op.astype(x, "float32"))
+    square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
+    epsilon = relax.const(float(attrs.get("epsilon", 1e-5)), "float32")
+    normal = relax.op.multiply(wide, relax.op.rsqrt(relax.op.add(square, epsilon)))
+    return relax.op.multiply(bb.emit(relax.op.astype(normal, str(x.ty.dtype))), scale)
+
+
+def _extreme_of_bools(op: Callable[..., Any]) -> Converter:
+    def convert(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        x = inputs[0]
+        if str(x.ty.dtype) != "bool":
+            return None
+        axes = constant_array(inputs[1]) if len(inputs) > 1 else None
+        if attrs.get("noop_with_empty_axes", 0) and (axes is None or axes.size == 0):
+            return x
+        over = None if axes is None or axes.size == 0 else [int(a) for a in axes]
+        number = bb.emit(relax.op.astype(x, "uint8"))
+        extreme = op(number, over, bool(attrs.get("keepdims", 1)))
+        return relax.op.astype(bb.normalize(extreme), "bool")
+
+    return convert
+
+
+def _sequence_insert(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    position = _constant(inputs[2]) if len(inputs) > 2 else None
+    if position is None or position >= 0 or position < -len(inputs[0]):
+        return None
+    # TVM counts one too far from the end.
+    tensors = list(inputs[0])
+    tensors.insert(position, inputs[1])
+    return relax.Tuple(tensors)
+
+
 def _constant_node(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     for name, dtype in (("float", "float32"), ("int", "int64")):
         for key in (f"value_{name}", f"value_{name}s"):
@@ -223,11 +289,18 @@ _CONVERTERS: dict[str, Converter] = {
     "Constant": _constant_node,
     "ConvTranspose": _conv_transpose,
     "Dropout": _dropout,
+    "Elu": _elu,
     "IsInf": _is_inf,
     "LayerNormalization": _layer_norm,
     "Mish": _mish,
     "Mod": _mod,
+    "Pow": _pow,
+    "RMSNormalization": _rms_norm,
+    "ReduceMax": _extreme_of_bools(relax.op.max),
+    "ReduceMin": _extreme_of_bools(relax.op.min),
+    "Resize": import_resize,
     "RoiAlign": _roi_align,
+    "SequenceInsert": _sequence_insert,
     "Softplus": _softplus,
     "SpaceToDepth": _space_to_depth,
     "Sum": _sum,

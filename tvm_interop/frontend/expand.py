@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import onnx
 import onnx.inliner
@@ -27,6 +27,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         )
         if not wanted:
             break
+        model = _with_defaults(model, wanted)
         try:
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
@@ -34,6 +35,28 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         except RuntimeError:  # A definition that depends on types ONNX cannot infer: it stays.
             break
     return model
+
+
+def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
+    """A copy whose nodes of `wanted` spell out default attributes, which inlining would lose."""
+    model = _copied(model)
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
+    for node in model.graph.node:
+        if (node.domain, node.op_type) not in wanted:
+            continue
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
+        present = {attribute.name for attribute in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in present and attribute.default_value.name:
+                node.attribute.append(attribute.default_value)
+    return model
+
+
+def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    return copied
 
 
 def _is_function(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:

@@ -14,7 +14,7 @@ from ..errors import UnsupportedModelError
 from ..models.source import read_onnx
 from .expand import expand_functions
 from .onnx_importer import check_operators, import_graph, known_operators
-from .shapes import bind_relax_shapes, onnx_input_shapes
+from .shapes import bind_relax_shapes, check_outputs, onnx_input_shapes
 from .torch_importer import (
     SUFFIX,
     import_exported_program,
@@ -90,6 +90,7 @@ def _from_onnx(
     model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
+    check_outputs(model.graph)
     _check(model, origin)
     return import_graph(model, static, origin)
 

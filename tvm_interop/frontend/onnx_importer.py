@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,11 +20,12 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import UnsupportedModelError, first_line
 from ..lowering.names import OUTPUT_NAMES, rename_bindings
+from .bounds import within_bounds
+from .constants import check_constants
+from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import convert
 from .fold import fold
 from .recurrent import RECURRENT
-
-_TAKE = tvm.ir.Op.get("relax.take")
 
 
 def import_graph(
@@ -43,14 +45,15 @@ def import_graph(
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
-    return mod
+    # TVM's importer opens no dataflow block if there is an `If`: by now there is none left.
+    return relax.transform.ConvertToDataflow()(mod)
 
 
 def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that can be imported one by one."""
     # TVM's `Attention` is another domain's operator of that name.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
-    return frozenset(converted | {*RECURRENT, "If", "Constant"})
+    return frozenset(converted | {*RECURRENT, *CONTROL_FLOW, "Constant"})
 
 
 def check_operators(graph: onnx.GraphProto, origin: str) -> None:
@@ -66,9 +69,16 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
             f"`{kind}` (node{'s' if len(names) > 1 else ''} {_some(names)})"
             for kind, names in missing.items()
         )
+        quantised = any(
+            kind.startswith(("QLinear", "ConvInteger", "MatMulInteger")) for kind in missing
+        )
         raise UnsupportedModelError(
-            f"{origin} uses operators TVM cannot import: {found}. Export the model without "
-            "them, or with a lower opset that spells them out"
+            f"{origin} uses operators TVM cannot import: {found}. Export the model "
+            + (
+                "with QuantizeLinear and DequantizeLinear (QDQ) around operators of floats"
+                if quantised
+                else "without them, or with a lower opset that spells them out"
+            )
         )
 
 
@@ -79,6 +89,8 @@ def node_name(node: onnx.NodeProto) -> str:
 
 class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, remembering which node each binding comes from."""
+
+    _nodes: dict[str, Any]  # What each name of the graph stands for.
 
     def __init__(self, shapes: dict[str, list[int]]) -> None:
         super().__init__(shapes, None, sanitize=False)
@@ -104,7 +116,38 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for node in named.node:
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
                 del node.output[1:]  # the mask, which old models declare and never read
-        super()._construct_nodes(named)
+        # TVM's importer would keep an `If`, and knows no loops.
+        for is_control_flow, nodes in itertools.groupby(
+            named.node, lambda node: node.op_type in CONTROL_FLOW
+        ):
+            if not is_control_flow:
+                super()._construct_nodes(onnx.GraphProto(node=nodes))
+                continue
+            for node in nodes:
+                self._write_out(node)
+
+    def _write_out(self, node: onnx.NodeProto) -> None:
+        inputs = [self._nodes[name] if name else None for name in node.input]
+        attrs = self._parse_attr(node.attribute)
+        try:
+            results = import_control_flow(self.bb, node, inputs, attrs, self._import_body)
+        except UnsupportedModelError as err:
+            raise _cannot_import(node.name, node.op_type, err) from err
+        for name, result in zip(node.output, results, strict=False):
+            self._nodes[name] = result
+            self._claim(result, node.name)
+
+    def _import_body(self, graph: onnx.GraphProto, given: Mapping[str, Any]) -> list[Any]:
+        """The outputs of `graph`, which sees what is around it."""
+        around = dict(self._nodes)
+        try:
+            for tensor in graph.initializer:
+                self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+            self._nodes.update(given)
+            self._construct_nodes(graph)
+            return [self._nodes[value.name] for value in graph.output]
+        finally:
+            self._nodes = around
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Does nothing: `check_operators` has named the nodes too."""
@@ -116,10 +159,15 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         try:
             result = self._convert(op_name, inputs, attrs, opset)
         except Exception as err:
+            raise _cannot_import(name, op_name, err) from err
+        result = self._bind(within_bounds(result), name)
+        wanted = attrs["tvm_custom"]["num_outputs"]
+        found = len(result.ty.fields) if isinstance(result.ty, relax.TupleType) else 1
+        if wanted > max(found, 1):
             raise UnsupportedModelError(
-                f"TVM cannot import node `{name}` (`{op_name}`): {first_line(err)}"
-            ) from err
-        result = self._bind(_within_bounds(result), name)
+                f"TVM computes {found} of the {wanted} outputs of node `{name}` (`{op_name}`): "
+                "export the model without the others"
+            )
         self._claim(result, name)
         return result
 
@@ -127,6 +175,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """The result of a node: folded, or made by our converter, or else by TVM's."""
         result = fold(op_name, inputs, attrs, opset)
         if result is None:
+            check_constants(op_name, inputs, opset)
             result = convert(self.bb, op_name, inputs, attrs)
         if result is None:
             return super()._convert_operator(op_name, inputs, attrs, opset)
@@ -163,16 +212,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                     pending.append(value)
 
 
-def _within_bounds(result: Any) -> Any:
-    """`result`, or if it takes elements unchecked, as TVM's Gather does, the same with a check.
-
-    An index out of range, such as a token no vocabulary holds, would read foreign memory.
-    """
-    is_call = isinstance(result, relax.Call)
-    if is_call and result.op == _TAKE and result.attrs.mode == "fast":
-        axis = result.attrs.axis
-        return relax.op.take(*result.args, axis=axis and int(axis), mode="clip")
-    return result
+def _cannot_import(name: str, op_type: str, err: Exception) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"TVM cannot import node `{name}` (`{op_type}`): {first_line(err)}"
+    )
 
 
 def _opset(model: onnx.ModelProto) -> int:

@@ -26,6 +26,16 @@ def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dic
     return {value.name: _static_shape(value, given.get(value.name)) for value in inputs}
 
 
+def check_outputs(graph: onnx.GraphProto) -> None:
+    """Refuse outputs of `graph` that are no tensors."""
+    for value in graph.output:
+        kind = value.type.WhichOneof("value")
+        if kind not in (None, "tensor_type"):
+            raise UnsupportedModelError(
+                f"output `{value.name}` is a {kind}: only tensors can be outputs"
+            )
+
+
 def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRModule:
     """`mod` with the symbolic dimensions of `main`'s inputs replaced by those `given`."""
     functions = [var.name_hint for var in mod.get_global_vars()]

@@ -11,6 +11,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..errors import UnsupportedModelError
 from .fold_affine import FoldAffine
 from .fuse_and_name import FuseAndName
+from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
 from .wide_sums import WideSums
@@ -91,7 +92,7 @@ def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
             GroupLibraryCalls(libraries),
-            passes.LegalizeOps(),
+            passes.LegalizeOps(legalizations()),
             passes.AnnotateTIROpPattern(),
             passes.FoldConstant(),
             passes.RewriteDataflowReshape(),

@@ -11,9 +11,11 @@ from ..errors import InputError, UnsupportedModelError, did_you_mean
 from .bert import bert_base
 from .googlenet import googlenet
 from .inception_v3 import inception_v3
+from .multi_task import mixture_of_experts, task_heads
 from .nasnet_a import nasnet_a
 from .onnx_net import OnnxNet
 from .randwire import randwire
+from .recommenders import dlrm, wide_deep
 from .resnet50 import resnet50
 from .squeezenet import squeezenet
 from .t5 import t5_encoder
@@ -38,6 +40,10 @@ _NETWORKS = {
     "googlenet": _Network(googlenet, 224),
     "bert_base": _Network(bert_base, 128, largest=512),
     "t5_encoder": _Network(t5_encoder, 128),
+    "wide_deep": _Network(wide_deep, 1000),
+    "dlrm": _Network(dlrm, 1000),
+    "task_heads": _Network(task_heads, 512),
+    "mixture_of_experts": _Network(mixture_of_experts, 512),
 }
 
 
@@ -58,8 +64,9 @@ def build(
     ----------
     name: one of `names()`.
     batch: images or sequences at a time.
-    image_size: pixels along each side of the image, or tokens of a sequence; None for what the
-        network was published with. The structure is the same at any size.
+    image_size: pixels along each side of the image, tokens of a sequence, rows of each table of
+        embeddings, or features; None for what the network was published with, or is usual. The
+        structure is the same at any size.
     seed: of the weights. They do not depend on batch and size.
 
     Raises

@@ -26,6 +26,7 @@ from tvm_interop.plan.check import check_plan, read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.scheduling import Schedule, schedule
+from tvm_interop.viz.record import record
 
 SCHEDULERS = ("hios-lp", "hios-mr", "heft", "multi-gpu")
 
@@ -163,6 +164,9 @@ def test_a_model_compiled_for_two_gpus_runs_there(check_log: Callable[..., list[
     module.run()
     assert "peer copy" in {row.kernel for row in module.profile()}
     del module
+    seen = record(artifact, "net", runs=1)
+    assert list(seen.lanes()) == ["cuda:0", "cuda:1"]
+    assert seen.num_copies == sum(op.is_copy for op in artifact.plan.operators) > 0
     assert check_log() == []
     # One that is compiled for a GPU more than there are.
     missing = _cuda.device_count()

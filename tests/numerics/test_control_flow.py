@@ -1,0 +1,183 @@
+"""If, Loop and Scan written out, resizes TVM gets wrong, and what cannot be imported, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, helper, parser
+
+from tvm_interop import onnx_backend
+from tvm_interop.errors import UnsupportedModelError
+from tvm_interop.frontend import control_flow, load_model
+
+
+def _model(text: str) -> ModelProto:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+    for i, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type.lower()}_{i}"
+    return model
+
+
+def _check(model: ModelProto, inputs: Sequence[np.ndarray]) -> None:
+    names = [value.name for value in model.graph.input]
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    wanted = session.run(None, dict(zip(names, inputs, strict=True)))
+    for got, want in zip(onnx_backend.prepare(model).run(inputs), wanted, strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, 1e-5, 1e-6)
+
+
+_X = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
+
+_IF = """
+agraph (float[4, 6] x{inputs}) => (float[4, 6] y) {{
+    {condition}
+    w = If (c) <
+        then_branch = g1 () => (float[4, 6] t) {{ t = Relu(x) }},
+        else_branch = g2 () => (float[4, 6] e) {{ z = Neg(x)  e = Exp(z) }}
+    >
+    y = Add(w, x)
+}}"""
+
+_LOOP = """
+agraph (float[4, 6] x) => (float[4, 6] y, float[3, 4, 6] all) {
+    turns = Constant <value = int64 {3}> ()
+    go = Constant <value = bool {1}> ()
+    y, all = Loop (turns, go, x) <
+        body = b (int64 i, bool c, float[4, 6] s) => (bool d, float[4, 6] n, float[4, 6] o) {
+            f = Cast <to = 1> (i)
+            n = Add(s, f)
+            o = Mul(n, x)
+            d = Identity(c)
+        }
+    >
+}"""
+
+_SCAN = """
+agraph (float[4] s0, float[4, 6] x) => (float[4] s, float[4, 6] y) {
+    s, y = Scan (s0, x) <
+        num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+        scan_input_directions = [1], scan_output_directions = [1],
+        body = b (float[4] a, float[4] e) => (float[4] n, float[4] o) {
+            n = Add(a, e)
+            o = Tanh(n)
+        }
+    >
+}"""
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_constant_condition_takes_one_branch(value: int) -> None:
+    condition = f"c = Constant <value = bool {{{value}}}> ()"
+    model = _model(_IF.format(inputs="", condition=condition))
+    _check(model, [_X])
+    names = {b.var.name for block in load_model(model)["main"].body.blocks for b in block.bindings}
+    assert ("t" in names, "e" in names) == (bool(value), not value)
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_condition_known_late_selects_of_both_branches(value: bool) -> None:
+    model = _model(_IF.format(inputs=", bool c", condition=""))
+    _check(model, [_X, np.array(value)])
+
+
+def test_branches_of_two_shapes_are_refused() -> None:
+    model = _model(
+        """agraph (float[4, 6] x, bool c) => (float y) {
+            w = If (c) <
+                then_branch = g1 () => (float[4, 6] t) { t = Relu(x) },
+                else_branch = g2 () => (float e) { e = ReduceSum <keepdims = 0> (x) }
+            >
+            y = ReduceSum <keepdims = 0> (w)
+        }"""
+    )
+    with pytest.raises(UnsupportedModelError, match=r"`if_0` .* branches give"):
+        load_model(model)
+
+
+def test_loop() -> None:
+    _check(_model(_LOOP), [_X])
+
+
+def test_scan() -> None:
+    _check(_model(_SCAN), [_X[:, 0].copy(), _X])
+
+
+def test_loop_of_unknown_length_is_refused() -> None:
+    text = _LOOP.replace("float[4, 6] x)", "float[4, 6] x, int64 turns)", 1)
+    model = _model(text.replace("turns = Constant <value = int64 {3}> ()", ""))
+    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .* number of turns is computed"):
+        load_model(model)
+
+
+def test_loop_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_flow, "MOST_OPERATORS", 11)  # 3 turns of 4 are 12.
+    with pytest.raises(UnsupportedModelError, match=r"`loop_2` .* 3 turns or more of 4 operators"):
+        load_model(_model(_LOOP))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "linear", "antialias": 1},
+        {"mode": "cubic", "antialias": 1},
+        {"mode": "linear"},
+        {"mode": "cubic", "cubic_coeff_a": -0.5},
+        {"mode": "nearest"},
+    ],
+)
+def test_resize_by_a_factor_that_leaves_a_rest(attributes: dict[str, Any]) -> None:
+    scales = helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 0.6, 1.7])
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)],
+        "resize",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2, 7, 9))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2, 4, 15))],
+        [scales],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    _check(model, [np.random.default_rng(0).standard_normal((1, 2, 7, 9)).astype(np.float32)])
+
+
+def test_quantised_operators_are_named_with_a_way_out() -> None:
+    model = _model(
+        """agraph (uint8[2, 3] x, float s, uint8 z) => (uint8[2, 3] y)
+        { y = QLinearMatMul(x, s, z, x, s, z, s, z) }"""
+    )
+    with pytest.raises(UnsupportedModelError, match=r"`QLinearMatMul` \(node `.*_0`\).*QDQ"):
+        load_model(model)
+
+
+def test_operators_of_other_domains_are_named() -> None:
+    node = helper.make_node("Magic", ["x"], ["y"], name="spell", domain="my.domain")
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2,))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2,))],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("my.domain", 1)]
+    )
+    with pytest.raises(UnsupportedModelError, match=r"`my\.domain\.Magic` \(node `spell`\)"):
+        load_model(model)
+
+
+def test_shape_computed_as_the_model_runs_is_refused() -> None:
+    model = _model(
+        "agraph (float[4, 6] x, int64[2] shape) => (float[6, 4] y) { y = Reshape(x, shape) }"
+    )
+    with pytest.raises(UnsupportedModelError, match=r"`reshape_0` .* `shape` is computed"):
+        load_model(model)
+
+
+def test_size_that_depends_on_numbers_is_refused() -> None:
+    model = _model("agraph (float[4, 6] x) => (int64[2, n] y) { y = NonZero(x) }")
+    with pytest.raises(UnsupportedModelError, match=r"`nonzero_0` .* depends on the numbers"):
+        load_model(model)

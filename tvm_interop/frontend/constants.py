@@ -1,0 +1,81 @@
+"""What is known of a node's inputs before the model runs, and refusals where it must be known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+
+from ..errors import UnsupportedModelError
+
+_MUST_BE_CONSTANT = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "MaxUnpool": (2,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceSumSquare": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+"""Inputs that say which shape comes out, or along which dimensions to compute."""
+
+_SIZE_DEPENDS_ON_NUMBERS = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+
+def constant_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """The numbers of a constant; None for what is computed as the model runs."""
+    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
+
+
+def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:
+    """Refuse a node whose result has a shape that is not known before the model runs.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Says which input must be a constant.
+    """
+    if op_type in _SIZE_DEPENDS_ON_NUMBERS:
+        raise UnsupportedModelError(
+            "how much comes out depends on the numbers that go in, and a schedule is made for "
+            "fixed shapes: leave it out of the model, and do it on the model's outputs"
+        )
+    for index in _MUST_BE_CONSTANT.get(op_type, ()):
+        if len(inputs) > index and isinstance(inputs[index], tvm.relax.Var):
+            raise UnsupportedModelError(
+                f"its input `{_input_name(op_type, index, opset)}` is computed as the model runs, "
+                "and a schedule is made for fixed shapes: make it a constant, or export the model "
+                "with fixed shapes"
+            )
+
+
+def _input_name(op_type: str, index: int, opset: int) -> str:
+    return str(onnx.defs.get_schema(op_type, opset).inputs[index].name)

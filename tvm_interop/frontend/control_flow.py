@@ -1,0 +1,169 @@
+"""Writes out control flow of ONNX, `If`, `Loop` and `Scan`, while a model is imported.
+
+A schedule is fixed before a model runs, so there is nothing left to decide then: a branch whose
+condition is constant is taken, of others both are computed and one is selected, and a loop is
+written out turn by turn.
+
+Source: the operators' definitions in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+
+CONTROL_FLOW = ("If", "Loop", "Scan")
+"""The operators that `import_control_flow` writes out."""
+
+MOST_OPERATORS = 4096
+"""Of a loop, written out."""
+
+Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
+"""Imports a graph, given its inputs by name, and gives its outputs."""
+
+
+def import_control_flow(
+    bb: relax.BlockBuilder,
+    node: onnx.NodeProto,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    body: Body,
+) -> list[Any]:
+    """The outputs of `node`, one of `CONTROL_FLOW`.
+
+    Parameters
+    ----------
+    bb: where the operators go.
+    inputs: relax expressions; None for an optional input that is left out.
+    attrs: the node's attributes; graphs as they are.
+    body: imports one of those graphs.
+
+    Raises
+    ------
+    UnsupportedModelError
+        What is computed as the model runs decides how often a loop turns or what shape comes out,
+        or the loop is too long.
+    """
+    writers = {"If": _if, "Loop": _loop, "Scan": _scan}
+    return writers[node.op_type](bb, inputs, attrs, body)
+
+
+def _if(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], body: Body
+) -> list[Any]:
+    condition = _constant(inputs[0])
+    if condition is not None:
+        return body(attrs["then_branch" if condition else "else_branch"], {})
+    pairs = zip(body(attrs["then_branch"], {}), body(attrs["else_branch"], {}), strict=True)
+    return [_selected(bb, inputs[0], *pair) for pair in pairs]
+
+
+def _selected(bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:
+    kinds = [(static_shape(x.ty), str(getattr(x.ty, "dtype", ""))) for x in (then, otherwise)]
+    if kinds[0] != kinds[1] or kinds[0][0] is None:
+        shown = " and ".join(f"{dtype} of shape {shape}" for shape, dtype in kinds)
+        raise UnsupportedModelError(
+            f"its branches give {shown}, and its condition is computed as the model runs: export "
+            "the model with the branch taken that you need"
+        )
+    return bb.emit(relax.op.where(condition, then, otherwise))
+
+
+def _loop(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], body: Body
+) -> list[Any]:
+    graph = attrs["body"]
+    most, goes_on, *states = inputs
+    turns = MOST_OPERATORS if most is None else _known(most, "number of turns")
+    going = True if goes_on is None else _known(goes_on, "condition")
+    collected: list[list[Any]] = [[] for _ in range(len(graph.output) - 1 - len(states))]
+    turn = 0
+    while turn < turns and going:
+        _check_size(graph, turn + 1)
+        values = [relax.const(np.array(turn, np.int64)), relax.const(np.array(True)), *states]
+        names = [value.name for value in graph.input]
+        going_on, *results = body(graph, dict(zip(names, values, strict=True)))
+        going = _known(going_on, "condition")
+        states = results[: len(states)]
+        for parts, part in zip(collected, results[len(states) :], strict=True):
+            parts.append(part)
+        turn += 1
+    return [*states, *(_stacked(bb, parts, 0) for parts in collected)]
+
+
+def _scan(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], body: Body
+) -> list[Any]:
+    graph, number = attrs["body"], int(attrs["num_scan_inputs"])
+    if len(inputs) != len(graph.input):
+        raise UnsupportedModelError("it is of opset 8: export the model with opset 9 or later")
+    states, sequences = list(inputs[:-number]), list(inputs[-number:])
+    outputs = len(graph.output) - len(states)
+    axes = list(attrs.get("scan_input_axes", [0] * number))
+    backward = list(attrs.get("scan_input_directions", [0] * number))
+    out_axes = list(attrs.get("scan_output_axes", [0] * outputs))
+    out_backward = list(attrs.get("scan_output_directions", [0] * outputs))
+    turns = int(sequences[0].ty.shape[axes[0]])
+    _check_size(graph, turns)
+    collected: list[list[Any]] = [[] for _ in range(outputs)]
+    for turn in range(turns):
+        elements = [
+            _element(bb, sequence, int(axis), turns - 1 - turn if back else turn)
+            for sequence, axis, back in zip(sequences, axes, backward, strict=True)
+        ]
+        names = [value.name for value in graph.input]
+        results = body(graph, dict(zip(names, [*states, *elements], strict=True)))
+        states = results[: len(states)]
+        for parts, part in zip(collected, results[len(states) :], strict=True):
+            parts.append(part)
+    ordered = (
+        parts[::-1] if back else parts for parts, back in zip(collected, out_backward, strict=True)
+    )
+    return [
+        *states,
+        *(_stacked(bb, parts, int(axis)) for parts, axis in zip(ordered, out_axes, strict=True)),
+    ]
+
+
+def _element(bb: relax.BlockBuilder, sequence: Any, axis: int, index: int) -> Any:
+    part = bb.emit(relax.op.strided_slice(sequence, [axis], [index], [index + 1]))
+    return bb.emit(relax.op.squeeze(part, [axis]))
+
+
+def _stacked(bb: relax.BlockBuilder, parts: Sequence[Any], axis: int) -> Any:
+    if not parts:
+        raise UnsupportedModelError("it turns no time and collects a tensor: nothing is in it")
+    return bb.emit(relax.op.stack(list(parts), axis))
+
+
+def _check_size(graph: onnx.GraphProto, turns: int) -> None:
+    if turns * max(len(graph.node), 1) > MOST_OPERATORS:
+        raise UnsupportedModelError(
+            f"written out, its {turns} turns or more of {len(graph.node)} operators are over "
+            f"{MOST_OPERATORS}: use a shorter sequence, or LSTM, GRU or RNN where it is one"
+        )
+
+
+def _known(value: Any, what: str) -> int:
+    found = _constant(value)
+    if found is None:
+        raise UnsupportedModelError(
+            f"its {what} is computed as the model runs, and a schedule is fixed before: export "
+            f"the model with a constant {what}"
+        )
+    return found
+
+
+def _constant(value: Any) -> int | None:
+    """The number or truth a constant of one element holds; None for what is no constant."""
+    if not isinstance(value, tvm.ir.GenericConst):
+        return None
+    return int(value.value.numpy().reshape(-1)[0])

@@ -360,3 +360,12 @@ def test_in_turn_is_measured_as_a_whole() -> None:
     Wholes(graph, price, 2, 0.0, ["a", "a", None]).side_by_side([[0, 1]])
     assert [[0, 2], [1]] in asked  # In turn: the parts of `a` side by side, then `b`.
     assert [[0, 1], [2]] in asked  # At once: a core for each.
+
+
+def test_estimates_go_by_what_divides_already() -> None:
+    # `a`, divided, is 1.25 times as fast on two cores as on one; `b` is not divided.
+    graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [("a[1/2]", "b"), ("a[2/2]", "b")])
+    wholes = Wholes(graph, Table([5, 5, 10], slowdown=1.6), 2, 0.0, ["a", "a", None])
+    changes = {change.kind: change for change in explain_subject(Subject("n", wholes)).changes}
+    assert changes["batch"].gain == pytest.approx((10 - 10 / 1.25) / 18)
+    assert changes["parts"].gain == pytest.approx((8 - 10 / 2) / 18)

@@ -262,9 +262,13 @@ def test_what_cannot_be_explained(
     assert "nowhere.onnx" in refused(capsys, "nowhere.onnx")
     assert "GPU" in refused(capsys, "squeezenet", "--target", "cuda")
     assert "by measuring" in refused(capsys, *no_measure, "--try", "1")
-    assert "there is no change 9" in refused(
-        capsys, str(saved), "--streams", "2", "--latency-db", str(tmp_path / "l.db"), "--try", "9"
-    )
+    assert "give the model that it was compiled from" in refused(capsys, str(saved), "--try", "1")
+
+
+def test_changes_are_numbered_from_one(tmp_path: Path) -> None:
+    options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
+    with pytest.raises(errors.InputError, match="there is no change 9; there are"):
+        explain(inception_like(), try_number=9, options=options)
 
 
 @pytest.mark.parametrize("kind", ["batch", "merge", "parts"])

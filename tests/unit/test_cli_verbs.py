@@ -178,6 +178,7 @@ def test_completion(
 ) -> None:
     (tmp_path / "networks").mkdir()
     (tmp_path / "networks" / "mine.onnx").touch()
+    (tmp_path / "networks" / "mine.tar").touch()
     (tmp_path / "networks" / "notes.txt").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("_TVM_INTEROP_COMPLETE", "complete_bash")
@@ -189,9 +190,11 @@ def test_completion(
         assert run_app([]) == 0
         return capsys.readouterr().out.split()
 
-    assert completed("tvm-interop com") == ["compile"]
+    assert completed("tvm-interop com") == ["compile", "compare"]
     assert completed("tvm-interop compile light:sq") == ["light:squeezenet"]
     assert completed("tvm-interop compile squ") == ["squeezenet"]
+    assert completed("tvm-interop explain squ") == ["squeezenet"]
+    assert completed("tvm-interop explain networks/") == ["networks/mine.onnx", "networks/mine.tar"]
     assert completed("tvm-interop compile net") == ["networks/"]
     assert completed("tvm-interop compile networks/") == ["networks/mine.onnx"]
     assert completed("tvm-interop compile squeezenet --scheduler se") == ["sequential"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_little_to_gain_beside_a_long_one() -> None:
 @pytest.mark.parametrize("side_us", [9.69, 9.71])
 def test_the_threshold_is_where_it_is_said_to_be(side_us: float) -> None:
     (numbers,) = diamond([1, 9, 1, 1]).side_by_side([[1, 2]])
-    changed = type(numbers)(numbers.members, side_us, 9.0, 2, 0.0, 2)
+    changed = replace(numbers, beside_us=side_us, ideal_us=9.0)
     assert (judge(changed)[0] is Verdict.PROFITABLE) == (side_us < 9.7)
 
 
@@ -104,7 +105,7 @@ def test_differences_are_measured_again_before_they_are_told() -> None:
     table = Table([10, 10])
     wholes = Wholes(OpGraph.from_edges(["a", "b"], []), table, 2, 0.0, None, table.again)
     assert find_all(wholes)[0].verdict is Verdict.PROFITABLE
-    assert table.asked_again == 5  # The stage, and each operator on one core and on all.
+    assert table.asked_again == 6  # The pair both ways, each operator on one core and on all.
 
 
 def test_what_is_not_known_is_named() -> None:
@@ -261,9 +262,13 @@ def test_what_cannot_be_explained(
     assert "nowhere.onnx" in refused(capsys, "nowhere.onnx")
     assert "GPU" in refused(capsys, "squeezenet", "--target", "cuda")
     assert "by measuring" in refused(capsys, *no_measure, "--try", "1")
-    assert "there is no change 9" in refused(
-        capsys, str(saved), "--streams", "2", "--latency-db", str(tmp_path / "l.db"), "--try", "9"
-    )
+    assert "give the model that it was compiled from" in refused(capsys, str(saved), "--try", "1")
+
+
+def test_changes_are_numbered_from_one(tmp_path: Path) -> None:
+    options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
+    with pytest.raises(errors.InputError, match="there is no change 9; there are"):
+        explain(inception_like(), try_number=9, options=options)
 
 
 @pytest.mark.parametrize("kind", ["batch", "merge", "parts"])
@@ -346,3 +351,25 @@ def test_the_verdicts_are_on_the_page(
     svg = str(tmp_path / "page.svg")
     assert run_app(["show", str(saved), "--no-run", "-o", svg, "--explain"]) == 2
     assert "--format html" in capsys.readouterr().err
+
+
+def test_in_turn_is_measured_as_a_whole() -> None:
+    asked: list[list[list[int]]] = []
+
+    def price(stages: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        asked.extend([[*map(list, groups)] for groups in stages])
+        return np.ones(len(stages))
+
+    graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [])
+    Wholes(graph, price, 2, 0.0, ["a", "a", None]).side_by_side([[0, 1]])
+    assert [[0, 2], [1]] in asked  # In turn: the parts of `a` side by side, then `b`.
+    assert [[0, 1], [2]] in asked  # At once: a core for each.
+
+
+def test_estimates_go_by_what_divides_already() -> None:
+    # `a`, divided, is 1.25 times as fast on two cores as on one; `b` is not divided.
+    graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [("a[1/2]", "b"), ("a[2/2]", "b")])
+    wholes = Wholes(graph, Table([5, 5, 10], slowdown=1.6), 2, 0.0, ["a", "a", None])
+    changes = {change.kind: change for change in explain_subject(Subject("n", wholes)).changes}
+    assert changes["batch"].gain == pytest.approx((10 - 10 / 1.25) / 18)
+    assert changes["parts"].gain == pytest.approx((8 - 10 / 2) / 18)

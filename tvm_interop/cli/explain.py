@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,14 +12,7 @@ from .console import measuring_bar
 
 
 def explain_model(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL|ARTIFACT",
-            help="An ONNX file, a network's name, or what `compile` wrote.",
-            show_default=False,
-        ),
-    ],
+    model: options.ModelOrArtifact,
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option("--pair", metavar="A B", help="Explain these two operators alone."),

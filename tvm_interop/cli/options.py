@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,16 +19,26 @@ if TYPE_CHECKING:
 
 def _models_like(incomplete: str) -> list[str]:
     """Networks, ONNX files, and folders that may hold some."""
+    return _found(incomplete, (".onnx",))
+
+
+def _models_and_artifacts_like(incomplete: str) -> list[str]:
+    """The same, and artifacts."""
+    return _found(incomplete, (".onnx", ".tar"))
+
+
+def _found(incomplete: str, suffixes: Sequence[str]) -> list[str]:
     names = [*NETWORKS, *light_networks()]
     begun = Path(incomplete)
     folder = begun if incomplete.endswith("/") else begun.parent
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    names += [f"{path}/" if path.is_dir() else str(path) for path in paths if _may_be_model(path)]
+    chosen = (path for path in paths if _may_be_one(path, suffixes))
+    names += [f"{path}/" if path.is_dir() else str(path) for path in chosen]
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _may_be_model(path: Path) -> bool:
-    return path.suffix == ".onnx" or (path.is_dir() and not path.name.startswith("."))
+def _may_be_one(path: Path, suffixes: Sequence[str]) -> bool:
+    return path.suffix in suffixes or (path.is_dir() and not path.name.startswith("."))
 
 
 def _schedulers_like(incomplete: str) -> list[str]:
@@ -42,6 +53,15 @@ Model = Annotated[
         "models`).",
         show_default=False,
         autocompletion=_models_like,
+    ),
+]
+ModelOrArtifact = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL|ARTIFACT",
+        help="An ONNX file, a network's name, or what `compile` wrote.",
+        show_default=False,
+        autocompletion=_models_and_artifacts_like,
     ),
 ]
 Artifact = Annotated[

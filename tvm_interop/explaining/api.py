@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ from ..errors import InputError
 from .ceiling import Ceiling, ceiling
 from .changes import Change, Trial, changes_for, try_change
 from .findings import find_all, find_pair
-from .subject import Subject, subject_of
+from .subject import Subject, is_artifact, subject_of
 from .verdict import FILLS, GAIN, SLOWDOWN, Finding, Verdict
 
 
@@ -82,7 +83,8 @@ def explain(
 
     Parameters
     ----------
-    model: an artifact, or the path of one; or a model, as `compile` takes it.
+    model: an artifact, or the path of one; or a model, as `compile` takes it. Of an artifact for
+        several shapes of its inputs the first is explained.
     pair: the names of two operators, to explain those alone.
     measure: False measures no operator: what is not known is `unknown`. Of an artifact no code is
         loaded then. A model's kernels are chosen by measurement all the same.
@@ -107,6 +109,11 @@ def explain(
     if try_number is not None and (pair is not None or not measure):
         raise InputError("a change is tried on a whole model and by measuring: leave `pair` and "
                          "`measure=False` out")  # fmt: skip
+    if try_number is not None and is_artifact(model):
+        raise InputError(
+            f"`{model if isinstance(model, str | os.PathLike) else 'the model'}` is an artifact, "
+            "and changes are made to models: give the model that it was compiled from"
+        )
     subject = subject_of(model, options or CompileOptions(), input_shapes, measure)
     explained = explain_subject(subject, pair)
     if try_number is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -40,8 +41,8 @@ class Change:
     ----------
     kind: `batch`, `merge` or `parts`.
     what: what to do, in words.
-    gain: the share of sequential execution that it should save, estimated: at most, if all that it
-        touches then divides over the cores without loss.
+    gain: the share of sequential execution that it should save, estimated: if what it touches then
+        divides over the cores as well as what is divided already, or, for parts, without loss.
     operators: that it is about.
     amount: the batch, or the parts; 0 for a merge.
     """
@@ -96,13 +97,13 @@ def changes_for(subject: Subject) -> tuple[Change, ...]:
     sequential_us = sum(wholes.divided_us(ids))
     if not sequential_us > 0 or wholes.cores < 2:
         return ()
-    lost_us = {op: _lost_us(wholes, op) for op in ids}
-    if not sum(lost_us.values()) >= 0:
+    if math.isnan(sum(wholes.one_core_us(ids))):
         return ()
-    found = [
-        _larger_batch(wholes, lost_us, sequential_us),
-        _more_parts(wholes, lost_us, sequential_us),
-    ]
+    lost_us = {op: _lost_us(wholes, op, 1.0) for op in ids}
+    found = [_more_parts(wholes, lost_us, sequential_us)]
+    efficiency = _efficiency(wholes)
+    lost_us = {op: _lost_us(wholes, op, efficiency) for op in ids}
+    found.append(_larger_batch(wholes, lost_us, sequential_us))
     if subject.compilation is not None:
         found.append(_merged(subject.compilation, wholes, lost_us, sequential_us))
     useful = [change for change in found if change is not None and change.gain >= LEAST]
@@ -196,7 +197,7 @@ def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> C
 def _merged(
     compilation: Compilation, wholes: Wholes, lost_us: dict[int, float], total_us: float
 ) -> Change | None:
-    """Convolutions of one kind that read the same tensor, as one that divides without loss."""
+    """Convolutions of one kind that read the same tensor, as one that divides as others do."""
     found = _merges(compilation, wholes)
     sets = [ops for ops in found.sets if found.can_merge(ops)]
     useful = [ops for ops in sets if sum(lost_us[op] for op in ops) > 0]
@@ -213,10 +214,17 @@ def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
     return compilation.merges_among(wholes.graph.names)
 
 
-def _lost_us(wholes: Wholes, op: int) -> float:
-    """What an operator takes over its work shared out over the cores without loss."""
+def _efficiency(wholes: Wholes) -> float:
+    """How well the network's divided operators divide: speed-up over cores; 1 where none is."""
+    divided = [op for op in range(wholes.graph.num_ops) if len(wholes.parts_of(op)) > 1]
+    over_cores_us = wholes.cores * sum(wholes.divided_us(divided))
+    return min(sum(wholes.one_core_us(divided)) / over_cores_us, 1.0) if over_cores_us else 1.0
+
+
+def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
+    """What an operator takes over its work shared out over the cores as well as `efficiency`."""
     (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
-    return divided_us - one_core_us / wholes.cores
+    return divided_us - one_core_us / (wholes.cores * efficiency)
 
 
 def _fills_badly(wholes: Wholes, op: int) -> bool:

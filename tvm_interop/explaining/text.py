@@ -35,7 +35,7 @@ def explanation_text(explained: Explanation) -> str:
     elif top is not None:
         lines.append("ceiling: unknown; not every operator has been measured")
     for i, change in enumerate(explained.changes, start=1):
-        lines.append(f"change {i}: {change.what}; should save up to {change.gain:.0%}")
+        lines.append(f"change {i}: {change.what}; {change.gain:.0%} to save, by estimate")
     lines += _trial_lines(explained)
     lines.append(f"thresholds: {THRESHOLDS}")
     return "\n".join(lines)

@@ -65,6 +65,7 @@ class SideBySide:
 
     Attributes
     ----------
+    in_turn_us: microseconds one after the other, measured as a whole.
     beside_us: microseconds all at once, measured, with the waits.
     ideal_us: microseconds all at once if nobody slowed another down.
     waits: waits between streams in running at once: a fork and a join; 0 on a single core.
@@ -73,16 +74,12 @@ class SideBySide:
     """
 
     members: tuple[Member, ...]
+    in_turn_us: float
     beside_us: float
     ideal_us: float
     waits: int
     wait_us: float
     cores: int
-
-    @property
-    def in_turn_us(self) -> float:
-        """Microseconds one after the other."""
-        return sum(member.divided_us for member in self.members)
 
     @property
     def without_waits_us(self) -> float:
@@ -115,7 +112,9 @@ class SideBySide:
             )
             if math.isnan(us)
         ]
-        if not found and math.isnan(self.beside_us):
+        if math.isnan(self.in_turn_us):
+            found.append("the time of all in turn")
+        if math.isnan(self.beside_us):
             found.append("the time of all at once")
         if self.waits and math.isnan(self.wait_us):
             found.append("the cost of a wait")

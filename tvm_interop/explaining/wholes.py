@@ -94,18 +94,22 @@ class Wholes:
         """The numbers of sets of independent whole operators."""
         self._learn({whole for chosen in sets for whole in chosen})
         packed = [self._packed(chosen) for chosen in sets]
-        known = [i for i, streams in enumerate(packed) if streams is not None]
-        beside = dict(zip(known, self._price([packed[i] or [] for i in known]), strict=True))
-        return [
-            self._numbers(chosen, streams, float(beside.get(i, math.nan)))
-            for i, (chosen, streams) in enumerate(zip(sets, packed, strict=True))
-        ]
+        stages = [stage for both in zip(map(self._in_turn, sets), packed, strict=True)
+                  for stage in both if stage is not None]  # fmt: skip
+        prices = iter(self._price(stages).tolist())
+        found = []
+        for chosen, streams in zip(sets, packed, strict=True):
+            in_turn_us = next(prices)
+            beside_us = math.nan if streams is None else next(prices)
+            found.append(self._numbers(chosen, streams, in_turn_us, beside_us))
+        return found
 
     def measure_again(self, sets: Sequence[Sequence[int]]) -> None:
         """Measure all that the numbers of these sets rest on once more, in one go."""
         if self._again is None or not sets:
             return
         stages = [streams for chosen in sets if (streams := self._packed(chosen))]
+        stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
         self._asked -= set(wholes)
@@ -136,10 +140,14 @@ class Wholes:
         """Two stages each: with its parts side by side, and in order on one core."""
         stages: list[Groups] = []
         for whole in wholes:
-            parts = self._parts[whole]
-            streams = [parts[s :: self.cores] for s in range(min(self.cores, len(parts)))]
-            stages += [streams, [parts]]
+            stages += [self._in_turn([whole]), [self._parts[whole]]]
         return stages
+
+    def _in_turn(self, wholes: Sequence[int]) -> list[list[int]]:
+        """The operators of each stream, one after the other, each divided over all cores."""
+        streams = [[p for w in wholes for p in self._parts[w][s :: self.cores]]
+                   for s in range(self.cores)]  # fmt: skip
+        return [ops for ops in streams if ops]
 
     def _packed(self, wholes: Sequence[int]) -> list[list[int]] | None:
         """The operators of each stream, the longest first; None where a length is not known."""
@@ -154,7 +162,11 @@ class Wholes:
         return [ops for ops in streams if ops]
 
     def _numbers(
-        self, wholes: Sequence[int], streams: list[list[int]] | None, beside_us: float
+        self,
+        wholes: Sequence[int],
+        streams: list[list[int]] | None,
+        in_turn_us: float,
+        beside_us: float,
     ) -> SideBySide:
         members = tuple(
             Member(
@@ -171,4 +183,4 @@ class Wholes:
             on_stream = [dict.fromkeys(of_part[part] for part in ops) for ops in streams]
             ideal_us = max(float(self._one_core_us[list(ops)].sum()) for ops in on_stream)
         waits = 2 if self.cores > 1 else 0
-        return SideBySide(members, beside_us, ideal_us, waits, self.wait_us, self.cores)
+        return SideBySide(members, in_turn_us, beside_us, ideal_us, waits, self.wait_us, self.cores)

@@ -180,14 +180,13 @@ class MeasuredLatency(LatencyModel):
         return [self._key(self._on_streams(groups)) for groups in stages]
 
     def wait_us(self) -> float:
-        """Microseconds that a wait between streams costs, measured once and kept.
+        """Microseconds that a wait between streams costs, measured now and kept.
 
         The smallest operator runs many times on one stream, and as often on each of two: those end
         later by what it takes to get another core to work and to wait for it, a fork and a join.
         """
-        known = self.known_wait_us()
-        if known is not None or self._num_streams < 2:
-            return known or 0.0
+        if self._num_streams < 2:
+            return 0.0
         op = self._smallest_op()
         once_us = max(self._time_once(self._executor(self._on_streams([[op]]))) * 1e6, 0.1)
         ops = [op] * int(np.clip(_BUSY_US / once_us, 8, 512))
@@ -205,7 +204,9 @@ class MeasuredLatency(LatencyModel):
         return cost_us
 
     def known_wait_us(self) -> float | None:
-        """As `wait_us`, where it was measured before; else None."""
+        """As `wait_us`, as it was measured last; None where it never was."""
+        if self._num_streams < 2:
+            return 0.0
         return self._store.get([self._wait_key()]).get(self._wait_key())
 
     def workload(self, op: int) -> Workload:

@@ -1,0 +1,236 @@
+"""Are the verdicts of `explain` right? `python -m benchmarks.explain_verdicts [NETWORK ...]`.
+
+Pairs of independent operators are chosen of each network: half of them where side by side could
+save most without contention, half where it could save least. `explain` judges them, and its
+verdicts are written to the file before anything else happens. Then each pair runs in turn (each
+operator over all cores), the same once more, and side by side, as plans of the network have them,
+interleaved. A pair pays where side by side is faster by more than 1%, at a level of 5%.
+
+Two error rates: of the pairs that pay, those not called profitable; of the others, those called so.
+Beside it stands the constant answer "not profitable", which misses every pair that pays. With
+--changes the first change that `explain` suggests for each network is made and measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_interop import Schedule, Stage, models
+from tvm_interop.atomic_file import replacing
+from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.speed_check import interleaved_rounds
+from tvm_interop.explaining.changes import changes_for, try_change
+from tvm_interop.explaining.compare import part_of_plan
+from tvm_interop.explaining.findings import find_pair
+from tvm_interop.explaining.subject import Subject, subject_of
+from tvm_interop.explaining.verdict import Verdict
+from tvm_interop.explaining.wholes import Wholes
+from tvm_interop.scheduling.budget import Budget
+from tvm_interop.scheduling.paired_rounds import FEWEST_ROUNDS, checked_rounds, confirm
+
+from . import machine_state
+
+_WANTED = ("inception_v3", "nasnet_a", "mmoe", "bert_small", "bert_base", "googlenet")
+NETWORKS = tuple(name for name in _WANTED if name in models.list())[:4]
+"""Four of these, as far as there are such networks."""
+RESULT = Path("benchmarks/results/explain_verdicts.json")
+
+
+@dataclass
+class Pair:
+    """Two independent operators: what was said of them, then what was measured.
+
+    Attributes
+    ----------
+    predicted_gain: the share of the time in turn that `explain` expects side by side to save.
+    in_turn_us, beside_us, ratio, interval, noise_ratio, rounds: as measured; None before that.
+    pays: whether side by side was faster by more than 1%, beyond noise.
+    differs: whether it was faster or slower by more than 1%, beyond noise.
+    """
+
+    network: str
+    operators: tuple[str, str]
+    verdict: str
+    reason: str
+    predicted_gain: float
+    in_turn_us: float | None = None
+    beside_us: float | None = None
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    noise_ratio: float | None = None
+    rounds: int = 0
+    pays: bool | None = None
+    differs: bool | None = None
+
+    @property
+    def is_called_profitable(self) -> bool:
+        """By `explain`."""
+        return self.verdict == Verdict.PROFITABLE.value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _arguments(arguments)
+    machine = machine_state.observe_quiet(given.force)
+    if machine is None:
+        return 2
+    facts: dict[str, Any] = {"machine": machine.as_dict(), "changes": []}
+    subjects: dict[str, tuple[Any, Subject]] = {}
+    pairs: list[Pair] = []
+    for i, network in enumerate(given.networks):
+        model = models.build(network, image_size=given.size)
+        subject = subject_of(model, CompileOptions(), None, True)
+        subjects[network] = (model, subject)
+        count = given.pairs * (i + 1) // len(given.networks) - len(pairs)
+        chosen = choose(subject.wholes, count)
+        pairs += [_judged(network, subject.wholes, names) for names in chosen]
+    facts["pairs"] = [asdict(pair) for pair in pairs]
+    _write(given.out, facts)  # The verdicts, before anything tells whether they are right.
+    print(f"wrote {len(pairs)} verdicts to {given.out}", flush=True)
+    for pair in pairs:
+        compilation = subjects[pair.network][1].compilation
+        assert compilation is not None
+        measure(compilation, subjects[pair.network][1].wholes, pair, given.seconds)
+        print(_line(pair), flush=True)
+    facts["pairs"] = [asdict(pair) for pair in pairs]
+    facts["rates"] = rates(pairs)
+    print(json.dumps(facts["rates"], indent=1))
+    for network, (model, subject) in subjects.items() if given.changes else ():
+        for change in changes_for(subject)[:1]:
+            trial = try_change(subject, change, model, limit_s=given.seconds)
+            facts["changes"].append({"network": network, **trial.as_dict()})
+            said = f"{change.gain:.1%} estimated, {trial.gain:.1%} measured"
+            print(f"{network}: {change.what}: {said}", flush=True)
+    _write(given.out, facts)
+    return 0
+
+
+def choose(wholes: Wholes, count: int) -> list[tuple[str, str]]:
+    """Pairs of operators with equally many before them, none of them the same work as another.
+
+    Half are those that could save most without contention, half those that could save least.
+    """
+    seen: set[tuple[float, ...]] = set()
+    ranked: list[tuple[float, tuple[str, str]]] = []
+    for level in wholes.levels():
+        for a, b in itertools.combinations(level, 2):
+            divided_us, one_core_us = wholes.divided_us([a, b]), wholes.one_core_us([a, b])
+            work = tuple(sorted(one_core_us))
+            in_turn_us = sum(divided_us)
+            if work in seen or not in_turn_us > 0:
+                continue
+            seen.add(work)
+            names = (wholes.graph.names[a], wholes.graph.names[b])
+            ranked.append((1 - max(one_core_us) / in_turn_us, names))
+    ranked.sort(key=lambda entry: -entry[0])
+    if len(ranked) <= count:
+        return [names for _, names in ranked]
+    most, least = ranked[: (count + 1) // 2], ranked[len(ranked) - count // 2 :]
+    return [names for _, names in [*most, *least]]
+
+
+def side_by_side(
+    compilation: Compilation, wholes: Wholes, names: Sequence[str]
+) -> tuple[Schedule, Schedule]:
+    """Two schedules of the network: its operators in turn, and the same but for a pair at once."""
+    chosen = [wholes.id_of(name) for name in names]
+    depth: dict[int, int] = {}
+    for op in wholes.graph.topological_order():
+        depth[op] = 1 + max((depth[p] for p in wholes.graph.predecessors(op)), default=-1)
+    order = sorted(depth, key=lambda op: (depth[op], op not in chosen, op))
+    in_turn, at_once = [], []
+    for op in order:
+        groups = tuple((part,) for part in wholes.parts_of(op))
+        streams = tuple(i % compilation.streams for i in range(len(groups)))
+        in_turn.append(Stage(groups, streams))
+        if op == chosen[0]:
+            beside = tuple(wholes.parts_of(each) for each in chosen)
+            at_once.append(Stage(beside, tuple(range(len(beside)))))
+        elif op not in chosen:
+            at_once.append(Stage(groups, streams))
+    op_names = compilation.graph.names
+    return Schedule("in turn", op_names, stages=tuple(in_turn)), Schedule(
+        "side by side", op_names, stages=tuple(at_once)
+    )
+
+
+def measure(compilation: Compilation, wholes: Wholes, pair: Pair, limit_s: float) -> None:
+    """Run the pair in turn, the same once more, and side by side; note what came of it."""
+    in_turn, at_once = side_by_side(compilation, wholes, pair.operators)
+    instances = [
+        compilation.instance(part_of_plan(compilation.plan(schedule), pair.operators))
+        for schedule in (in_turn, in_turn, at_once)
+    ]
+    clock: Callable[..., list[list[float]]] = compilation.backend.measure_interleaved
+    rounds: Iterator[npt.NDArray[np.float64]] = interleaved_rounds(
+        [instance.executor for instance in instances], clock
+    )
+    found = confirm(checked_rounds(rounds, 3), Budget(limit_s), at_least=FEWEST_ROUNDS + 1)
+    low, high = found.compared.interval
+    pair.in_turn_us, pair.beside_us = found.sequential_us, found.scheduled_us
+    pair.ratio, pair.rounds = found.compared.ratio, found.compared.rounds
+    pair.interval = (low, high) if math.isfinite(high) else None
+    pair.noise_ratio = found.noise_ratio
+    pair.pays = found.compared.is_faster
+    pair.differs = pair.pays or low > 1.01
+
+
+def rates(pairs: Sequence[Pair]) -> dict[str, float | int | None]:
+    """Both error rates of the verdicts, and of the constant answer "not profitable"."""
+    paying = [pair for pair in pairs if pair.pays]
+    others = [pair for pair in pairs if not pair.pays]
+    missed = sum(not pair.is_called_profitable for pair in paying)
+    false = sum(pair.is_called_profitable for pair in others)
+    return {
+        "pairs": len(pairs),
+        "differ_beyond_noise": sum(bool(pair.differs) for pair in pairs),
+        "pay": len(paying),
+        "missed": missed,
+        "falsely_profitable": false,
+        "missed_rate": missed / len(paying) if paying else None,
+        "falsely_profitable_rate": false / len(others) if others else None,
+        "wrong": missed + false,
+        "wrong_by_constant_answer": len(paying),
+    }
+
+
+def _judged(network: str, wholes: Wholes, names: tuple[str, str]) -> Pair:
+    (finding,) = find_pair(wholes, names)
+    gain = finding.numbers.gain if finding.numbers is not None else 0.0
+    return Pair(network, names, finding.verdict.value, finding.reason, gain)
+
+
+def _line(pair: Pair) -> str:
+    said = f"{pair.network} {pair.operators[0]}, {pair.operators[1]}: {pair.verdict}"
+    return f"{said}; ratio {pair.ratio:.3f}, pays: {pair.pays}, {pair.rounds} rounds"
+
+
+def _write(path: Path, facts: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        Path(temporary).write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", default=NETWORKS, help=", ".join(models.list()))
+    parser.add_argument("--pairs", type=int, default=20, help="how many, over all networks")
+    parser.add_argument("--size", type=int, default=None, help="pixels or tokens of the inputs")
+    parser.add_argument("--seconds", type=float, default=20.0, help="to measure each pair, at most")
+    parser.add_argument("--changes", action="store_true", help="try a change of each network too")
+    parser.add_argument("--out", type=Path, default=RESULT, help="file for the results")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

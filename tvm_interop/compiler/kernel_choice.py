@@ -23,16 +23,17 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
     reorders within its kernel what lies in the other layout. What the layouts cost, summed over
     all operators, is then at its least: a minimum cut finds it (see `cheapest_labels`).
 
-    Ties go to plain tensors, then to the library (see `fastest_plain`). The choice is made once for
-    a model, not for a schedule: all schedules of it run the same kernels, and so give the same
-    bits. It counts operators one after the other, on one thread.
+    Ties go to plain tensors. TVM's kernel is taken where it is clearly faster than a library's,
+    which can be divided more finely, and may take blocked tensors. The choice is made once for a
+    model, not for a schedule: all schedules of it run the same kernels, and so give the same bits.
+    It counts operators one after the other, on one thread.
 
     Parameters
     ----------
     providers: names, available. Without `tvm` among them its kernels run only what no other can.
     latency_of: measures the operators of a program that has the same tensors.
     """
-    plain = fastest_plain(program, providers, latency_of)
+    plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
     chosen = plain.program
     for library in (name for name in providers if name != TVM):
         costs = _LayoutCosts(program, plain, library, latency_of)
@@ -42,6 +43,10 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
         blocked = {v for v, label in labels.items() if label == 1}
         return _laid_out(chosen, blocked, library)
     return chosen
+
+
+_CLEARLY_FASTER = 0.95
+"""TVM's kernel takes at most this share of the time of a library's, or the library's is taken."""
 
 
 class _LayoutCosts:

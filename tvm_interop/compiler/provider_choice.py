@@ -35,17 +35,19 @@ class PlainChoice:
     us: dict[int, float]
 
 
-def fastest_plain(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> PlainChoice:
+def fastest_plain(
+    program: Program, providers: Sequence[str], latency_of: LatencyOf, margin: float = 1.0
+) -> PlainChoice:
     """The fastest kernel for each operator; ties go to the provider named first.
 
-    TVM's kernel is taken where it is faster by a margin: a library's can be divided more finely,
-    and may take blocked tensors. What is measured now and comes out close is measured again, the
+    What is measured now and comes out close is measured again, the
     rivals in turn, so that a moment's noise does not choose.
 
     Parameters
     ----------
     providers: names, available. Without `tvm` among them its kernels run only what no other can.
     latency_of: measures the operators of a program that has the same tensors.
+    margin: TVM's kernel is taken where it needs at most this share of a library's time.
     """
     chosen = program
     best_us: dict[int, float] = {}
@@ -64,7 +66,7 @@ def fastest_plain(program: Program, providers: Sequence[str], latency_of: Latenc
             theirs, ours = latency_of(given), latency_of(chosen)
         times_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
-            i: us if chosen.operators[i].library is not None else _CLEARLY_FASTER * us
+            i: us if chosen.operators[i].library is not None else margin * us
             for i, us in times_us.items()
         }
         taken = [i for i in candidates if i not in rivals or ours.takes_longer(i, bars_us[i])]
@@ -75,8 +77,6 @@ def fastest_plain(program: Program, providers: Sequence[str], latency_of: Latenc
     return PlainChoice(chosen, best_us)
 
 
-_CLEARLY_FASTER = 0.95
-"""TVM's kernel takes at most this share of the time of a library's, or the library's is taken."""
 _CLOSE = 0.75
 """Of two latencies the smaller is at least this share of the larger."""
 _ROUNDS = 2

@@ -117,17 +117,19 @@ def exp2(x: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x))."""
+    return _let(x, lambda x: _let(_exp(minus_size(x)), lambda e: sigmoid_from_exponential(x, e)))
 
-    def of(x: Expr) -> Expr:
-        # Of a number that is not positive the exponential never overflows.
-        return _let(_exp(tirx.Select(x < _f32(0), x, -x)), lambda e: of_exponential(x, e))
 
-    def of_exponential(x: Expr, e: Expr) -> Expr:
-        # As e / (1 + e) alone it would be off by more: the rounded sum divides.
-        scale = tirx.Select(x < _f32(0), e, _f32(1))
-        return _let(scale, lambda scale: scale - scale * (e / (_f32(1) + e)))
+def minus_size(x: Expr) -> Expr:
+    """`x` without its sign, negative: its exponential never overflows."""
+    return tirx.Select(x < _f32(0), x, -x)
 
-    return _let(x, of)
+
+def sigmoid_from_exponential(x: Expr, e: Expr) -> Expr:
+    """1 / (1 + exp(-x)), where `e` is the exponential of `minus_size(x)`."""
+    # As e / (1 + e) alone it would be off by more: the rounded sum divides.
+    scale = tirx.Select(x < _f32(0), e, _f32(1))
+    return _let(scale, lambda scale: scale - scale * (e / (_f32(1) + e)))
 
 
 def tanh(x: Expr) -> Expr:
@@ -143,14 +145,19 @@ def tanh(x: Expr) -> Expr:
 
 def erf(x: Expr) -> Expr:
     """The error function of `x`."""
+    return _let(x, lambda x: erf_from_tail(x, _let(erf_tail(x), _exp)))
 
-    def of(x: Expr) -> Expr:
-        near = _let(x * x, lambda square: x + x * _polynomial(_ERF, square))
-        bounded = tirx.Select(tirx.abs(x) > _f32(4), _f32(4), tirx.abs(x))
-        tail = _let(bounded, lambda size: _let(_polynomial(_ERF_TAIL, size), _exp))
-        return _near_or_far(x, 0.925, near, _f32(1) - tail)
 
-    return _let(x, of)
+def erf_tail(x: Expr) -> Expr:
+    """The logarithm of what `erf` lacks to 1; `x` is written out several times."""
+    bounded = tirx.Select(tirx.abs(x) > _f32(4), _f32(4), tirx.abs(x))
+    return _let(bounded, lambda size: _polynomial(_ERF_TAIL, size))
+
+
+def erf_from_tail(x: Expr, tail: Expr) -> Expr:
+    """The error function of `x`, where `tail` is the exponential of `erf_tail`."""
+    near = _let(x * x, lambda square: x + x * _polynomial(_ERF, square))
+    return _near_or_far(x, 0.925, near, _f32(1) - tail)
 
 
 def log(x: Expr) -> Expr:
@@ -201,10 +208,14 @@ def rsqrt(x: Expr) -> Expr:
 
 def power(x: Expr, y: Expr) -> Expr:
     """`x` to the power of `y`, as C has it for infinities, zeros and negative numbers."""
-    of_constant = _POWERS.get(float(y.value)) if isinstance(y, tirx.FloatImm) else None
-    if of_constant is not None:
-        return _let(x, of_constant)
+    if has_simple_power(y):
+        return _let(x, _POWERS[float(y.value)])
     return _let(x, lambda x: _let(y, lambda y: _power(x, y)))
+
+
+def has_simple_power(y: Expr) -> bool:
+    """Whether a power of `y` is a few products or a root."""
+    return isinstance(y, tirx.FloatImm) and float(y.value) in _POWERS
 
 
 def _near_or_far(x: Expr, limit: float, near: Expr, far: Expr) -> Expr:
@@ -308,8 +319,22 @@ def _log_through_float64(x: Expr, factor: float) -> Expr:
 
 
 def _power(x: Expr, y: Expr) -> Expr:
+    return power_from_exponent(x, y, _let(power_exponent(x, y), _exp2_64))
+
+
+def power_exponent(x: Expr, y: Expr) -> Expr:
+    """The logarithm to base 2 of the size of a power, float64; both are written out often."""
+    return _let(_as_float64(tirx.abs(x)), _log2_64) * _as_float64(y)
+
+
+def exp2_of_float64(x: Expr) -> Expr:
+    """2 to the power of a float64, to the precision of float32 and within its range."""
+    return _let(x, _exp2_64)
+
+
+def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
+    """`x` to the power of `y`, where `size_of_power` is 2 to the power of `power_exponent`."""
     size = tirx.abs(x)
-    exponent = _let(_as_float64(size), _log2_64) * _as_float64(y)
     one, infinity = _f32(1), _f32(math.inf)
     is_whole = tirx.floor(y) == y
     is_odd = tirx.all(tirx.abs(y) < _f32(2.0**24), y - _f32(2) * tirx.floor(y * _f32(0.5)) == one)
@@ -323,7 +348,7 @@ def _power(x: Expr, y: Expr) -> Expr:
         odd = tirx.Select(no_number, _f32(math.nan), odd)
         return tirx.Select(tirx.any(x == one, y == _f32(0)), one, odd)
 
-    return _let(_as_float32(_let(exponent, _exp2_64)), with_special)
+    return _let(_as_float32(size_of_power), with_special)
 
 
 def _square_root(x: Expr) -> Expr:

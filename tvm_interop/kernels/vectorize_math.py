@@ -126,7 +126,10 @@ def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[
     steps: list[Any] = []
 
     def hold(argument: Any) -> Any:
-        if not _has_function(argument):
+        return keep(argument) if _has_function(argument) else argument
+
+    def keep(argument: Any) -> Any:
+        if isinstance(argument, (tirx.FloatImm, tirx.Var, tvm.ir.TensorLoad)):
             return argument
         name = f"argument{len(held)}"
         buffer = tirx.decl_buffer((lanes,), argument.ty.dtype, name, scope="local")
@@ -137,11 +140,43 @@ def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[
     def with_arguments_held(call: Any) -> Any:
         if not _is_function(call) or call in in_branches:
             return call
+        if call.op.name in _STEPPED and str(call.ty.dtype) == "float32":
+            stepped = _STEPPED[call.op.name](keep, *call.args)
+            if stepped is not None:
+                return stepped
         held_args = [hold(arg) for arg in call.args]
         return tvm.ir.Call(call.op, held_args, call.attrs, ret_ty=call.ty)
 
     value = tvm_ffi.structural_map(store.value, (tvm.ir.Call, with_arguments_held))
     return [*steps, tirx.BufferStore(store.buffer, value, store.indices)] if steps else [store]
+
+
+def _erf_in_steps(keep: Callable[[Any], Any], x: Any) -> Any:
+    x = keep(x)
+    return vector_math.erf_from_tail(x, tirx.exp(keep(vector_math.erf_tail(x))))
+
+
+def _power_in_steps(keep: Callable[[Any], Any], x: Any, y: Any) -> Any:
+    if vector_math.has_simple_power(y):
+        return None
+    x, y = keep(x), keep(y)
+    exponent = keep(vector_math.power_exponent(x, y))
+    size = keep(vector_math.exp2_of_float64(exponent))
+    return vector_math.power_from_exponent(x, y, size)
+
+
+def _sigmoid_in_steps(keep: Callable[[Any], Any], x: Any) -> Any:
+    x = keep(x)
+    e = keep(tirx.exp(keep(vector_math.minus_size(x))))
+    return vector_math.sigmoid_from_exponential(x, e)
+
+
+_STEPPED: dict[str, Callable[..., Any]] = {
+    "tirx.erf": _erf_in_steps,
+    "tirx.pow": _power_in_steps,
+    "tirx.sigmoid": _sigmoid_in_steps,
+}
+"""Functions that are functions of functions themselves: they are computed in steps, too."""
 
 
 def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:

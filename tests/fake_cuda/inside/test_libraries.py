@@ -48,6 +48,41 @@ def test_libraries_are_told_what_to_compute(case: str, check_log: Callable[..., 
     assert check_log() == []
 
 
+@pytest.mark.parametrize("make", [
+    lambda i: conv2d((1, 5, 6, 7 + i), (9, 5, 3, 3), (1, 9, 6, 7 + i)),
+    lambda i: matmul((11, 7), (7, 13 + i)),
+])  # fmt: skip
+def test_kernels_are_chosen_on_the_gpus_that_run_them(
+    make: Callable[[int], LibraryOp], check_log: Callable[..., list[str]]
+) -> None:
+    """Of shapes that no other test has: what was chosen before is remembered."""
+    ops = [make(i) for i in range(2)]
+    program = Program(
+        values=[
+            Value(f"v{i}", shape, "float32")
+            for i, shape in enumerate(shape for op in ops for shape in op.shapes)
+        ],
+        operators=[
+            Operator(f"op{i}", "", (3 * i, 3 * i + 1), (3 * i + 2,), op, library_of(op))
+            for i, op in enumerate(ops)
+        ],
+        inputs=(0, 1, 3, 4),
+        outputs=(2, 5),
+    )
+    schedule = Schedule("by hand", ("op0", "op1"), streams=[[0], [1]], devices=[0, 1])
+    instance = CudaInstance(make_plan(program, schedule, device="cuda:0"), None, {})
+    arrays = [numbers(op) for op in ops]
+    for i in range(2):
+        for v, array in enumerate(arrays[i]):
+            instance.write(3 * i + v, array)
+    instance.run()
+    for i, op in enumerate(ops):
+        got = instance.read(3 * i + 2)
+        np.testing.assert_allclose(got, reference(op, arrays[i]), 1e-5, 1e-5)
+    del instance
+    assert check_log() == []
+
+
 def diamond(op: LibraryOp) -> tuple[Program, Plan]:
     """Two of `op` on two streams, a third that adds the output of the one to its own."""
     joined = conv2d(*op.shapes[:2], op.shapes[-1], has_sum=True)

@@ -11,7 +11,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-test sanitize fuzz docs wheel wheel-test clean
+.PHONY: help soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,7 +42,8 @@ test: lint cpp-test ## Everything but the slow tests
 	TVM_INTEROP_FAKE_CUDA=$(CURDIR)/build/test/tests/fake_cuda \
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/installed ## The slow tests
+test-slow: cpp-build ## The slow tests
+	TVM_INTEROP_FAKE_CUDA=$(CURDIR)/build/test/tests/fake_cuda \
 	$(BIN)/python -m pytest $(SPREAD) -m slow $(ARGS)
 
 lint: $(VENV)/installed ## Style, types and directions of imports
@@ -57,9 +58,11 @@ format: $(VENV)/installed ## Bring the code into style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-cpp-test: $(VENV)/installed ## The C++ tests
+cpp-build: $(VENV)/installed
 	$(BIN)/cmake $(CMAKE_FLAGS) -S . -B build/test > /dev/null
 	$(BIN)/cmake --build build/test
+
+cpp-test: cpp-build ## The C++ tests
 	$(BIN)/ctest --test-dir build/test --output-on-failure
 
 sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address- and UBSanitizer

@@ -243,6 +243,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     ),
     "Relu": F.relu,
     "Reshape": lambda x, shape: x.reshape(shape),
+    "Sigmoid": torch.sigmoid,
     "Softmax": lambda x, axis=-1: F.softmax(x, axis),
     "Sqrt": torch.sqrt,
     "Sub": torch.sub,

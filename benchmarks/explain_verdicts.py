@@ -29,6 +29,7 @@ from tvm_interop import Schedule, Stage, models
 from tvm_interop.atomic_file import replacing
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.compiler.speed_check import interleaved_rounds
+from tvm_interop.errors import UnsupportedModelError, first_line
 from tvm_interop.explaining.changes import changes_for, try_change
 from tvm_interop.explaining.compare import part_of_plan
 from tvm_interop.explaining.findings import find_pair
@@ -106,7 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(json.dumps(facts["rates"], indent=1))
     for network, (model, subject) in subjects.items() if given.changes else ():
         for change in changes_for(subject)[:1]:
-            trial = try_change(subject, change, model, limit_s=given.seconds)
+            try:
+                trial = try_change(subject, change, model, limit_s=given.seconds)
+            except UnsupportedModelError as error:  # Its shapes are written into the model.
+                facts["changes"].append(
+                    {"network": network, "what": change.what, "refused": first_line(error)}
+                )
+                print(f"{network}: {change.what}: cannot be made: {first_line(error)}", flush=True)
+                continue
             facts["changes"].append({"network": network, **trial.as_dict()})
             said = f"{change.gain:.1%} estimated, {trial.gain:.1%} measured"
             print(f"{network}: {change.what}: {said}", flush=True)

@@ -9,20 +9,19 @@ them at a time; several vectors, and several rows of the batch, keep the process
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tvm import s_tir, tirx
+
+from ..kernels import loops
 
 Activation: TypeAlias = Callable[[Any], Any]
 """From an expression to an expression."""
 
 _LANES = 16
 """Elements in a vector; LLVM divides it where registers are narrower."""
-
-_SCHEDULED = "tirx.is_scheduled"
-"""TVM's mark of a kernel that has its loops already."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +99,12 @@ class _Kernel:
         start = [self._copy(self.first_hidden, self.hidden)]
         if self.has_cell_state:
             start.append(self._copy(self.first_cell, self.cell))
-        walk = _loop(r.length, lambda step: _in_turn(self.step(step)))
+        walk = loops.loop(r.length, lambda step: loops.in_turn(self.step(step)))
         block = s_tir.SBlock(
-            [], [], [], "root", _in_turn([*start, walk]), alloc_buffers=self._scratch
+            [], [], [], "root", loops.in_turn([*start, walk]), alloc_buffers=self._scratch
         )
         kernel = tirx.PrimFunc(parameters, s_tir.SBlockRealize([], True, block))
-        return kernel.with_attrs({_SCHEDULED: True, "tirx.noalias": True})
+        return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True})
 
     def step(self, step: Any) -> list[tirx.Stmt]:
         """What one step computes from the state, and what it leaves in it."""
@@ -133,22 +132,24 @@ class _Kernel:
         zero = tirx.const(0, self.r.dtype)
 
         def clear(s: Any) -> tirx.Stmt:
-            return _vector(lanes, lambda v: tirx.BufferStore(s, zero, [v]))
+            return loops.vector(lanes, lambda v: tirx.BufferStore(s, zero, [v]))
 
         def add(s: Any, i: int, j: int, k: Any) -> tirx.Stmt:
             def product(v: Any) -> Any:
                 return state[row + i, k] * self.weights[k, column + j + v]
 
-            return _vector(lanes, lambda v: tirx.BufferStore(s, s[v] + product(v), [v]))
+            return loops.vector(lanes, lambda v: tirx.BufferStore(s, s[v] + product(v), [v]))
 
         def store(s: Any, i: int, j: int) -> tirx.Stmt:
-            return _vector(
+            return loops.vector(
                 lanes, lambda v: tirx.BufferStore(self.sums, s[v], [row + i, column + j + v])
             )
 
         each = [(s, i, j) for s, (i, j) in zip(held, spots, strict=True)]
-        products = _loop(self.r.hidden, lambda k: _in_turn(add(s, i, j, k) for s, i, j in each))
-        body = _in_turn([*map(clear, held), products, *(store(s, i, j) for s, i, j in each)])
+        products = loops.loop(
+            self.r.hidden, lambda k: loops.in_turn(add(s, i, j, k) for s, i, j in each)
+        )
+        body = loops.in_turn([*map(clear, held), products, *(store(s, i, j) for s, i, j in each)])
         block = s_tir.SBlock([], [], [], "tile", body, alloc_buffers=held)
         return s_tir.SBlockRealize([], True, block)
 
@@ -159,7 +160,7 @@ class _Kernel:
         r = self.r
 
         def row(b: Any) -> tirx.Stmt:
-            last = self.lengths[b].astype("int64") if r.has_lengths else _index(r.length)
+            last = self.lengths[b].astype("int64") if r.has_lengths else loops.index(r.length)
             time = last - 1 - step if r.reverse else step
             update_all = _elements(r.hidden, lambda j: update(b, j, time))
             if not r.has_lengths:
@@ -170,7 +171,7 @@ class _Kernel:
             )
             return tirx.IfThenElse(step < last, update_all, blank)
 
-        return _loop(r.batch, row)
+        return loops.loop(r.batch, row)
 
     def set_hidden(self, b: Any, j: Any, time: Any, value: Any) -> list[tirx.Stmt]:
         """Make `value` the hidden state, and put it into the sequence."""
@@ -202,7 +203,7 @@ class _Kernel:
 
     def _copy(self, source: Any, target: Any) -> tirx.Stmt:
         r = self.r
-        return _loop(
+        return loops.loop(
             r.batch,
             lambda b: _elements(
                 r.hidden, lambda j: [tirx.BufferStore(target, source[b, j], [b, j])]
@@ -310,45 +311,23 @@ def _tiled(
     first: int, last: int, sizes: Sequence[int], body: Callable[[Any, int], tirx.Stmt]
 ) -> tirx.Stmt:
     """`body(start, size)` for tiles that cover a range, as large ones as there is room for."""
-    loops = []
+    tiles = []
     for size in sizes:
         number = (last - first) // size
         if number:
-            loops.append(_tiles(first, number, size, body))
+            tiles.append(_tiles(first, number, size, body))
         first += number * size
-    return _in_turn(loops)
+    return loops.in_turn(tiles)
 
 
 def _tiles(first: int, number: int, size: int, body: Callable[[Any, int], tirx.Stmt]) -> tirx.Stmt:
-    return _loop(number, lambda i: body(i * size + first, size))
+    return loops.loop(number, lambda i: body(i * size + first, size))
 
 
 def _elements(extent: int, body: Callable[[Any], Sequence[tirx.Stmt]]) -> tirx.Stmt:
     """`body` for each element, a vector at a time."""
 
     def vector(start: Any, size: int) -> tirx.Stmt:
-        return _vector(size, lambda v: _in_turn(body(start + v)))
+        return loops.vector(size, lambda v: loops.in_turn(body(start + v)))
 
     return _tiled(0, extent, [_LANES, 1], vector)
-
-
-def _index(value: int) -> tirx.Expr:
-    return tirx.const(value, "int64")
-
-
-def _in_turn(statements: Iterable[tirx.Stmt]) -> tirx.Stmt:
-    listed = list(statements)
-    return listed[0] if len(listed) == 1 else tirx.SeqStmt(listed)
-
-
-def _vector(lanes: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-    return _loop(lanes, body, tirx.ForKind.VECTORIZED)
-
-
-def _loop(
-    extent: int, body: Callable[[Any], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
-) -> tirx.Stmt:
-    if extent == 1:
-        return body(_index(0))
-    var = tirx.Var("i", "int64")
-    return tirx.For(var, _index(0), _index(extent), kind, body(var))

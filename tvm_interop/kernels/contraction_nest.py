@@ -22,6 +22,7 @@ import tvm
 from tvm import tirx
 
 from ..machine.cpu_features import Registers
+from . import loops
 from .contraction_pattern import Contraction, Epilogue
 
 _LARGEST_UNROLLED = 160
@@ -84,8 +85,8 @@ class _Nest:
         pixels_first = self._is_flat and larger and enough
         parts = self._by_pixels(kind) if pixels_first else self._by_channels(kind)
         if self._in_place:
-            return _sequence(parts), []
-        return _sequence([self._pack(), *parts]), [self._packed]
+            return loops.in_turn(parts), []
+        return loops.in_turn([self._pack(), *parts]), [self._packed]
 
     def _pack(self) -> tirx.Stmt:
         """Copy the image into planes, each row as wide as an output row needs."""
@@ -93,11 +94,11 @@ class _Nest:
         channels = op.groups * op.in_channels
 
         def channel(i: Any) -> tirx.Stmt:
-            n, c = (_const(0), i) if op.batch == 1 else (i // channels, i % channels)
-            return _sequence([self._pack_plane(n, c, y, x) for y, x in self._used_planes])
+            n, c = (loops.index(0), i) if op.batch == 1 else (i // channels, i % channels)
+            return loops.in_turn([self._pack_plane(n, c, y, x) for y, x in self._used_planes])
 
         # Never shared: who runs a share of the kernel packs for itself.
-        return _loop(op.batch * channels, channel)
+        return loops.loop(op.batch * channels, channel)
 
     def _pack_plane(self, n: Any, c: Any, plane_y: int, plane_x: int) -> tirx.Stmt:
         op, row = self._op, self._row
@@ -117,8 +118,8 @@ class _Nest:
             value = op.data_at(n, c, source_y, source_x)
             return tirx.BufferStore(self._packed, value, [n, c, plane_y, plane_x, y * row + x])
 
-        rows = _loop(y_to - y_from, lambda y: _loop(x_to - x_from, lambda x: copy(y, x)))
-        return _sequence([_loop(self._plane, fill), rows])
+        rows = loops.loop(y_to - y_from, lambda y: loops.loop(x_to - x_from, lambda x: copy(y, x)))
+        return loops.in_turn([loops.loop(self._plane, fill), rows])
 
     def _channel_parts(self) -> list[tuple[int, int, int]]:
         """First channel, number of tiles and channels in each: the tiles, and what is left."""
@@ -143,8 +144,8 @@ class _Nest:
         def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
             start, _, pixels = part
             n, group = self._image_and_group(plane)
-            return _sequence([
-                _loop(
+            return loops.in_turn([
+                loops.loop(
                     count,
                     lambda j, first=first, channels=channels: self._pixel_tile(  # type: ignore[misc]
                         _Tile(n, group, j * channels + first, channels,
@@ -165,17 +166,17 @@ class _Nest:
         tiles = sum(part[1] for part in parts)
 
         def any_tile(i: Any) -> tirx.Stmt:
-            plane, index = (i // tiles, i % tiles) if tiles > 1 else (i, _const(0))
+            plane, index = (i // tiles, i % tiles) if tiles > 1 else (i, loops.index(0))
             if not rest:
                 return tile(first, plane, index)
             return tirx.IfThenElse(
-                index < first[1], tile(first, plane, index), tile(rest[0], plane, _const(0))
+                index < first[1], tile(first, plane, index), tile(rest[0], plane, loops.index(0))
             )
 
-        return _loop(self._op.batch * self._op.groups * tiles, any_tile, kind)
+        return loops.loop(self._op.batch * self._op.groups * tiles, any_tile, kind)
 
     def _image_and_group(self, plane: Any) -> tuple[Any, Any]:
-        op, zero = self._op, _const(0)
+        op, zero = self._op, loops.index(0)
         if op.batch == 1:
             return zero, plane if op.groups > 1 else zero
         if op.groups == 1:
@@ -192,10 +193,10 @@ class _Nest:
                 where = _Tile(n, group, channel, channels, i * pixels + start, pixels)
                 return self._pixel_tile(where, scratch)
 
-            parts.append(_loop(tiles, tile))
+            parts.append(loops.loop(tiles, tile))
         if not self._is_flat:
             parts.append(self._finish_rows(n, group, channel, channels, scratch))
-        return _sequence(parts)
+        return loops.in_turn(parts)
 
     def _pixel_tile(self, tile: _Tile, scratch: Any = None) -> tirx.Stmt:
         """One tile of sums, from the first product to the store."""
@@ -211,9 +212,9 @@ class _Nest:
             def vector(start: int, j: int) -> tirx.Stmt:
                 # Past its last pixel the input is not ours to read; a packed one has room.
                 count = min(lanes, tile.pixels - start) if self._in_place else lanes
-                return _vector(count, lambda lane: body(j, lane + start))
+                return loops.vector(count, lambda lane: body(j, lane + start))
 
-            return _sequence([
+            return loops.in_turn([
                 vector(v * lanes, j) for v in range(vectors) for j in range(tile.channels)
             ])  # fmt: skip
 
@@ -230,13 +231,16 @@ class _Nest:
         unroll_x, unroll_y = work <= _LARGEST_UNROLLED, work * rows <= _LARGEST_UNROLLED
 
         def row(c: Any, y: Any) -> tirx.Stmt:
-            return _loop(columns, lambda x: add(c, y, x), unrolled=unroll_x)
+            return loops.loop(columns, lambda x: add(c, y, x), unrolled=unroll_x)
 
         zero = tirx.const(0, op.dtype)
-        return _sequence([
+        return loops.in_turn([
             *(tirx.AllocBuffer(buffer) for buffer in sums),
             each(lambda j, at: tirx.BufferStore(sums[j], zero, [at])),
-            _loop(op.in_channels, lambda c: _loop(rows, lambda y: row(c, y), unrolled=unroll_y)),
+            loops.loop(
+                op.in_channels,
+                lambda c: loops.loop(rows, lambda y: row(c, y), unrolled=unroll_y),
+            ),
             self._finish_tile(tile, sums, scratch),
         ])  # fmt: skip
 
@@ -256,7 +260,7 @@ class _Nest:
     def _position(self, pixel: Any) -> tuple[Any, Any]:
         """Row and column of a pixel, where they are flat."""
         if self._op.out_size[0] == 1:
-            return _const(0), pixel
+            return loops.index(0), pixel
         return pixel // self._op.out_size[1], pixel % self._op.out_size[1]
 
     def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
@@ -269,8 +273,8 @@ class _Nest:
             position = self._position(tile.first + at)
             return self._epilogue.store([tile.n, self._channel(tile, j), *position], value)
 
-        return _sequence([
-            _vector(
+        return loops.in_turn([
+            loops.vector(
                 min(self._lanes, tile.pixels - start) if self._is_flat else self._lanes,
                 lambda lane, j=j, start=start: store(j, lane + start),  # type: ignore[misc]
             )
@@ -287,17 +291,17 @@ class _Nest:
             return self._epilogue.store([n, out + j, y, x], value)
 
         def row(j: Any, y: Any) -> tirx.Stmt:
-            return _sequence([
-                _loop(
+            return loops.in_turn([
+                loops.loop(
                     tiles,
-                    lambda i, start=start, lanes=lanes: _vector(  # type: ignore[misc]
+                    lambda i, start=start, lanes=lanes: loops.vector(  # type: ignore[misc]
                         lanes, lambda lane: pixel(j, y, i * lanes + start + lane)
                     ),
                 )
                 for start, tiles, lanes in _parts(self._op.out_size[1], self._lanes)
             ])  # fmt: skip
 
-        return _loop(channels, lambda j: _loop(self._op.out_size[0], lambda y: row(j, y)))
+        return loops.loop(channels, lambda j: loops.loop(self._op.out_size[0], lambda y: row(j, y)))
 
 
 @dataclass(frozen=True)
@@ -332,31 +336,3 @@ def _inside(offset: int, size: int, stride: int, limit: int) -> tuple[int, int]:
 
 def _parallel_from(work: int, threshold: int) -> tirx.ForKind:
     return tirx.ForKind.PARALLEL if work >= threshold else tirx.ForKind.SERIAL
-
-
-def _const(value: int) -> tirx.Expr:
-    return tirx.const(value, "int64")
-
-
-def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-
-
-def _vector(lanes: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-    return _loop(lanes, body, tirx.ForKind.VECTORIZED)
-
-
-def _loop(
-    extent: int,
-    body: Callable[[Any], tirx.Stmt],
-    kind: tirx.ForKind = tirx.ForKind.SERIAL,
-    unrolled: bool = False,
-) -> tirx.Stmt:
-    if extent == 1:
-        return body(_const(0))
-    if extent == 0:
-        return tirx.Evaluate(0)
-    if unrolled:
-        return _sequence([body(_const(i)) for i in range(extent)])
-    var = tirx.Var("i", "int64")
-    return tirx.For(var, _const(0), _const(extent), kind, body(var))

@@ -20,11 +20,10 @@ from tvm.ir.transform import PassContext, module_pass
 from ..machine.cpu_features import Registers, vector_registers
 from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
+from .loops import SCHEDULED
 
 _log = logging.getLogger(__name__)
 
-SCHEDULED = "tirx.is_scheduled"
-"""TVM's own mark of a kernel that has its loops already, by hand, by dlight or by tuning."""
 
 _PARALLEL_WORK = 1 << 15
 """Innermost iterations from which on a loop is shared between threads: some microseconds."""

@@ -15,10 +15,10 @@ from tvm import s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir import dlight
 
+from .loops import SCHEDULED
+
 _log = logging.getLogger(__name__)
 
-_SCHEDULED = "tirx.is_scheduled"
-"""TVM's own mark of a kernel that has its loops already, by hand, by dlight or by tuning."""
 
 _BLOCK_THREADS = 128
 """Threads of a block in our own rule: small ones spread over more of the GPU."""
@@ -52,7 +52,7 @@ class DefaultCUDASchedule:
         target = tvm.target.Target(self._target) if self._target else tvm.target.Target.current()
         scheduled = mod.clone()
         for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and _SCHEDULED not in (func.attrs or {}):
+            if isinstance(func, tirx.PrimFunc) and SCHEDULED not in (func.attrs or {}):
                 scheduled.update_func(var, schedule_kernel(func, target, var.name_hint))
         return scheduled
 
@@ -75,7 +75,7 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
             schedule = _attempt(rule, s_tir.renew_defs(plain), target, name)
             if schedule is not None:
                 _log.debug("kernel `%s`: %s", name, type(rule).__name__)
-                return schedule.mod["main"].with_attr(_SCHEDULED, True)
+                return schedule.mod["main"].with_attr(SCHEDULED, True)
     _log.debug("kernel `%s` stays as it is", name)
     return plain
 

@@ -11,7 +11,8 @@ from tvm import s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ..machine.cpu_features import vector_registers
-from .cpu_schedule import SCHEDULED, schedule_kernel
+from .cpu_schedule import schedule_kernel
+from .loops import SCHEDULED
 from .tuning_records import TuningRecords, as_workload
 
 _log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from . import vector_math
+from .loops import in_turn
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tirx.erf": vector_math.erf,
@@ -180,7 +181,7 @@ _STEPPED: dict[str, Callable[..., Any]] = {
 
 
 def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:
-    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    body = in_turn(statements)
     if not buffers:
         return body
     block = s_tir.SBlock([], [], [], "arguments_first", body, alloc_buffers=buffers)
@@ -211,11 +212,13 @@ def _calls_in_branches(value: Any) -> set[Any]:
 
 
 def _has_function(value: Any) -> bool:
+    return any(map(_is_function, _nodes(value, tvm.ir.Call)))
+
+
+def _nodes(value: Any, kind: type) -> list[Any]:
     found: list[Any] = []
-    tvm_ffi.structural_walk(
-        value, (tvm.ir.Call, lambda call: found.append(call) if _is_function(call) else None)
-    )
-    return bool(found)
+    tvm_ffi.structural_walk(value, (kind, found.append))
+    return found
 
 
 def _is_function(call: Any) -> bool:
@@ -224,15 +227,9 @@ def _is_function(call: Any) -> bool:
 
 
 def _written_out(call: Any) -> Any:
-    if not _is_function(call) or any(map(_has_let, call.args)):
+    if not _is_function(call) or any(_nodes(arg, tirx.Let) for arg in call.args):
         return call
     function = FUNCTIONS[call.op.name]
     if str(call.ty.dtype) == "float32":
         return function(*call.args)
     return function(*(arg.astype("float32") for arg in call.args)).astype("float16")
-
-
-def _has_let(value: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, (tirx.Let, found.append))
-    return bool(found)

@@ -14,7 +14,8 @@ import tvm
 from .._native.kernels import load_kernels_from
 from ..errors import DeviceError
 from ..kernels.build import kernel_hashes, uses_parallel_loops
-from ..measure.measured import MeasuredLatency
+from ..measure.measured import MeasuredLatency, Progress
+from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
@@ -96,6 +97,24 @@ class Lowered:
     threads: int
 
 
+def measured_latency(
+    timer: StageTimer,
+    lowered: Lowered,
+    program: Program,
+    store: LatencyStore,
+    progress: Progress | None,
+) -> MeasuredLatency:
+    """The latency model that measures stages of `program`, which has kernels of `lowered`."""
+    return MeasuredLatency(
+        program,
+        lowered.kernels.hashes,
+        timer,
+        parallel_kernels=lowered.kernels.parallel,
+        store=store,
+        progress=progress,
+    )
+
+
 class Backend(Protocol):
     """Compiles, plans, measures and runs for one kind of device.
 
@@ -134,10 +153,10 @@ class Backend(Protocol):
         """What is missing to run anything here; None where stages can be measured."""
         ...
 
-    def latency(
-        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
-    ) -> MeasuredLatency:
-        """The latency model that measures stages of `program`, which has kernels of `lowered`."""
+    def stage_timer(
+        self, lowered: Lowered, program: Program, streams: int, threads: int
+    ) -> StageTimer:
+        """What times stages of `program`, which has kernels of `lowered`, on the device."""
         ...
 
     def plan(

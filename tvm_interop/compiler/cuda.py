@@ -32,7 +32,7 @@ from ..machine.kernel_libraries import (
     library_version,
     why_missing,
 )
-from ..measure.cuda import CudaMeasuredLatency
+from ..measure.cuda_timer import CudaStageTimer
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -41,7 +41,7 @@ from ..program.concat_in_place import concat_in_place
 from ..program.program import Program
 from ..program.storage import GPU_PART_ALIGNMENT
 from ..scheduling.schedule import Schedule
-from .backend import Kernels, Lowered
+from .backend import Kernels, Lowered, measured_latency
 from .options import CompileOptions, positive
 from .provider_choice import fastest_plain, give_to_libraries
 
@@ -121,7 +121,13 @@ class CudaBackend:
             program = fastest_plain(
                 program,
                 self.providers,
-                lambda program: self.latency(alone, program, 1, 1, open_store()),
+                lambda program: measured_latency(
+                    self.stage_timer(alone, program, 1, 1),
+                    alone,
+                    program,
+                    open_store(),
+                    self._options.progress,
+                ),
             ).program
         else:
             program = give_to_libraries(program, libraries)
@@ -137,18 +143,11 @@ class CudaBackend:
             return error
         return None
 
-    def latency(
-        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
-    ) -> CudaMeasuredLatency:
-        """Stages measured on GPU 0."""
-        return CudaMeasuredLatency(
-            program,
-            lowered.kernels.loaded,
-            lowered.kernels.hashes,
-            streams=streams,
-            store=store,
-            progress=self._options.progress,
-        )
+    def stage_timer(
+        self, lowered: Lowered, program: Program, streams: int, threads: int
+    ) -> CudaStageTimer:
+        """Times stages on GPU 0; threads are a CPU's."""
+        return CudaStageTimer(program, lowered.kernels.loaded, streams=streams)
 
     def plan(
         self,

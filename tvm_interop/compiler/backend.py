@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import tvm
 
 from .._native.kernels import load_kernels_from
 from ..errors import DeviceError
+from ..execution.instance import Clock
 from ..kernels.build import kernel_hashes, uses_parallel_loops
 from ..measure.measured import MeasuredLatency, Progress
 from ..measure.stage_timer import StageTimer
@@ -124,10 +125,12 @@ class Backend(Protocol):
     Attributes
     ----------
     target: TVM's target.
+    clock: times executors of its instances against each other.
     merges_operators: whether `ios-merge` and `ios-both` can merge operators for it.
     """
 
     target: Any
+    clock: ClassVar[Clock]
     merges_operators: bool
 
     def lower(
@@ -183,12 +186,6 @@ class Backend(Protocol):
         DeviceError
             The device is not here.
         """
-        ...
-
-    def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        """Time executors of this backend against each other: of each its `repeats` seconds."""
         ...
 
     def cpu_features(self) -> tuple[str, ...]:

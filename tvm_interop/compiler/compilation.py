@@ -373,7 +373,7 @@ class Compilation:
         realized = [self.realized(schedule) for schedule in schedules]
         instances = [home.instance(home.plan(schedule)) for home, schedule in realized]
         executors = [instance.executor for instance in instances]
-        yield from interleaved_rounds(executors, self.backend.measure_interleaved)
+        yield from interleaved_rounds(executors, self.backend.clock)
 
     def check_speed(self, schedule: Schedule) -> SpeedCheck:
         """Run `schedule` and sequential execution against each other, interleaved.

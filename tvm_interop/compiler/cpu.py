@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .._native import cpu as _native
 from ..errors import InputError
 from ..execution.cpu import Instance
+from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build import build_kernels
 from ..kernels.cpu_schedule import DefaultCPUSchedule
@@ -37,9 +38,10 @@ class CpuBackend:
 
     Attributes
     ----------
-    providers: whose kernels to choose from.
+    providers: names of those whose kernels an operator may get: `tvm`, and kernel libraries.
     """
 
+    clock: ClassVar[Clock] = _native
     merges_operators = True
 
     def __init__(self, options: CompileOptions) -> None:
@@ -134,12 +136,6 @@ class CpuBackend:
     def instance(self, lowered: Lowered, plan: Plan) -> Instance:
         """The plan with memory under it, ready to run."""
         return Instance(plan, lowered.kernels.loaded, lowered.program.weights)
-
-    def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        """By the CPU's clock."""
-        return _native.measure_interleaved(executors, warmup, repeats, seed)
 
     def cpu_features(self) -> tuple[str, ...]:
         """What the target has beyond the oldest processor of its kind."""

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import tvm
@@ -14,6 +14,7 @@ import tvm
 from .._native import cuda as _cuda
 from ..errors import DeviceError, InputError, UnsupportedModelError
 from ..execution.cuda import CudaInstance, require_cuda, require_gpu
+from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build_cuda import (
     DEFAULT_ARCHS,
@@ -66,6 +67,7 @@ class CudaBackend:
     providers: whose kernels to choose from.
     """
 
+    clock: ClassVar[Clock] = _cuda
     merges_operators = False
 
     def __init__(self, options: CompileOptions) -> None:
@@ -170,12 +172,6 @@ class CudaBackend:
         """The plan with memory under it, ready to run."""
         _require_gpu_to_run(plan)
         return CudaInstance(plan, lowered.kernels.loaded, lowered.program.weights)
-
-    def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        """By the GPU's clock."""
-        return _cuda.measure_interleaved(executors, warmup, repeats, seed)
 
     def cpu_features(self) -> tuple[str, ...]:
         """None: the host's part of a kernel is compiled for any CPU of its kind."""

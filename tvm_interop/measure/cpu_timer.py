@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..latency.record import Setting
 from ..machine.cpu_name import cpu_model
 from ..program.program import Operator, Program
 from .repeats import Measure
-from .stage_operators import StageOperators
+from .stage_operators import StageOperators, measured_by
 from .stage_timer import Job, Result, Streams
 
 
@@ -52,11 +52,11 @@ class CpuStageTimer:
             streams=streams,
             threads=threads,
         )
-        self._program = program
-        self._seed = seed
         compiled = {op.kernel for op in program.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(compiled))
-        self._operators = StageOperators(program, functions, as_tensor, self._prepare, seed)
+        prepare = functools.partial(_prepare, program)
+        self._operators = StageOperators(program, functions, as_tensor, prepare, seed)
+        self._seed = seed
 
     def can_run(self, op: int) -> bool:
         """It can: a library is given only operators that it said it can run."""
@@ -70,14 +70,7 @@ class CpuStageTimer:
         """Nothing to give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
-        executors = [self._executor(streams) for streams in stages]
-        seeds = itertools.count(self._seed)
-
-        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
-            chosen = [executors[i] for i in indices]
-            return _runtime.measure_interleaved(chosen, 0, repeats, next(seeds), primed=True)
-
-        return measure
+        return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)
 
     def _executor(self, streams: Streams) -> _runtime.Executor:
         setting = self.setting
@@ -85,14 +78,15 @@ class CpuStageTimer:
             setting.streams, setting.threads, *self._operators.bind(streams)
         )
 
-    def _prepare(self, operator: Operator, tensors: list[Any]) -> _runtime.LibraryKernel:
-        assert operator.library is not None
-        assert operator.description is not None
-        values = (*operator.inputs, *operator.outputs)
-        return _runtime.prepare_kernel(
-            operator.library,
-            operator.description.fields(),
-            1,
-            tensors,
-            [self._program.is_constant(v) for v in values],
-        )
+
+def _prepare(program: Program, operator: Operator, tensors: list[Any]) -> _runtime.LibraryKernel:
+    assert operator.library is not None
+    assert operator.description is not None
+    values = (*operator.inputs, *operator.outputs)
+    return _runtime.prepare_kernel(
+        operator.library,
+        operator.description.fields(),
+        1,
+        tensors,
+        [program.is_constant(v) for v in values],
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from ..execution.cpu import as_tensor, kernel_functions
 from ..latency.record import Setting
 from ..program.program import Operator, Program
 from .repeats import Measure
-from .stage_operators import StageOperators
+from .stage_operators import StageOperators, measured_by
 from .stage_timer import Job, Result, Streams
 
 _LOG = logging.getLogger("tvm_interop")
@@ -62,11 +62,19 @@ class CudaStageTimer:
             threads=1,
         )
         self._program = program
-        self._seed = seed
         self._streams = _cuda.make_streams([0] * streams)
         compiled = {op.kernel for op in program.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(compiled))
-        self._operators = StageOperators(program, functions, self._to_gpu, self._prepare, seed)
+        # Functions of the streams, not of this timer: a cycle of references would keep tensors on
+        # the GPU after the timer is gone.
+        self._operators = StageOperators(
+            program,
+            functions,
+            functools.partial(_to_gpu, self._streams),
+            functools.partial(_prepare, self._streams),
+            seed,
+        )
+        self._seed = seed
 
     def can_run(self, op: int) -> bool:
         """Whether the library of operator `op` has a kernel for this GPU: that is known only here.
@@ -89,30 +97,25 @@ class CudaStageTimer:
         """Nothing to give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
-        executors = [self._executor(streams) for streams in stages]
-        seeds = itertools.count(self._seed)
-
-        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
-            chosen = [executors[i] for i in indices]
-            return _cuda.measure_interleaved(chosen, 0, repeats, next(seeds), primed=True)
-
-        return measure
+        return measured_by(_cuda, [self._executor(streams) for streams in stages], self._seed)
 
     def _executor(self, streams: Streams) -> _cuda.CudaExecutor:
-        *bound, shares = self._operators.bind(streams)
-        assert not any(shares), "a GPU shares its kernels out itself"
-        return _cuda.make_executor(self._streams, *bound)
+        return _cuda.make_executor(self._streams, *self._operators.bind(streams))
 
-    def _prepare(self, operator: Operator, tensors: list[Any]) -> _cuda.CudaLibraryKernel:
-        """Prepared on the first stream, it runs on any."""
-        assert operator.library is not None
-        assert operator.description is not None
-        return _cuda.prepare_kernel(
-            operator.library, operator.description.fields(), self._streams, 0, tensors
-        )
 
-    def _to_gpu(self, array: np.ndarray) -> Any:
-        memory = _cuda.make_memory(0, array.nbytes)
-        tensor = _cuda.tensor_within(memory, 0, array.shape, str(array.dtype))
-        _cuda.copy_to_device(self._streams, as_tensor(array), tensor)
-        return tensor
+def _prepare(
+    streams: _cuda.CudaStreams, operator: Operator, tensors: list[Any]
+) -> _cuda.CudaLibraryKernel:
+    """Prepared on the first stream, it runs on any."""
+    assert operator.library is not None
+    assert operator.description is not None
+    return _cuda.prepare_kernel(
+        operator.library, operator.description.fields(), streams, 0, tensors
+    )
+
+
+def _to_gpu(streams: _cuda.CudaStreams, array: np.ndarray) -> Any:
+    memory = _cuda.make_memory(0, array.nbytes)
+    tensor = _cuda.tensor_within(memory, 0, array.shape, str(array.dtype))
+    _cuda.copy_to_device(streams, as_tensor(array), tensor)
+    return tensor

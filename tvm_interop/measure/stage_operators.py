@@ -1,19 +1,34 @@
-"""The operators of stages, bound to tensors and kernels."""
+"""Stages on executors of this process: their operators, bound to tensors and kernels, and timed."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .._native.operators import BoundOperator
+from ..execution.instance import Clock
 from ..program.host_memory import aligned_copy, aligned_empty
 from ..program.program import Operator, Program
 from ..program.storage import stored_shape
+from .repeats import Measure
 from .stage_timer import Streams
 
 PrepareKernel = Callable[[Operator, list[Any]], Any]
 """Prepares a kernel library's kernel for an operator and its tensors."""
+
+
+def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
+    """Runs executors against each other, in orders that follow from `seed`."""
+    seeds = itertools.count(seed)
+
+    def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
+        chosen = [executors[i] for i in indices]
+        return clock.measure_interleaved(chosen, 0, repeats, next(seeds), primed=True)
+
+    return measure
 
 
 class StageOperators:
@@ -43,8 +58,8 @@ class StageOperators:
         self._tensors: dict[int, Any] = {}
         self._library_kernels: dict[int, Any] = {}
 
-    def bind(self, streams: Streams) -> tuple[Any, ...]:
-        """A stage's own plan, as `make_executor` takes it.
+    def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
+        """A stage's tensors and its operators.
 
         Groups of a stage are independent, so no operator waits for another.
         """
@@ -52,15 +67,14 @@ class StageOperators:
         operators = [self._program.operators[op] for op, _ in placed]
         args = [(*operator.inputs, *operator.outputs) for operator in operators]
         values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
-        return (
-            [self._tensor(v) for v in values],
-            [operator.name for operator in operators],
-            [self.kernel(op) for op, _ in placed],
-            [[values[v] for v in arg] for arg in args],
-            [s for _, s in placed],
-            [()] * len(placed),
-            [operator.share for operator in operators],
-        )
+        tensors = [self._tensor(v) for v in values]
+        bound = [
+            BoundOperator(
+                operator.name, self.kernel(op), [values[v] for v in arg], s, (), operator.share
+            )
+            for (op, s), operator, arg in zip(placed, operators, args, strict=True)
+        ]
+        return tensors, bound
 
     def kernel(self, op: int) -> Any:
         """What runs operator `op`: a library's kernel, or TVM's.
@@ -74,12 +88,9 @@ class StageOperators:
         if operator.library is None or operator.description is None:
             return self._functions[operator.kernel]
         if op not in self._library_kernels:
-            tensors = self._tensors_of((*operator.inputs, *operator.outputs))
+            tensors = [self._tensor(v) for v in (*operator.inputs, *operator.outputs)]
             self._library_kernels[op] = self._prepare(operator, tensors)
         return self._library_kernels[op]
-
-    def _tensors_of(self, values: Sequence[int]) -> list[Any]:
-        return [self._tensor(v) for v in values]
 
     def _tensor(self, value: int) -> Any:
         """Memory of the value's own, filled once with numbers of a model's usual size."""

@@ -44,10 +44,13 @@ class PaperNetwork:
 
 
 def paper_network(
-    name: str, sheet: DeviceDescription = V100, image_size: int | None = None
+    name: str,
+    sheet: DeviceDescription = V100,
+    image_size: int | None = None,
+    batch: int = 1,
 ) -> PaperNetwork:
-    """The network `name`, one of `models.list()`, at batch 1; by default at its own image size."""
-    model = catalog.skeleton(name, image_size=image_size)
+    """The network `name`, one of `models.list()`; by default at its own image size."""
+    model = catalog.skeleton(name, batch, image_size)
     shapes = value_shapes(model)
     units = schedule_units(model)
     nodes = {node.name or node.output[0]: node for node in model.graph.node}

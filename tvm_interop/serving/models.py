@@ -166,6 +166,29 @@ class ServedModel:
         costs = {batch: OperatorCosts.of(prices, graph) for batch, prices in by_batch.items()}
         return cls(name, graph, costs, tuple(tuple(block) for block in blocks))
 
-    def largest_batch(self, most: int) -> int:
-        """The largest batch size with known costs that is at most `most`."""
-        return max((batch for batch in self.costs if batch <= most), default=1)
+    def divided(self, count: int) -> ServedModel:
+        """The same model, its blocks joined into at most `count` blocks of about equal time.
+
+        The longest of them is as short as it can be; ties: the first ones are as long as fits.
+        """
+        if not is_whole(count) or count < 1:
+            raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")
+        op_us = self.costs[1].op_us
+        block_us = [float(op_us[list(block)].sum()) for block in self.blocks]
+        sums = {
+            sum(block_us[i:j]) for i in range(len(block_us)) for j in range(i, len(block_us) + 1)
+        }
+        for most_us in sorted(sums):
+            if most_us < max(block_us):
+                continue
+            cells: list[list[int]] = []
+            filled_us = math.inf
+            for us, block in zip(block_us, self.blocks, strict=True):
+                if filled_us + us > most_us * (1 + 1e-12):
+                    cells.append([])
+                    filled_us = 0.0
+                cells[-1] += block
+                filled_us += us
+            if len(cells) <= count:
+                return replace(self, blocks=tuple(map(tuple, cells)))
+        return self

@@ -10,6 +10,7 @@ from ...plain_data import is_finite, is_whole
 from ..policy import Policy, register_policy
 from ..tasks import Request, Start, View, Wait
 from .orders import order_named
+from .slots import free_slot
 
 _WINDOW = 64
 """The fewest requests served between two changes of the number of streams."""
@@ -68,7 +69,7 @@ class Streams(Policy):
             return Wait() if self._interval_us is None else Wait(self._next_due(view))
         if self._interval_us is not None:
             self._due_us[request.model] = view.now_us + self._interval_us[request.model]
-        slot = _free_slot(view)
+        slot = free_slot(view)
         alone = most == 1 and self._adapted is None
         return Start((request,), self._schedule, None, self._barriers, slot, alone)
 
@@ -140,12 +141,3 @@ class _Adapted:
         self._work_us = 0.0
         self._since_us = view.now_us
         self._was_saturated = True
-
-
-def _free_slot(view: View) -> int:
-    """The lowest slot in which nothing runs."""
-    taken = {running.start.slot for running in view.running.values()}
-    slot = 0
-    while slot in taken:
-        slot += 1
-    return slot

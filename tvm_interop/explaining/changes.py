@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -246,9 +246,9 @@ def _against(
     instances = [
         home.instance(plan) for home, plan in zip((present, present, changed), in_turn, strict=True)
     ]
-    measure: Callable[..., list[list[float]]] = present.backend.measure_interleaved
+    executors = [instance.executor for instance in instances]
     samples = np.array([1, 1, per_run])
-    for times_us in interleaved_rounds([instance.executor for instance in instances], measure):
+    for times_us in interleaved_rounds(executors, present.backend.clock):
         yield times_us / samples
 
 

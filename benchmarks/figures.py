@@ -27,6 +27,7 @@ def page() -> str:
     parts = [
         _INTRODUCTION,
         *_peers(),
+        *_zoo(),
         *_whole_networks(),
         *_schedulers(),
         *_learned(),
@@ -191,6 +192,41 @@ def _operators() -> list[str]:
         "## Single convolutions\n\nBy `python -m benchmarks.operators`: geometric mean of "
         f"{len(rows) // len(by_cores)} convolutions over onnxruntime.",
         _table(["cores", "over onnxruntime"], means),
+    ]
+
+
+def _zoo() -> list[str]:
+    report = _read("zoo")
+    ran = [row for row in report["rows"] if row["refused"] is None]
+    columns = {
+        "over ours, sequential": "ours, sequential",
+        "over onnxruntime": "onnxruntime, sequential",
+        "over OpenVINO, f32": "OpenVINO, float32",
+        "over OpenVINO": "OpenVINO, as installed",
+        "over PyTorch": "PyTorch eager",
+        "over torch.compile": "torch.compile",
+    }
+    rows = []
+    for row in sorted(ran, key=lambda row: row["network"]):
+        ratios = [row["ratios"].get(peer) for peer in columns.values()]
+        rows.append(
+            [row["network"], f"{row['median_us']['ours'] / 1e3:.2f}",
+             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+             f"{row['noise']:.2f}", f"{row['error']:.0e}", f"{row['compile_s']:.0f}"]
+        )  # fmt: skip
+    means = []
+    for peer in columns.values():
+        found = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
+        means.append(f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}")
+    rows.append(["**geometric mean**", "", *means, "", "", ""])
+    return [
+        "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
+        "measured by `python -m benchmarks.zoo FOLDER`: our time over each other's, medians of "
+        f"interleaved runs on {_machine(report)}. Noise is onnxruntime over itself, error the "
+        "largest difference to onnxruntime over its largest absolute value. The last column is the "
+        "seconds that compiling took. OpenVINO as installed computes in bfloat16 here, all others "
+        "in float32.",
+        _table(["", "ms", *columns, "noise", "error", "compile s"], rows),
     ]
 
 

@@ -21,6 +21,7 @@ from ..machine.cpu_features import Registers, vector_registers
 from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
 from .loops import SCHEDULED
+from .row_sums import vectorize_along_sum
 
 _log = logging.getLogger(__name__)
 
@@ -88,24 +89,25 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
         realize = s_tir.SBlockRealize([], True, block)
         return tirx.PrimFunc(inlined.params, realize, inlined.ret_type, inlined.attrs)
     for block in schedule.get_child_blocks(root):
-        if _is_reduction(schedule, block):
-            _vectorize_across_sums(schedule, block, registers)
-        else:
+        if not _is_reduction(schedule, block):
             _share_between_threads(schedule, block)
+        elif not vectorize_along_sum(schedule, block, registers):
+            _vectorize_across_sums(schedule, block, registers)
     return schedule.mod["main"]
 
 
 def _inline(schedule: s_tir.Schedule, block: Any) -> None:
-    """Compute an element-wise `block` where its values are used, unless that is in a sum.
+    """Compute an element-wise `block` where its values are used.
 
-    There it would be computed over and over, unless it is only a copy.
+    Not in a sum that uses a value more than once, as a convolution does: there it would be
+    computed over and over, unless it is only a copy.
     """
     if _is_reduction(schedule, block):
         return
     body = schedule.get(block).body
-    into_sum = any(_is_reduction(schedule, user) for user in schedule.get_consumers(block))
     only_copies = isinstance(body, tirx.BufferStore) and isinstance(body.value, tvm.ir.TensorLoad)
-    if only_copies or not into_sum:
+    sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
+    if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
         # Refused where it writes an output, or is read in more than one way.
         with contextlib.suppress(Exception):
             schedule.compute_inline(block)
@@ -114,6 +116,15 @@ def _inline(schedule: s_tir.Schedule, block: Any) -> None:
 def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
     kinds = [var.iter_type for var in schedule.get(block).iter_vars]
     return tirx.IterVar.CommReduce in kinds
+
+
+def _uses_each_once(schedule: s_tir.Schedule, user: Any, block: Any) -> bool:
+    """Whether `user` has as many iterations as `block`, whose every value it reads."""
+    return _iterations(schedule, user) == _iterations(schedule, block)
+
+
+def _iterations(schedule: s_tir.Schedule, block: Any) -> int:
+    return prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
 
 
 def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:

@@ -14,6 +14,7 @@ from .fuse_and_name import FuseAndName
 from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
+from .transposed_convs import TransposedConvs
 from .wide_sums import WideSums
 
 _LOWERED = "tvm_interop.lowered"
@@ -24,8 +25,8 @@ _LOWERED = "tvm_interop.lowered"
 class LowerToUnits:
     """Lower `main` to fused `call_tir` units, each bound to a readable unique name.
 
-    Batch norms fold into convolutions, constants are computed, operators become kernels and
-    element-wise ones join the kernel they follow. What only changes a shape becomes
+    Transposed convolutions become convolutions, batch norms fold into them, constants are computed,
+    operators become kernels and element-wise ones join the kernel they follow. What only changes a shape becomes
     `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
     convolution or matrix product before it stays one that a library could take over. Those of
     float16 add up in float32.
@@ -85,6 +86,7 @@ def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
     passes = relax.transform
     return tvm.transform.Sequential(
         [
+            TransposedConvs(),
             FoldAffine(),
             WideSums(),
             passes.DeadCodeElimination(),

@@ -1,0 +1,89 @@
+"""Transposed convolutions as convolutions: the same numbers, for every stride and padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_interop
+from tvm_interop.frontend import load_model
+from tvm_interop.lowering.names import bindings_of
+from tvm_interop.lowering.transposed_convs import TransposedConvs
+
+
+def network(
+    size: tuple[int, ...], kernel: tuple[int, ...], groups: int = 1, **attributes: object
+) -> onnx.ModelProto:
+    """A transposed convolution of 6 channels to 4, with a bias."""
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((6, 4 // groups, *kernel)).astype("float32")
+    bias = rng.standard_normal(4).astype("float32")
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w", "b"], ["y"], name="up", group=groups, **attributes
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6, *size])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * (2 + len(size)))
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")]
+    graph = helper.make_graph([node], "net", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def is_replaced(model: onnx.ModelProto) -> bool:
+    """Whether no transposed convolution is left."""
+    main = TransposedConvs()(load_model(model))["main"]
+    return not any("transpose" in str(getattr(b.value, "op", "")) for b in bindings_of(main))
+
+
+def assert_right(model: onnx.ModelProto) -> None:
+    """onnxruntime's numbers."""
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (wanted,) = session.run(None, {"x": x})
+    artifact = tvm_interop.compile(
+        model, scheduler="sequential", latency_db=":memory:", providers=["tvm"]
+    )
+    module = tvm_interop.GraphModule(artifact)
+    module.run(x=x)
+    np.testing.assert_allclose(module.get_output(0).numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "attributes"),
+    [
+        ((5, 7), (2, 2), {"strides": [2, 2]}),  # A U-Net's.
+        ((5, 7), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # A generator's.
+        ((5, 7), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((4, 6), (5, 3), {"strides": [3, 1], "pads": [2, 0, 1, 1]}),
+        ((4, 4), (3, 3), {"pads": [1, 1, 1, 1]}),  # Stride 1: a convolution turned round.
+        ((6, 5), (2, 3), {"strides": [3, 4]}),  # Kernels smaller than strides leave zeros.
+        ((9,), (4,), {"strides": [2], "pads": [1, 1]}),
+        ((3, 4, 2), (2, 3, 2), {"strides": [2, 2, 1]}),
+    ],
+)
+def test_numbers(
+    size: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, object]
+) -> None:
+    model = network(size, kernel, **attributes)
+    assert is_replaced(model)
+    assert_right(model)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"groups": 2, "strides": [2, 2]},
+        {"dilations": [2, 2], "strides": [2, 2]},
+        {"strides": [2, 2], "pads": [3, 3, 3, 3]},  # Inputs at the border go nowhere.
+    ],
+    ids=["groups", "dilated", "cropped"],
+)
+def test_others_stay(attributes: dict[str, object]) -> None:
+    model = network((5, 7), (3, 3), **attributes)
+    assert not is_replaced(model)
+    assert_right(model)

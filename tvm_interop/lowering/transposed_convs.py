@@ -1,0 +1,184 @@
+"""Computes transposed convolutions as convolutions that make all the pixels between two at once.
+
+A transposed convolution of stride s is s convolutions by axis, one for each remainder of the output
+index by s, whose results are interleaved ("sub-pixel convolution", Shi et al., CVPR 2016, "Is the
+deconvolution layer the same as a convolutional layer?"). As one convolution with s times the
+channels by axis, it runs where all convolutions run well; TVM's own kernel spreads the input out
+with zeros and multiplies those too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .names import replace_bindings
+from .static_shape import static_shape
+
+_CONVS = {
+    tvm.ir.Op.get("relax.nn.conv1d_transpose"): (relax.op.nn.conv1d, "NCW", "IOW"),
+    tvm.ir.Op.get("relax.nn.conv2d_transpose"): (relax.op.nn.conv2d, "NCHW", "IOHW"),
+    tvm.ir.Op.get("relax.nn.conv3d_transpose"): (relax.op.nn.conv3d, "NCDHW", "IODHW"),
+}
+
+
+@module_pass(opt_level=0, name="TransposedConvs")
+class TransposedConvs:
+    """Replace each transposed convolution whose weights are constant and that has one group.
+
+    Others stay as they are: those that are dilated or in another layout, or whose output has
+    margins that no input reaches. The last value keeps the name of the one it replaces, and so
+    does the convolution.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite `main`; called by TVM's pass machinery."""
+        rewritten = mod.clone()
+        rewritten.update_func(
+            rewritten.get_global_var("main"), replace_bindings(mod["main"], _replaced)
+        )
+        return rewritten
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a transposed convolution, in the terms of the convolution that replaces it.
+
+    Output index `o` is that of stride position `q = (o + before) // stride` and remainder
+    `r = (o + before) % stride`, and its value the sum over taps `t` of `x[q - t] * w[r + t *
+    stride]`.
+
+    Attributes
+    ----------
+    size: of the output.
+    stride: how many output indices there are for one of the input.
+    taps: how many inputs an output is made of.
+    padding: zeros before and after the input.
+    positions: how many values of `q` are computed.
+    skipped: computed outputs before the first that is wanted.
+    """
+
+    size: int
+    stride: int
+    taps: int
+    padding: tuple[int, int]
+    positions: int
+    skipped: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that is computed is wanted."""
+        return self.skipped == 0 and self.positions * self.stride == self.size
+
+
+def _axis(
+    length: int, kernel: int, stride: int, before: int, after: int, extra: int
+) -> _Axis | None:
+    """The axis of an input of `length`; None where the convolution could not make it all."""
+    size = (length - 1) * stride + kernel - before - after + extra
+    taps = -(-kernel // stride)
+    first, last = before // stride, (before + size - 1) // stride
+    padding = (taps - 1 - first, last - (length - 1))
+    if size < 1 or min(padding) < 0 or padding[1] > taps - 1:
+        return None
+    return _Axis(size, stride, taps, padding, last - first + 1, before - first * stride)
+
+
+def _replaced(binding: relax.Binding) -> list[relax.Binding]:
+    call = binding.value if isinstance(binding, relax.VarBinding) else None
+    if not isinstance(call, relax.Call) or call.op not in _CONVS:
+        return [binding]
+    axes = _axes(call)
+    if axes is None:
+        return [binding]
+    conv, _, _ = _CONVS[call.op]
+    builder = relax.BlockBuilder()
+    weights = relax.const(_sub_pixel_weights(call.args[1].value.numpy(), axes))
+    padding = [axis.padding[end] for end in (0, 1) for axis in axes]
+    wide = builder.normalize(conv(call.args[0], weights, padding=padding))
+    made: list[relax.Binding] = []
+
+    def bound(value: Any, name: str) -> relax.Var:
+        value = builder.normalize(value)
+        var = relax.DataflowVar(name, value.ty)
+        made.append(relax.VarBinding(var, value))
+        return var
+
+    pixels = bound(wide, binding.var.name)
+    batch = static_shape(call.args[0].ty)[0]  # type: ignore[index]  # `_axes` has seen it.
+    channels = int(call.args[1].ty.shape[1])
+    rank = len(axes)
+    apart = [batch, channels, *(a.stride for a in axes), *(a.positions for a in axes)]
+    together = [batch, channels, *(a.stride * a.positions for a in axes)]
+    order = [0, 1, *(2 + i for axis in range(rank) for i in (rank + axis, axis))]
+    split = bound(relax.op.reshape(pixels, apart), f"{binding.var.name}_split")
+    turned = bound(relax.op.permute_dims(split, order), f"{binding.var.name}_turned")
+    result: Any = relax.op.reshape(turned, together)
+    if not all(axis.is_whole for axis in axes):
+        result = relax.op.strided_slice(
+            bound(result, f"{binding.var.name}_whole"),
+            axes=list(range(2, 2 + rank)),
+            begin=[axis.skipped for axis in axes],
+            end=[axis.skipped + axis.size for axis in axes],
+        )
+    return [*made, relax.VarBinding(binding.var, builder.normalize(result))]
+
+
+def _axes(call: relax.Call) -> list[_Axis] | None:
+    """The axes of a call that can be replaced; None of another."""
+    _, layout, kernel_layout = _CONVS[call.op]
+    attrs = call.attrs
+    data, weights = call.args
+    shape = static_shape(data.ty)
+    if shape is None or not isinstance(weights, tvm.ir.GenericConst):
+        return None
+    if str(attrs.data_layout) != layout or str(attrs.kernel_layout) != kernel_layout:
+        return None
+    if int(attrs.groups) != 1 or any(int(d) != 1 for d in attrs.dilation):
+        return None
+    if str(attrs.out_layout) != layout or attrs.out_dtype not in (None, "", "void"):
+        return None
+    rank = len(shape) - 2
+    padding = [int(p) for p in attrs.padding]
+    found = [
+        _axis(length, int(kernel), int(stride), before, after, int(extra))
+        for length, kernel, stride, before, after, extra in zip(
+            shape[2:],
+            list(weights.ty.shape)[2:],
+            attrs.strides,
+            padding[:rank],
+            padding[rank:],
+            attrs.output_padding,
+            strict=True,
+        )
+    ]
+    axes = [axis for axis in found if axis is not None]
+    return axes if len(axes) == len(found) else None
+
+
+def _sub_pixel_weights(weights: npt.NDArray[Any], axes: list[_Axis]) -> npt.NDArray[Any]:
+    """From (in, out, kernel...) to (out * stride..., in, taps...), as the convolution wants them.
+
+    Where the stride does not divide the kernel, the last taps of some remainders are zero.
+    """
+    rank = len(axes)
+    ends = [
+        (0, axis.taps * axis.stride - k) for axis, k in zip(axes, weights.shape[2:], strict=True)
+    ]
+    padded = np.pad(weights, [(0, 0), (0, 0), *ends])
+    pairs = [size for axis in axes for size in (axis.taps, axis.stride)]
+    apart = padded.reshape(*weights.shape[:2], *pairs)
+    # A convolution multiplies the first input by its first tap; here that is the last.
+    apart = np.flip(apart, tuple(2 + 2 * i for i in range(rank)))
+    order = [1, *(3 + 2 * i for i in range(rank)), 0, *(2 + 2 * i for i in range(rank))]
+    turned = apart.transpose(order)
+    strides = np.prod([axis.stride for axis in axes], dtype=int)
+    return np.ascontiguousarray(
+        turned.reshape(weights.shape[1] * strides, weights.shape[0], *(a.taps for a in axes))
+    )

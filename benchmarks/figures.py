@@ -206,6 +206,7 @@ def _zoo() -> list[str]:
         "over PyTorch": "PyTorch eager",
         "over torch.compile": "torch.compile",
     }
+    columns = {k: v for k, v in columns.items() if any(v in row["ratios"] for row in ran)}
     rows = []
     for row in sorted(ran, key=lambda row: row["network"]):
         ratios = [row["ratios"].get(peer) for peer in columns.values()]

@@ -287,8 +287,9 @@ def _runners(
         OpenVino(float32=False),
     ]
     program = network.path.with_suffix(".pt2")
-    if program.exists() and not arguments.no_torch:
-        peers += [Torch(compiled, thread_choices(), program) for compiled in (False, True)]
+    modes = {"none": (), "eager": (False,), "both": (False, True)}[arguments.torch]
+    if program.exists():
+        peers += [Torch(compiled, thread_choices(), program) for compiled in modes]
     for peer in peers:
         why = peer.missing()
         if why is None:
@@ -311,7 +312,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--artifacts", type=Path, default=Path("zoo_artifacts"))
     parser.add_argument("--before", type=Path, help="artifacts that were compiled earlier")
     parser.add_argument("--compile-only", action="store_true", help="measure nothing")
-    parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
+    parser.add_argument(
+        "--torch",
+        choices=("none", "eager", "both"),
+        default="both",
+        help="PyTorch as it is, and compiled, which takes a minute a network (default: both)",
+    )
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
     parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")

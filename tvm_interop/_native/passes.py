@@ -96,6 +96,7 @@ price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, float], IosSearch] = _find(
     "ios_enumerate"
 )
+# Searches again through windows of neighbouring stages of a schedule. Parameters:
 # (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions)
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int], IosSearch] = _find(
     "ios_windows"

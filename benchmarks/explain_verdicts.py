@@ -17,7 +17,7 @@ import argparse
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -178,9 +178,8 @@ def measure(compilation: Compilation, wholes: Wholes, pair: Pair, limit_s: float
         compilation.instance(part_of_plan(compilation.plan(schedule), pair.operators))
         for schedule in (in_turn, in_turn, at_once)
     ]
-    clock: Callable[..., list[list[float]]] = compilation.backend.measure_interleaved
     rounds: Iterator[npt.NDArray[np.float64]] = interleaved_rounds(
-        [instance.executor for instance in instances], clock
+        [instance.executor for instance in instances], compilation.backend.clock
     )
     found = confirm(checked_rounds(rounds, 3), Budget(limit_s), at_least=FEWEST_ROUNDS + 1)
     low, high = found.compared.interval

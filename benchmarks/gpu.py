@@ -41,7 +41,8 @@ from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.provider_choice import fastest_plain, give_to_libraries
 from tvm_interop.execution.cuda import CudaInstance, require_gpu
 from tvm_interop.machine.kernel_libraries import TVM, library_version, provider_names, why_missing
-from tvm_interop.measure.cuda import CudaMeasuredLatency
+from tvm_interop.measure.cuda_timer import CudaStageTimer
+from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.measure.store import LatencyStore
 from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
@@ -258,13 +259,12 @@ class Bench:
             print(f"  {name}: {self.report.search_s[name]:.1f} s to schedule", flush=True)
         self.report.stages_measured = latency.measured
 
-    def _latency_of(self, program: Program, streams: int) -> CudaMeasuredLatency:
+    def _latency_of(self, program: Program, streams: int) -> MeasuredLatency:
         made = self._artifact.manifest.sha256["kernels.so"]
-        return CudaMeasuredLatency(
+        return MeasuredLatency(
             program,
-            self._kernels,
             {op.kernel: f"{made}:{op.kernel}" for op in program.operators},
-            streams=streams,
+            CudaStageTimer(program, self._kernels, streams=streams),
             store=self._store,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from tvm_interop import OpGraph
@@ -47,19 +48,26 @@ def paper_network(
     name: str, sheet: DeviceDescription = V100, image_size: int | None = None
 ) -> PaperNetwork:
     """The network `name`, one of `models.list()`, at batch 1; by default at its own image size."""
-    model = catalog.skeleton(name, image_size=image_size)
-    shapes = value_shapes(model)
-    units = schedule_units(model)
-    nodes = {node.name or node.output[0]: node for node in model.graph.node}
-    work = [_work([nodes[member] for member in members], shapes) for members in units.members]
-    flops, nbytes, values = np.array(work, dtype=np.float64).T
-    # A unit writes one tensor, which all of its readers need whole.
-    edge_bytes = [_FLOAT_BYTES * int(values[u]) for u, _ in units.edges]
-    graph = OpGraph(units.names, units.edges, edge_bytes)
+    graph, work = network_work(name, image_size)
+    flops, nbytes, values = work.T
     transfers = sheet.link.transfers(graph) if sheet.link else None
     latency = described_latency(sheet, flops, nbytes, values, transfers)
     traits = tuple(OperatorTraits(f, b) for f, b in zip(flops, nbytes, strict=True))
     return PaperNetwork(name, graph, latency, traits)
+
+
+def network_work(
+    name: str, image_size: int | None = None, batch: int = 1
+) -> tuple[OpGraph, npt.NDArray[np.float64]]:
+    """The schedule units of a network; of each the flops, bytes moved and values written."""
+    model = catalog.skeleton(name, batch, image_size)
+    shapes = value_shapes(model)
+    units = schedule_units(model)
+    nodes = {node.name or node.output[0]: node for node in model.graph.node}
+    work = [_work([nodes[member] for member in members], shapes) for members in units.members]
+    # A unit writes one tensor, which all of its readers need whole.
+    edge_bytes = [_FLOAT_BYTES * int(work[u][2]) for u, _ in units.edges]
+    return OpGraph(units.names, units.edges, edge_bytes), np.array(work, dtype=np.float64)
 
 
 def _work(

@@ -113,7 +113,7 @@ def compiled(twin: Any, inputs: Sequence[Any]) -> Call:
 
 
 def why_not() -> str:
-    """Why PyTorch cannot take part here; empty where it can."""
+    """The reason why PyTorch cannot run on a GPU of this machine; empty if it can."""
     if importlib.util.find_spec("torch") is None:
         return "the package `torch` is not installed"
     try:

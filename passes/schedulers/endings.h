@@ -10,7 +10,7 @@
 
 namespace tvm_interop {
 
-// Which endings are enumerated (IOS, section 4.3: r and s).
+// Limits on the endings of a state that are enumerated. IOS, section 4.3, calls them r and s.
 struct EndingLimits {
   int max_group_ops = 0;  // r; 0 for any number
   int max_groups = 0;     // s; 0 for any number

@@ -8,11 +8,8 @@
 
 namespace tvm_interop {
 
-// A device whose running operators share cores and memory bandwidth, and what each asks of it.
-//
-// While the operators R run, arithmetic takes max(1, sum over R of cores / `cores`) times as long
-// as alone, and memory traffic max(1, sum over R of memory_share / `bandwidth`) times; an operator
-// takes a mean of the two, weighed by its memory_share.
+// A device whose running operators share cores and memory bandwidth as `SharedDevice` says, and
+// what each asks of it.
 struct Contention {
   double cores;      // infinity for no limit
   double bandwidth;  // how many operators that do nothing but move bytes run at full speed

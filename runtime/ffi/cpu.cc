@@ -19,6 +19,7 @@
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/cpu/topology.h"
+#include "runtime/ffi/bound_operator.h"
 #include "runtime/ffi/guarded.h"
 #include "runtime/ffi/op_description.h"
 
@@ -137,40 +138,21 @@ LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Descript
 
 class ExecutorObj : public ffi::Object {
  public:
-  // A kernel is a packed function, or a library's with its tensors bound already. Of a function
-  // runs the share given by index and count; all of it where there is none.
+  // A kernel is a packed function, of which an operator may run a share, or a library's kernel with
+  // its tensors bound already.
   ExecutorObj(int num_streams, int threads, const ffi::Array<ffi::Tensor>& values,
-              const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Any>& kernels,
-              const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
-              const ffi::Array<ffi::Array<int64_t>>& waits,
-              const ffi::Array<ffi::Array<int64_t>>& shares) {
+              const ffi::Array<OperatorTuple>& operators) {
     headers_.reserve(values.size());
     for (const ffi::Tensor& value : values) {
       CheckAlignment(value);
       tensors_.push_back(value);
       headers_.push_back(*value.GetDLTensorPtr());
     }
-    std::vector<PlannedOp> ops(names.size());
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (auto prepared = kernels[i].as<LibraryKernelRef>()) {
-        const auto* object = prepared->get();
-        library_kernels_.push_back({*prepared, {args[i].begin(), args[i].end()}});
-        ops[i].kernel = const_cast<LibraryKernelObj*>(object)->kernel();
-      } else {
-        std::vector<DLTensor*> bound;
-        for (int64_t value : args[i]) bound.push_back(&headers_.at(value));
-        std::unique_ptr<Kernel> kernel =
-            std::make_unique<PackedKernel>(kernels[i].cast<ffi::Function>(), std::move(bound));
-        if (!shares[i].empty()) {
-          kernel = std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(shares[i][0]),
-                                                  static_cast<int>(shares[i][1]));
-        }
-        kernels_.push_back(std::move(kernel));
-        ops[i].kernel = kernels_.back().get();
-      }
-      ops[i].name = names[i];
-      ops[i].stream = static_cast<int>(stream_of[i]);
-      for (int64_t wait : waits[i]) ops[i].waits.push_back(static_cast<int>(wait));
+    std::vector<PlannedOp> ops;
+    for (const OperatorTuple& given : operators) {
+      BoundOperator op(given);
+      Kernel* kernel = BindKernel(op);
+      ops.push_back({std::move(op.name), kernel, op.stream, std::move(op.waits)});
     }
     executor = std::make_unique<CpuExecutor>(num_streams, threads, ops);
   }
@@ -193,6 +175,25 @@ class ExecutorObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.Executor", ExecutorObj, ffi::Object);
 
  private:
+  // What runs the operator; kept until the executor is gone.
+  Kernel* BindKernel(const BoundOperator& op) {
+    if (auto prepared = op.kernel.as<LibraryKernelRef>()) {
+      library_kernels_.push_back({*prepared, op.args});
+      return const_cast<LibraryKernelObj*>(prepared->get())->kernel();
+    }
+    std::vector<DLTensor*> bound;
+    for (int64_t value : op.args) bound.push_back(&headers_.at(value));
+    std::unique_ptr<Kernel> kernel =
+        std::make_unique<PackedKernel>(op.kernel.cast<ffi::Function>(), std::move(bound));
+    if (op.share.has_value()) {
+      const Share share = op.share.value();
+      kernel = std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(share.get<0>()),
+                                              static_cast<int>(share.get<1>()));
+    }
+    kernels_.push_back(std::move(kernel));
+    return kernels_.back().get();
+  }
+
   std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
   std::vector<DLTensor> headers_;     // Never resized: the kernels hold their addresses.
   std::vector<std::unique_ptr<Kernel>> kernels_;
@@ -205,15 +206,12 @@ class ExecutorRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ExecutorRef, ffi::ObjectRef, ExecutorObj);
 };
 
-ExecutorRef MakeExecutor(int64_t num_streams, int64_t threads, ffi::Array<ffi::Tensor> values,
-                         ffi::Array<ffi::String> names, ffi::Array<ffi::Any> kernels,
-                         ffi::Array<ffi::Array<int64_t>> args, ffi::Array<int64_t> stream_of,
-                         ffi::Array<ffi::Array<int64_t>> waits,
-                         ffi::Array<ffi::Array<int64_t>> shares) {
+ExecutorRef MakeExecutor(int64_t num_streams, int64_t threads,
+                         const ffi::Array<ffi::Tensor>& values,
+                         const ffi::Array<OperatorTuple>& operators) {
   return Guarded([&] {
     return ExecutorRef(ffi::make_object<ExecutorObj>(static_cast<int>(num_streams),
-                                                     static_cast<int>(threads), values, names,
-                                                     kernels, args, stream_of, waits, shares));
+                                                     static_cast<int>(threads), values, operators));
   });
 }
 

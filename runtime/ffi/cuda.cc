@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "runtime/cuda/executor.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/streams.h"
+#include "runtime/ffi/bound_operator.h"
 #include "runtime/ffi/cuda_library.h"
 #include "runtime/ffi/guarded_cuda.h"
 
@@ -137,27 +139,12 @@ class CudaExecutorObj : public ffi::Object {
   // A kernel is a packed function, or a library's or a copy between GPUs, with its tensors bound
   // already.
   CudaExecutorObj(const CudaStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
-                  const ffi::Array<ffi::String>& names, const ffi::Array<ffi::Any>& kernels,
-                  const ffi::Array<ffi::Array<int64_t>>& args, const ffi::Array<int64_t>& stream_of,
-                  const ffi::Array<ffi::Array<int64_t>>& waits, CudaDispatch dispatch) {
-    std::vector<CudaPlannedOp> ops(names.size());
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (auto copy = kernels[i].as<PeerCopyRef>()) {
-        copies_.push_back(*copy);
-        ops[i].kernel = &const_cast<PeerCopyObj*>(copy->get())->kernel;
-      } else if (auto prepared = kernels[i].as<CudaLibraryKernelRef>()) {
-        library_kernels_.push_back(*prepared);
-        ops[i].kernel = prepared->get()->kernel();
-      } else {
-        std::vector<ffi::Tensor> bound;
-        for (int64_t value : args[i]) bound.push_back(values[value]);
-        kernels_.push_back(
-            std::make_unique<PackedCudaKernel>(kernels[i].cast<ffi::Function>(), bound));
-        ops[i].kernel = kernels_.back().get();
-      }
-      ops[i].name = names[i];
-      ops[i].stream = static_cast<int>(stream_of[i]);
-      for (int64_t wait : waits[i]) ops[i].waits.push_back(static_cast<int>(wait));
+                  const ffi::Array<OperatorTuple>& operators, CudaDispatch dispatch) {
+    std::vector<CudaPlannedOp> ops;
+    for (const OperatorTuple& given : operators) {
+      BoundOperator op(given);
+      CudaKernel* kernel = BindKernel(op, values);
+      ops.push_back({std::move(op.name), kernel, op.stream, std::move(op.waits)});
     }
     executor = std::make_unique<CudaExecutor>(streams->streams, ops, dispatch);
   }
@@ -166,6 +153,26 @@ class CudaExecutorObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CudaExecutor", CudaExecutorObj, ffi::Object);
 
  private:
+  // What launches the operator; kept until the executor is gone.
+  CudaKernel* BindKernel(const BoundOperator& op, const ffi::Array<ffi::Tensor>& values) {
+    if (op.share.has_value()) {
+      throw std::runtime_error("operator `" + op.name +
+                               "` is one share of a kernel, and a GPU divides kernels by itself");
+    }
+    if (auto copy = op.kernel.as<PeerCopyRef>()) {
+      copies_.push_back(*copy);
+      return &const_cast<PeerCopyObj*>(copy->get())->kernel;
+    }
+    if (auto prepared = op.kernel.as<CudaLibraryKernelRef>()) {
+      library_kernels_.push_back(*prepared);
+      return prepared->get()->kernel();
+    }
+    std::vector<ffi::Tensor> bound;
+    for (int64_t value : op.args) bound.push_back(values[value]);
+    kernels_.push_back(std::make_unique<PackedCudaKernel>(op.kernel.cast<ffi::Function>(), bound));
+    return kernels_.back().get();
+  }
+
   // All outlive the executor.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::vector<PeerCopyRef> copies_;
@@ -200,15 +207,11 @@ CudaStreamsRef MakeStreams(const ffi::Array<int64_t>& devices, const ffi::Array<
 }
 
 CudaExecutorRef MakeExecutor(const CudaStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
-                             const ffi::Array<ffi::String>& names,
-                             const ffi::Array<ffi::Any>& kernels,
-                             const ffi::Array<ffi::Array<int64_t>>& args,
-                             const ffi::Array<int64_t>& stream_of,
-                             const ffi::Array<ffi::Array<int64_t>>& waits,
+                             const ffi::Array<OperatorTuple>& operators,
                              const std::string& dispatch) {
   return GuardedCuda([&] {
-    return CudaExecutorRef(ffi::make_object<CudaExecutorObj>(
-        streams, values, names, kernels, args, stream_of, waits, Dispatches().at(dispatch)));
+    return CudaExecutorRef(
+        ffi::make_object<CudaExecutorObj>(streams, values, operators, Dispatches().at(dispatch)));
   });
 }
 

@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/ffi/bound_operator.h"
+
 namespace tvm_interop {
 namespace {
 
@@ -116,10 +118,10 @@ class ServedProgramObj : public ffi::Object {
       const auto name = described[0].cast<ffi::String>();
       const auto function = module_->GetFunction(name, true);
       if (!function.has_value()) TVM_FFI_THROW(ExecutionError) << "there is no kernel " << name;
-      kernels_.push_back(*function);
-      names_.push_back(name);
-      args_.push_back(described[1].cast<ffi::Array<int64_t>>());
-      shares_.push_back(described[2].cast<ffi::Array<int64_t>>());
+      const auto share = described[2].cast<ffi::Array<int64_t>>();
+      ffi::Optional<Share> run = std::nullopt;
+      if (!share.empty()) run = Share(share[0], share[1]);
+      operators_.push_back({name, *function, described[1].cast<ffi::Array<int64_t>>(), run});
     }
   }
 
@@ -139,11 +141,12 @@ class ServedProgramObj : public ffi::Object {
 
   // All operators in their order: the stream of each, and what it waits for.
   ffi::Any MakeExecutor(const List& stream_of, const List& waits) const {
-    Launches launches;
-    for (size_t op = 0; op < kernels_.size(); ++op) {
-      Add(op, stream_of[op].cast<int64_t>(), waits[op].cast<ffi::Array<int64_t>>(), &launches);
+    ffi::Array<OperatorTuple> placed;
+    for (size_t op = 0; op < operators_.size(); ++op) {
+      const auto waited_for = waits[op].cast<ffi::Array<int64_t>>();
+      placed.push_back(Place(op, stream_of[op].cast<int64_t>(), waited_for));
     }
-    return Bind(launches);
+    return Bind(placed);
   }
 
   // For each stage, a list of the operators of each stream, its times in seconds.
@@ -158,48 +161,39 @@ class ServedProgramObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.ServedProgram", ServedProgramObj, ffi::Object);
 
  private:
-  // What the runtime is told of operators, one entry each.
-  struct Launches {
-    ffi::Array<ffi::String> names;
-    ffi::Array<ffi::Any> kernels;
-    ffi::Array<ffi::Array<int64_t>> args;
-    ffi::Array<int64_t> stream_of;
-    ffi::Array<ffi::Array<int64_t>> waits;
-    ffi::Array<ffi::Array<int64_t>> shares;
+  // An operator before it is placed on a stream.
+  struct Operator {
+    ffi::String kernel_name;
+    ffi::Function kernel;
+    ffi::Array<int64_t> args;
+    ffi::Optional<Share> share;
   };
 
-  void Add(int64_t op, int64_t stream, const ffi::Array<int64_t>& waits, Launches* to) const {
-    to->names.push_back(names_[op]);
-    to->kernels.push_back(kernels_[op]);
-    to->args.push_back(args_[op]);
-    to->stream_of.push_back(stream);
-    to->waits.push_back(waits);
-    to->shares.push_back(shares_[op]);
+  OperatorTuple Place(int64_t op, int64_t stream, const ffi::Array<int64_t>& waits) const {
+    const Operator& placed = operators_.at(op);
+    return OperatorTuple(placed.kernel_name, placed.kernel, placed.args, stream, waits,
+                         placed.share);
   }
 
   ffi::Any MakeStage(const List& stage) const {
-    Launches launches;
+    ffi::Array<OperatorTuple> placed;
     for (size_t s = 0; s < stage.size(); ++s) {
       for (const int64_t op : stage[s].cast<ffi::Array<int64_t>>()) {
-        Add(op, static_cast<int64_t>(s), {}, &launches);
+        placed.push_back(Place(op, static_cast<int64_t>(s), {}));
       }
     }
-    return Bind(launches);
+    return Bind(placed);
   }
 
-  ffi::Any Bind(const Launches& launches) const {
-    return Runtime("make_executor", streams_, threads_, tensors_, launches.names, launches.kernels,
-                   launches.args, launches.stream_of, launches.waits, launches.shares);
+  ffi::Any Bind(const ffi::Array<OperatorTuple>& operators) const {
+    return Runtime("make_executor", streams_, threads_, tensors_, operators);
   }
 
   int64_t streams_;
   int64_t threads_;
   ffi::Module module_;
   ffi::Array<ffi::Tensor> tensors_;
-  ffi::Array<ffi::String> names_;
-  ffi::Array<ffi::Any> kernels_;
-  ffi::Array<ffi::Array<int64_t>> args_;
-  ffi::Array<ffi::Array<int64_t>> shares_;
+  std::vector<Operator> operators_;
 };
 
 class ServedProgramRef : public ffi::ObjectRef {

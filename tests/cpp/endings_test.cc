@@ -117,7 +117,8 @@ std::vector<Groups> Enumerate(uint64_t state, const std::vector<uint64_t>& succe
 const EndingLimits kLimits[] = {{0, 0, false}, {0, 0, true},  {3, 8, false},
                                 {3, 8, true},  {2, 2, false}, {1, 3, true}};
 
-// A state is what is left when endings are taken away: closed under predecessors.
+// A random state: what is left of all operators after a few endings were taken away. It holds the
+// predecessors of each of its operators, as states of IOS do.
 uint64_t RandomState(const std::vector<uint64_t>& successors, unsigned seed) {
   const uint64_t all = (uint64_t{1} << successors.size()) - 1;
   uint64_t state = all;

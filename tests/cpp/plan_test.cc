@@ -204,7 +204,8 @@ TEST_CASE(ABufferIsFreeOnlyOnceAllItsProducersCouldHaveBegun) {
   const Lists streams = {{0, 2, 3, 5}, {1, 4}};
   const Lists parts_wait = {{}, {}, {1}, {}, {2}, {4}};
   CHECK_EQ(PlanMemory(graph, streams, parts_wait, buffers, 64).arena_bytes, 64);
-  // 4 may begin while 2 still reads: it writes a part of the second buffer, too.
+  // Here 4 does not wait for 2, so it may write its part of the second buffer while 2 still reads
+  // the first one: the buffers need memory of their own.
   const Lists one_part_waits = {{}, {}, {1}, {}, {}, {4}};
   CHECK_EQ(PlanMemory(graph, streams, one_part_waits, buffers, 64).arena_bytes, 128);
   CHECK(!KeepsApart(streams, one_part_waits, buffers, {0, 0}));

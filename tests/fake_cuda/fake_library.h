@@ -15,7 +15,8 @@
 
 namespace fake_cuda {
 
-// Larger kernels than this leave their output as it is: tests of whole networks look at orders.
+// A fake kernel that would need more multiplications than this computes nothing, to save time:
+// tests of whole networks look only at the order in which kernels run.
 constexpr int64_t kMostMultiplications = 4'000'000;
 
 // Numbers of float32 or float16, somewhere.

@@ -30,7 +30,7 @@ def random_program(seed: int, num_ops: int = 14) -> Program:
 
 
 def effects_of(program: Program) -> dict[str, Callable[..., None]]:
-    """Each operator halves the sum of its inputs and adds a number of its own."""
+    """What each operator computes, by name: half the sum of its inputs, plus its own index."""
 
     def effect(number: int) -> Callable[..., None]:
         def compute(*arrays: np.ndarray) -> None:

@@ -117,7 +117,7 @@ def schedule(data: bytes) -> bool:
 
 
 def model(data: bytes) -> bool:
-    """Import an ONNX file, and lower it as far as operators and tensors."""
+    """Import an ONNX file and lower it to a graph of operators; False if it is refused."""
     with _only_files("model.onnx"):
         Path("model.onnx").write_bytes(data)
         try:

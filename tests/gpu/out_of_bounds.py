@@ -10,6 +10,7 @@ from tvm import te
 
 from tvm_interop._native import cuda as _cuda
 from tvm_interop._native.kernels import load_kernels
+from tvm_interop._native.operators import BoundOperator
 from tvm_interop.compiler.cuda import native_arch
 from tvm_interop.execution.cpu import kernel_functions
 from tvm_interop.execution.cuda import require_gpu
@@ -34,7 +35,7 @@ def main() -> None:
     tensors = [_cuda.tensor_within(_cuda.make_memory(0, 400), 0, (100,), "float32") for _ in "xy"]
     far = kernel_functions(kernels, ["far"])["far"]
     executor = _cuda.make_executor(
-        _cuda.make_streams([0]), tensors, ["far"], [far], [(0, 1)], [0], [()], "streams"
+        _cuda.make_streams([0]), tensors, [BoundOperator("far", far, (0, 1))], "streams"
     )
     _cuda.run(executor)
 

@@ -21,10 +21,11 @@ from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.execution import rpc_server
 from tvm_interop.execution.rpc_deadline import answer_within
 from tvm_interop.execution.rpc_server import ServerAddress
-from tvm_interop.latency.estimate import Estimate
-from tvm_interop.measure import farm as farm_module
-from tvm_interop.measure.farm import FarmLatency, _Server
-from tvm_interop.measure.measured import Progress
+from tvm_interop.latency.record import Setting
+from tvm_interop.measure import farm_timer as farm_module
+from tvm_interop.measure.farm_timer import FarmStageTimer, farm_timer
+from tvm_interop.measure.measured import MeasuredLatency, Progress
+from tvm_interop.measure.stage_timer import Job
 from tvm_interop.measure.store import LatencyStore
 
 
@@ -49,7 +50,7 @@ def test_two_servers_measure_and_one_is_killed(farm: Farm, tmp_path: Path) -> No
 
     compiled = compilation(tmp_path / "latency.db", progress)
     latency = compiled.farm_latency(farm.address)
-    assert latency.num_servers == 2
+    assert num_servers(latency) == 2
     n = compiled.graph.num_ops
     stages = [[[i], [j]] for i in range(n) for j in range(i)]
     op_us = [latency.op(i) for i in range(n)]
@@ -57,7 +58,7 @@ def test_two_servers_measure_and_one_is_killed(farm: Farm, tmp_path: Path) -> No
     assert max(op_us) > 0
     to_kill.append(farm.servers[0])
     prices = latency.stages(stages)
-    assert latency.num_servers == 1
+    assert num_servers(latency) == 1
     assert np.isfinite(prices).all()
     store = LatencyStore(tmp_path / "latency.db")
     records = [r for r in store.records() if r.setting and r.setting.device == f"rpc:{KEY}"]
@@ -109,7 +110,7 @@ def test_a_server_that_hangs_is_given_up(farm: Farm) -> None:
     n = compiled.graph.num_ops
     prices = latency.stages([[[i], [j]] for i in range(n) for j in range(i)])
     assert np.isfinite(prices).all()
-    assert latency.num_servers == 1
+    assert num_servers(latency) == 1
     os.killpg(farm.servers[1].pid, signal.SIGSTOP)
     with pytest.raises(DeviceError, match="the last server has not answered for 20 s"):
         latency.stages([[[0, 1, 2]]])
@@ -124,7 +125,7 @@ def test_hanging_servers_and_trackers_are_not_waited_for(
     farm.wait_for(2)
     os.killpg(farm.servers[0].pid, signal.SIGSTOP)
     latency = compilation().farm_latency(farm.address)
-    assert latency.num_servers == 1
+    assert num_servers(latency) == 1
     latency.close()
     os.killpg(farm.tracker.pid, signal.SIGSTOP)
     with pytest.raises(DeviceError, match=r"the tracker at .* has not answered for 10 s"):
@@ -134,54 +135,61 @@ def test_hanging_servers_and_trackers_are_not_waited_for(
 class Served:
     """A program on a server: each run takes a microsecond, and the server may hang."""
 
-    cores = 2
-
     def __init__(self, hangs: threading.Event | None = None) -> None:
         self.hangs = hangs
-        self.asked = 0
-
-    def fill_at_random(self) -> None:
-        pass
 
     def measure(self, stages: list[object], warmup: int, repeats: int) -> np.ndarray:
-        self.asked += 1
         if self.hangs is not None:
             self.hangs.wait(60)
         return np.full((len(stages), repeats), 1e-6)
 
 
-def farm_of(monkeypatch: pytest.MonkeyPatch, *served: Served) -> FarmLatency:
+def timer_of(monkeypatch: pytest.MonkeyPatch, *served: Served) -> FarmStageTimer:
     monkeypatch.setattr(farm_module, "_LOOK_S", 0.02)
-    latency = FarmLatency.__new__(FarmLatency)
-    latency._answer_s = 0.2
-    latency._servers = [_Server(program) for program in served]  # type: ignore[arg-type]
-    return latency
+    setting = Setting(device="rpc:k", driver="", cores=2, tvm_version="", streams=1, threads=1)
+    return FarmStageTimer(served, setting, answer_s=0.2)  # type: ignore[arg-type]
 
 
-PROGRAMS = {str(i): [[i]] for i in range(40)}
+def job(op: int) -> Job[tuple[int, float]]:
+    """Runs operator `op` once: which one it was, and its seconds."""
+    return lambda rounds: (op, rounds([[[op]]])([0], 1)[0][0])
 
 
-def test_the_job_of_a_hanging_server_is_measured_elsewhere(
+def num_servers(latency: MeasuredLatency) -> int:
+    assert isinstance(latency.timer, FarmStageTimer)
+    return latency.timer.num_servers
+
+
+def test_the_job_of_a_hanging_server_is_done_elsewhere(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     late = threading.Event()
-    latency = farm_of(monkeypatch, Served(late), Served())
-    found: dict[str, Estimate] = {}
-    for some in latency._timed(PROGRAMS):
-        assert not found.keys() & some.keys(), "each is measured once"
-        found.update(some)
-        late.set() if latency.num_servers == 1 else None  # It answers after all: too late.
-    assert found.keys() == PROGRAMS.keys()
-    assert latency.num_servers == 1
+    timer = timer_of(monkeypatch, Served(late), Served())
+    found: dict[int, float] = {}
+    for op, seconds in timer.do([job(op) for op in range(5)]):
+        assert op not in found, "each is done once"
+        found[op] = seconds
+        late.set() if timer.num_servers == 1 else None  # It answers after all: too late.
+    assert found == dict.fromkeys(range(5), 1e-6)
+    assert timer.num_servers == 1
     assert "has not answered for 0.2 s" in caplog.text
 
 
 def test_when_all_servers_hang_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
-    latency = farm_of(monkeypatch, Served(never), Served(never))
+    timer = timer_of(monkeypatch, Served(never), Served(never))
     with pytest.raises(DeviceError, match="the last server has not answered"):
-        list(latency._timed(PROGRAMS))
+        list(timer.do([job(op) for op in range(5)]))
+    with pytest.raises(DeviceError, match="no server is left"):
+        list(timer.do([job(0)]))
     never.set()
+
+
+def test_answers_that_are_no_times_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Served()
+    wrong.measure = lambda stages, warmup, repeats: np.full((len(stages), repeats), np.nan)  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match=r"the last server failed: .* took no time there is"):
+        list(timer_of(monkeypatch, wrong).do([job(0)]))
 
 
 def test_calls_end() -> None:
@@ -215,9 +223,7 @@ def test_tracker_and_key_go_together(capsys: pytest.CaptureFixture[str]) -> None
 def test_kernels_of_libraries_stay_here() -> None:
     compiled = compilation()
     compiled.program.operators[0] = replace(compiled.program.operators[0], library="onednn")
-    hashes = compiled._lowered.kernels.hashes
     with pytest.raises(InputError, match="--providers tvm"):
-        FarmLatency(
-            ServerAddress("127.0.0.1", 1, KEY), compiled.program, compiled.loaded_kernels,
-            compiled.kernels, hashes, streams=2,
-        )  # fmt: skip
+        farm_timer(
+            ServerAddress("127.0.0.1", 1, KEY), compiled.program, compiled.kernels, streams=2
+        )

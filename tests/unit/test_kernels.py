@@ -19,6 +19,7 @@ from tvm.script import tirx as T
 from tests import nets
 from tvm_interop._native import cpu as _runtime
 from tvm_interop._native.kernels import load_kernels
+from tvm_interop._native.operators import BoundOperator
 from tvm_interop.errors import DeviceError, ExecutionError
 from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.frontend import load_model
@@ -211,16 +212,15 @@ def run_shares(library: Any, kernels: tvm.IRModule, shares: Shares) -> np.ndarra
     arrays.append(aligned_empty(output, np.float32))
     arrays[-1].fill(np.nan)
     tensors = [as_tensor(array) for array in arrays]
+    function = library.get_function(var.name_hint)
     executor = _runtime.make_executor(
         1,
         1,
         tensors,
-        [f"share {i}" for i in range(len(shares))],
-        [library.get_function(var.name_hint)] * len(shares),
-        [range(len(tensors))] * len(shares),
-        [0] * len(shares),
-        [()] * len(shares),
-        shares,
+        [
+            BoundOperator(f"share {i}", function, range(len(tensors)), share=share)
+            for i, share in enumerate(shares)
+        ],
     )
     _runtime.run(executor)
     return arrays[-1]

@@ -27,7 +27,7 @@ needs_onednn = pytest.mark.skipif(
 
 
 def found(module: tvm.IRModule) -> Lrn | None:
-    """The normalisation that a division of `main` ends; the first there is."""
+    """The first local response normalisation in `main`: each ends with a division. None if none."""
     values = {binding.var: binding.value for binding in bindings_of(module["main"])}
     divisions = [var for var, value in values.items() if getattr(value, "op", None) == _DIVIDE]
     assert divisions

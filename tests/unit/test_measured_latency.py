@@ -10,7 +10,7 @@ import pytest
 
 from tests.nets import inception_like
 from tvm_interop.compiler.api import Compilation, CompileOptions
-from tvm_interop.measure import measured
+from tvm_interop.measure.cpu_timer import CpuStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.measure.repeats import REPEATS
 from tvm_interop.measure.store import LatencyStore
@@ -27,9 +27,8 @@ def latency(compilation: Compilation, store: LatencyStore | None = None) -> Meas
 
     return MeasuredLatency(
         compilation.program,
-        compilation.loaded_kernels,
         kernel_hashes(compilation.program.kernels),
-        streams=2,
+        CpuStageTimer(compilation.program, compilation.loaded_kernels, streams=2),
         store=store,
     )
 
@@ -89,9 +88,8 @@ def test_other_settings_are_other_latencies(compilation: Compilation, tmp_path: 
     latency(compilation, store).stage([[0]])
     other = MeasuredLatency(
         compilation.program,
-        compilation.loaded_kernels,
         kernel_hashes(compilation.program.kernels),
-        streams=1,
+        CpuStageTimer(compilation.program, compilation.loaded_kernels, streams=1),
         store=store,
     )
     other.stage([[0]])
@@ -110,7 +108,7 @@ def test_progress_is_told(compilation: Compilation) -> None:
 def test_an_interrupted_search_keeps_what_it_measured(
     compilation: Compilation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "_CHUNK", 4)
+    monkeypatch.setattr(CpuStageTimer, "stages_per_job", 4)
     path = tmp_path / "latency.db"
     model = latency(compilation, LatencyStore(path))
     n = compilation.graph.num_ops

@@ -15,6 +15,7 @@ import pytest
 from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop._native import cpu as _runtime
+from tvm_interop._native.operators import BoundOperator
 from tvm_interop.errors import ArtifactError, ExecutionError, InputError
 from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.machine.kernel_libraries import available_providers, is_supported, why_missing
@@ -49,9 +50,8 @@ def run(op: LibraryOp, arrays: Arrays, threads: int = 1, constants: bool = True)
     tensors = [as_tensor(array) for array in (*map(aligned_copy, arrays), out)]
     is_constant = [constants and 0 < i < 2 + op.has_bias for i in range(len(tensors))]
     kernel = _runtime.prepare_kernel("onednn", op.fields(), threads, tensors, is_constant)
-    executor = _runtime.make_executor(
-        1, threads, tensors, ["op"], [kernel], [range(len(tensors))], [0], [()]
-    )
+    operator = BoundOperator("op", kernel, range(len(tensors)))
+    executor = _runtime.make_executor(1, threads, tensors, [operator])
     _runtime.run(executor)
     first = out.copy()
     _runtime.run(executor)
@@ -246,7 +246,8 @@ def test_layouts(channels: int) -> None:
         op = LibraryOp(op="reorder", shapes=(shape, shape), layouts=layouts)
         tensors = [as_tensor(source), as_tensor(target)]
         kernel = _runtime.prepare_kernel("onednn", op.fields(), 1, tensors, [False, False])
-        _runtime.run(_runtime.make_executor(1, 1, tensors, ["r"], [kernel], [[0, 1]], [0], [()]))
+        operator = BoundOperator("r", kernel, [0, 1])
+        _runtime.run(_runtime.make_executor(1, 1, tensors, [operator]))
     np.testing.assert_array_equal(back, data)
     padded = np.zeros((2, blocks * 16, 3, 4), np.float32)
     padded[:, :channels] = data

@@ -9,6 +9,7 @@ from typing import Any
 import tvm_ffi
 
 from .library import OperatorTiming, cpu_timings, native_function
+from .operators import BoundOperator, as_native
 
 _function = functools.partial(native_function, "runtime")
 
@@ -71,7 +72,7 @@ def implementation(kernel: LibraryKernel) -> str:
 
 
 def num_reorders(kernel: LibraryKernel) -> int:
-    """How many tensors it brings into another layout in each run."""
+    """How many of its tensors the kernel copies into another layout in each run."""
     return int(_function("num_reorders")(kernel))
 
 
@@ -111,12 +112,7 @@ def make_executor(
     num_streams: int,
     threads: int,
     values: Sequence[Any],
-    names: Sequence[str],
-    kernels: Sequence[Any],
-    args: Sequence[Sequence[int]],
-    stream_of: Sequence[int],
-    waits: Sequence[Sequence[int]],
-    shares: Sequence[tuple[int, int] | None] = (),
+    operators: Sequence[BoundOperator],
 ) -> Executor:
     """Bind operators to tensors.
 
@@ -124,11 +120,8 @@ def make_executor(
     ----------
     threads: threads that the parallel loops of one stream's kernels are meant for.
     values: tensors, aligned to 64 bytes; kept alive by the executor.
-    names, kernels, args, stream_of, waits: one entry an operator: its name, its kernel (a packed
-        function or a `LibraryKernel` of these tensors), the indices of its arguments in `values`,
-        its stream, the earlier operators it waits for.
-    shares: of each operator, which share of its packed function runs, and of how many; None for
-        all of it. Empty where none is divided.
+    operators: in an order in which each comes after those it waits for. A `LibraryKernel` among
+        their kernels is one of the tensors that its operator's `args` name.
 
     Raises
     ------
@@ -139,15 +132,7 @@ def make_executor(
         A tensor that is not aligned.
     """
     executor: Executor = _function("make_executor")(
-        num_streams,
-        threads,
-        list(values),
-        list(names),
-        list(kernels),
-        [list(a) for a in args],
-        list(stream_of),
-        [list(w) for w in waits],
-        [list(share or ()) for share in shares or [None] * len(names)],
+        num_streams, threads, list(values), as_native(operators)
     )
     return executor
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import tvm_ffi
 
 from .library import OperatorTiming, gpu_timings, native_function
+from .operators import BoundOperator, as_native
 
 _function = functools.partial(native_function, "cuda")
 
@@ -193,11 +194,7 @@ def implementation(kernel: CudaLibraryKernel) -> str:
 def make_executor(
     streams: CudaStreams,
     values: Sequence[Any],
-    names: Sequence[str],
-    kernels: Sequence[Any],
-    args: Sequence[Sequence[int]],
-    stream_of: Sequence[int],
-    waits: Sequence[Sequence[int]],
+    operators: Sequence[BoundOperator],
     dispatch: Dispatch = "captured",
 ) -> CudaExecutor:
     """Bind operators to tensors, run each once, and make a graph of them all.
@@ -205,10 +202,8 @@ def make_executor(
     Parameters
     ----------
     values: tensors on GPUs; kept alive by the executor.
-    names, kernels, args, stream_of, waits: one entry an operator, in the order of launching: its
-        name, its kernel (a packed function that takes its stream from tvm-ffi's environment, a
-        `CudaLibraryKernel` or a `PeerCopy`), the indices of its arguments in `values`, its stream,
-        the earlier operators it waits for.
+    operators: in the order of launching. A kernel is a packed function that takes its stream from
+        tvm-ffi's environment, a `CudaLibraryKernel` or a `PeerCopy`; none is a share of one.
     dispatch: where the graph asked for cannot be made, `dispatch_of` is "streams", and
         `why_no_graph` tells.
 
@@ -219,14 +214,7 @@ def make_executor(
         fails (named).
     """
     executor: CudaExecutor = _function("make_executor")(
-        streams,
-        list(values),
-        list(names),
-        list(kernels),
-        [list(a) for a in args],
-        list(stream_of),
-        [list(w) for w in waits],
-        dispatch,
+        streams, list(values), as_native(operators), dispatch
     )
     return executor
 

@@ -16,6 +16,8 @@ from . import library as library  # Registers the functions.
 OpGraph: TypeAlias = Any
 IosSearch: TypeAlias = Any
 IosPricing: TypeAlias = Any
+ServedProgram: TypeAlias = Any
+ServingEngine: TypeAlias = Any
 """Objects of the native library, opaque to Python."""
 
 Ids: TypeAlias = Sequence[int]
@@ -96,6 +98,7 @@ price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
+# Searches again through windows of neighbouring stages of a schedule. Parameters:
 # (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions,
 # is_over)
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(
@@ -173,3 +176,30 @@ memory_order: Callable[[OpGraph, Ids, IdLists, IdLists], Any] = _find("memory_or
 check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]] = _find(
     "check_stream_program"
 )
+
+# Serving: instances of programs that share a device. Its figures are float64: cores, bandwidth,
+# interference, and microseconds of a wait, a barrier and a launch. Sets of parts are bits.
+# (graph, streams, op_us, op_cores, memory_share, rows of waits, segment and part, has_barriers)
+served_program_make: Callable[
+    [OpGraph, IdLists, bytes, bytes, bytes, bytes, bool], ServedProgram
+] = _find("served_program_make")
+# (program, present, device)
+served_program_alone: Callable[[ServedProgram, int, bytes], Sequence[float]] = _find(
+    "served_program_alone"
+)
+# (device)
+serving_engine_make: Callable[[bytes], ServingEngine] = _find("serving_engine_make")
+# (engine, program, present, alone)
+serving_engine_start: Callable[[ServingEngine, ServedProgram, int, bool], int] = _find(
+    "serving_engine_start"
+)
+# (engine, until_us)
+serving_engine_advance: Callable[[ServingEngine, float], int] = _find("serving_engine_advance")
+serving_engine_now: Callable[[ServingEngine], float] = _find("serving_engine_now")
+serving_engine_busy: Callable[[ServingEngine], float] = _find("serving_engine_busy")
+# (device, programs, program and part of each model's blocks, interval_us, buffer, arrivals,
+# until_us). Arrivals: microseconds, models, and rows of two models and microseconds.
+simulate_combined: Callable[
+    [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
+    Sequence[bytes],
+] = _find("simulate_combined")

@@ -1,4 +1,4 @@
-"""A schedule kept in the module it is for: an attribute of the function, ignored by stock TVM."""
+"""Keeps a schedule in its Relax module, as an attribute of the function; stock TVM ignores it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def annotate(module: Any, schedule: Schedule, function: str = "main") -> Any:
 
 
 def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
-    """The schedule `function` carries; None where there is none, or `module` is no Relax module.
+    """The schedule that `function` has as an attribute; None if `module` is no Relax module, too.
 
     Raises
     ------

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import tvm
 
 from .._native.kernels import load_kernels_from
 from ..errors import DeviceError
+from ..execution.instance import Clock
 from ..kernels.build import kernel_hashes, uses_parallel_loops
-from ..measure.measured import MeasuredLatency
+from ..measure.measured import MeasuredLatency, Progress
+from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
@@ -96,6 +98,24 @@ class Lowered:
     threads: int
 
 
+def measured_latency(
+    timer: StageTimer,
+    lowered: Lowered,
+    program: Program,
+    store: LatencyStore,
+    progress: Progress | None,
+) -> MeasuredLatency:
+    """The latency model that measures stages of `program`, which has kernels of `lowered`."""
+    return MeasuredLatency(
+        program,
+        lowered.kernels.hashes,
+        timer,
+        parallel_kernels=lowered.kernels.parallel,
+        store=store,
+        progress=progress,
+    )
+
+
 class Backend(Protocol):
     """Compiles, plans, measures and runs for one kind of device.
 
@@ -105,10 +125,12 @@ class Backend(Protocol):
     Attributes
     ----------
     target: TVM's target.
+    clock: times executors of its instances against each other.
     merges_operators: whether `ios-merge` and `ios-both` can merge operators for it.
     """
 
     target: Any
+    clock: ClassVar[Clock]
     merges_operators: bool
 
     def lower(
@@ -134,10 +156,10 @@ class Backend(Protocol):
         """What is missing to run anything here; None where stages can be measured."""
         ...
 
-    def latency(
-        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
-    ) -> MeasuredLatency:
-        """The latency model that measures stages of `program`, which has kernels of `lowered`."""
+    def stage_timer(
+        self, lowered: Lowered, program: Program, streams: int, threads: int
+    ) -> StageTimer:
+        """What times stages of `program`, which has kernels of `lowered`, on the device."""
         ...
 
     def plan(
@@ -164,12 +186,6 @@ class Backend(Protocol):
         DeviceError
             The device is not here.
         """
-        ...
-
-    def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        """Time executors of this backend against each other: of each its `repeats` seconds."""
         ...
 
     def cpu_features(self) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
 from ..measure.active import ActiveSearch, active_search
-from ..measure.farm import FarmLatency
+from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
+from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..measure.workloads import workload_hash
 from ..plan.plan import Plan
@@ -32,7 +33,7 @@ from ..program.traits import OperatorTraits, operator_traits
 from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
-from .backend import Backend
+from .backend import Backend, measured_latency
 from .cpu import CpuBackend
 from .cuda import CudaBackend, is_cuda
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
@@ -124,7 +125,14 @@ class Compilation:
         return LatencyStore(self.options.latency_db)
 
     def _latency_of(self, streams: int, threads: int) -> MeasuredLatency:
-        return self.backend.latency(self._lowered, self.program, streams, threads, self._store)
+        return self._measured_by(
+            self.backend.stage_timer(self._lowered, self.program, streams, threads)
+        )
+
+    def _measured_by(self, timer: StageTimer) -> MeasuredLatency:
+        return measured_latency(
+            timer, self._lowered, self.program, self._store, self.options.progress
+        )
 
     def schedule(
         self,
@@ -235,12 +243,14 @@ class Compilation:
             return False
         return True
 
-    def farm_latency(self, address: ServerAddress, **options: Any) -> FarmLatency:
+    def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
         """The latency model that measures stages on servers of TVM's RPC.
+
+        It takes all free servers; its `close` gives them back.
 
         Parameters
         ----------
-        options: `FarmLatency`'s, such as `answer_s`.
+        options: `farm_timer`'s, such as `answer_s`.
 
         Raises
         ------
@@ -249,19 +259,15 @@ class Compilation:
         InputError
             An operator's kernel is not TVM's.
         """
-        return FarmLatency(
+        timer = farm_timer(
             address,
             self.program,
-            self.loaded_kernels,
             self.kernels,
-            self._lowered.kernels.hashes,
             streams=self.streams,
             threads=self.threads,
-            parallel_kernels=self._lowered.kernels.parallel,
-            store=self._store,
-            progress=self.options.progress,
             **options,
         )
+        return self._measured_by(timer)
 
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
         """IOS with most stages predicted and few measured, ready to `run`.
@@ -367,7 +373,7 @@ class Compilation:
         realized = [self.realized(schedule) for schedule in schedules]
         instances = [home.instance(home.plan(schedule)) for home, schedule in realized]
         executors = [instance.executor for instance in instances]
-        yield from interleaved_rounds(executors, self.backend.measure_interleaved)
+        yield from interleaved_rounds(executors, self.backend.clock)
 
     def check_speed(self, schedule: Schedule) -> SpeedCheck:
         """Run `schedule` and sequential execution against each other, interleaved.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .._native import cpu as _native
 from ..errors import InputError
 from ..execution.cpu import Instance
+from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build import build_kernels
 from ..kernels.cpu_schedule import DefaultCPUSchedule
@@ -19,7 +20,7 @@ from ..lowering.split_operators import split_operators
 from ..machine.cpu_features import target_features
 from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import TVM, available_providers
-from ..measure.measured import MeasuredLatency
+from ..measure.cpu_timer import CpuStageTimer
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -27,7 +28,7 @@ from ..program.concat_in_place import concat_in_place
 from ..program.host_memory import aligned_copy
 from ..program.program import Program
 from ..scheduling.schedule import Schedule
-from .backend import Kernels, Lowered
+from .backend import Kernels, Lowered, measured_latency
 from .kernel_choice import choose_kernels
 from .options import CompileOptions, positive
 
@@ -37,9 +38,10 @@ class CpuBackend:
 
     Attributes
     ----------
-    providers: whose kernels to choose from.
+    providers: names of those whose kernels an operator may get: `tvm`, and kernel libraries.
     """
 
+    clock: ClassVar[Clock] = _native
     merges_operators = True
 
     def __init__(self, options: CompileOptions) -> None:
@@ -96,7 +98,13 @@ class CpuBackend:
             program = choose_kernels(
                 program,
                 self.providers,
-                lambda program: self.latency(lowered, program, 1, 1, open_store()),
+                lambda program: measured_latency(
+                    self.stage_timer(lowered, program, 1, 1),
+                    lowered,
+                    program,
+                    open_store(),
+                    self._options.progress,
+                ),
             )
         # Teams of threads and parts are two ways to share an operator out: one is enough.
         usual = streams if threads == 1 else 1
@@ -107,20 +115,11 @@ class CpuBackend:
         """A CPU is always here."""
         return None
 
-    def latency(
-        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
-    ) -> MeasuredLatency:
-        """Stages measured on this CPU."""
-        return MeasuredLatency(
-            program,
-            lowered.kernels.loaded,
-            lowered.kernels.hashes,
-            streams=streams,
-            threads=threads,
-            parallel_kernels=lowered.kernels.parallel,
-            store=store,
-            progress=self._options.progress,
-        )
+    def stage_timer(
+        self, lowered: Lowered, program: Program, streams: int, threads: int
+    ) -> CpuStageTimer:
+        """Times stages on this CPU."""
+        return CpuStageTimer(program, lowered.kernels.loaded, streams=streams, threads=threads)
 
     def plan(
         self,
@@ -137,12 +136,6 @@ class CpuBackend:
     def instance(self, lowered: Lowered, plan: Plan) -> Instance:
         """The plan with memory under it, ready to run."""
         return Instance(plan, lowered.kernels.loaded, lowered.program.weights)
-
-    def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        """By the CPU's clock."""
-        return _native.measure_interleaved(executors, warmup, repeats, seed)
 
     def cpu_features(self) -> tuple[str, ...]:
         """What the target has beyond the oldest processor of its kind."""

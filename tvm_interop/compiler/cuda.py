@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import tvm
@@ -14,6 +14,7 @@ import tvm
 from .._native import cuda as _cuda
 from ..errors import DeviceError, InputError, UnsupportedModelError
 from ..execution.cuda import CudaInstance, require_cuda, require_gpu
+from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build_cuda import (
     DEFAULT_ARCHS,
@@ -32,7 +33,7 @@ from ..machine.kernel_libraries import (
     library_version,
     why_missing,
 )
-from ..measure.cuda import CudaMeasuredLatency
+from ..measure.cuda_timer import CudaStageTimer
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -41,7 +42,7 @@ from ..program.concat_in_place import concat_in_place
 from ..program.program import Program
 from ..program.storage import GPU_PART_ALIGNMENT
 from ..scheduling.schedule import Schedule
-from .backend import Kernels, Lowered
+from .backend import Kernels, Lowered, measured_latency
 from .options import CompileOptions, positive
 from .provider_choice import fastest_plain, give_to_libraries
 
@@ -66,6 +67,7 @@ class CudaBackend:
     providers: whose kernels to choose from.
     """
 
+    clock: ClassVar[Clock] = _cuda
     merges_operators = False
 
     def __init__(self, options: CompileOptions) -> None:
@@ -121,7 +123,13 @@ class CudaBackend:
             program = fastest_plain(
                 program,
                 self.providers,
-                lambda program: self.latency(alone, program, 1, 1, open_store()),
+                lambda program: measured_latency(
+                    self.stage_timer(alone, program, 1, 1),
+                    alone,
+                    program,
+                    open_store(),
+                    self._options.progress,
+                ),
             ).program
         else:
             program = give_to_libraries(program, libraries)
@@ -137,18 +145,11 @@ class CudaBackend:
             return error
         return None
 
-    def latency(
-        self, lowered: Lowered, program: Program, streams: int, threads: int, store: LatencyStore
-    ) -> CudaMeasuredLatency:
-        """Stages measured on GPU 0."""
-        return CudaMeasuredLatency(
-            program,
-            lowered.kernels.loaded,
-            lowered.kernels.hashes,
-            streams=streams,
-            store=store,
-            progress=self._options.progress,
-        )
+    def stage_timer(
+        self, lowered: Lowered, program: Program, streams: int, threads: int
+    ) -> CudaStageTimer:
+        """Times stages on GPU 0; threads are a CPU's."""
+        return CudaStageTimer(program, lowered.kernels.loaded, streams=streams)
 
     def plan(
         self,
@@ -171,12 +172,6 @@ class CudaBackend:
         """The plan with memory under it, ready to run."""
         _require_gpu_to_run(plan)
         return CudaInstance(plan, lowered.kernels.loaded, lowered.program.weights)
-
-    def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        """By the GPU's clock."""
-        return _cuda.measure_interleaved(executors, warmup, repeats, seed)
 
     def cpu_features(self) -> tuple[str, ...]:
         """None: the host's part of a kernel is compiled for any CPU of its kind."""

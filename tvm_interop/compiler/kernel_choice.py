@@ -1,4 +1,4 @@
-"""Which provider's kernel each operator gets, and how the tensors between them lie in memory."""
+"""Chooses each operator's kernel among the providers', and the memory layout of each tensor."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from .two_labels import PairCost, cheapest_labels
 
 
 def choose_kernels(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> Program:
-    """`program` with the kernels, and the layouts between them, that take the least time in all.
+    """`program` with the kernels and layouts of tensors that take the least time in total.
 
-    Measured are: each operator on plain tensors, TVM's kernel and each library's; each library's
-    again on blocked ones; and turning each tensor from the one layout to the other. A library
-    reorders within its kernel what lies in the other layout. What the layouts cost, summed over
-    all operators, is then at its least: a minimum cut finds it (see `cheapest_labels`).
+    It measures three things: each operator on plain tensors, with TVM's kernel and with that of
+    each library; each library's kernel on blocked tensors; and the change of each tensor from one
+    layout to the other. If a tensor has the other layout than a library's kernel works with, the
+    library reorders it within the kernel. A minimum cut finds the layouts whose costs, summed over
+    all operators, are the least (see `cheapest_labels`).
 
-    Ties go to plain tensors. TVM's kernel is taken where it is clearly faster than a library's,
-    which can be divided more finely, and may take blocked tensors. The choice is made once for a
-    model, not for a schedule: all schedules of it run the same kernels, and so give the same bits.
-    It counts operators one after the other, on one thread.
+    Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
+    than the library's, because a library's kernel can be divided more finely and can take blocked
+    tensors. The choice is made once for a model, not for each schedule: so all its schedules run
+    the same kernels and give the same bits. Operators are priced one after the other, on one
+    thread.
 
     Parameters
     ----------
@@ -46,16 +48,17 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 
 
 _CLEARLY_FASTER = 0.95
-"""TVM's kernel takes at most this share of the time of a library's, or the library's is taken."""
+"""TVM's kernel is chosen only if it takes at most this share of the time of the library's."""
 
 
 class _LayoutCosts:
-    """What it costs to keep each tensor plain or blocked.
+    """The costs of keeping each tensor plain or blocked.
 
     Attributes
     ----------
-    free: the tensors that may be blocked: values with storage of their own.
-    equal: pairs of them that lie alike, because a kernel takes them as they come.
+    free: the tensors that may be blocked; each is a value with storage of its own.
+    equal: pairs of tensors that must have the same layout, because one kernel works on both in
+        whatever layout they have.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class _LayoutCosts:
 def _blockable(
     program: Program, library_ops: Sequence[int], elementwise: Sequence[int]
 ) -> set[int]:
-    """Values with storage that may be blocked: images, between operators that take them so."""
+    """The values that may be blocked: images with storage of their own, if operators allow."""
     flexible = {*library_ops, *elementwise}
     fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
     fixed.update(program.weights)
@@ -135,7 +138,7 @@ def _blockable(
 
 
 def _fits_blocks(value: Value, root: Value) -> bool:
-    """Whether `value` is an image, and blocks of `root` are blocks of it."""
+    """Whether `value` is an image that consists of whole blocks of `root`."""
     if len(value.shape) != 4 or value.dtype != "float32" or value.shape[1] < BLOCK:
         return False
     if value.alias_of is None:
@@ -146,7 +149,7 @@ def _fits_blocks(value: Value, root: Value) -> bool:
 
 
 def _images(op: Operator) -> list[int]:
-    """Data, what is added, and output of an operator: what may be blocked."""
+    """The tensors of an operator that may be blocked: its data, what it adds, and its output."""
     if op.description is None:
         return [*op.inputs, *op.outputs]
     if op.description.op in ("matmul", "softmax", "layer_norm"):
@@ -156,7 +159,7 @@ def _images(op: Operator) -> list[int]:
 
 
 def _any_layout(program: Program, i: int) -> bool:
-    """Whether operator `i` works on each number by itself, wherever it lies."""
+    """Whether operator `i` works on each element by itself, so that the layout does not matter."""
     op = program.operators[i]
     if op.description is not None or program.kernels is None:
         return False
@@ -173,7 +176,7 @@ def _any_layout(program: Program, i: int) -> bool:
 
 
 _ELEMENTWISE = 0
-"""TVM's `kElemWise`."""
+"""The value of `kElemWise`, TVM's pattern of element-wise operators."""
 
 
 def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program:
@@ -196,7 +199,7 @@ def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program
 def _reorder_us(
     images: Sequence[Value], library: str, latency_of: LatencyOf, program: Program
 ) -> dict[tuple[int, ...], float]:
-    """Microseconds to turn an image of each shape around: the mean of both directions."""
+    """Microseconds to change the layout of an image, by its shape; the mean of both directions."""
     shapes = list(dict.fromkeys(v.shape for v in images))
     values: list[Value] = []
     operators = []

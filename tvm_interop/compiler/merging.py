@@ -1,4 +1,4 @@
-"""Operators of a model that can be one: which, what that takes, and how a schedule then reads."""
+"""Merging operators: which can be merged, how long that takes, and what becomes of a schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..scheduling import Schedule, Stage
 
 
 class Compiled(Protocol):
-    """What merging needs of a compilation."""
+    """The part of a compilation that merging needs."""
 
     @property
     def program(self) -> Program: ...
@@ -37,11 +37,12 @@ class OperatorMerges:
 
     Attributes
     ----------
-    sets: operators, by id, of which two or more might be merged; none is in two sets.
+    sets: sets of ids of operators; two or more operators of one set might be merged. No operator
+        is in two sets.
     """
 
     def __init__(self, imported: Any, names: Sequence[str]) -> None:
-        """Look for them.
+        """Find the convolutions that could be merged.
 
         Parameters
         ----------
@@ -75,11 +76,11 @@ class OperatorMerges:
 
 
 class MergingLatency(LatencyModel):
-    """Latencies of `base`, and of merged operators, which are compiled and measured.
+    """The latencies of `base`, and those of merged operators, which it compiles and measures.
 
     Parameters
     ----------
-    compile_alone: makes a compilation of a Relax module, for streams and threads as `base` has.
+    compile_alone: makes a compilation of a Relax module, with the streams and threads of `base`.
     """
 
     def __init__(
@@ -148,11 +149,11 @@ class MergingLatency(LatencyModel):
 
 
 class MergedCompilations(Generic[_C]):
-    """A model with operators merged: a compilation for each choice that schedules make.
+    """Compilations of a model with operators merged, one for each choice of what to merge.
 
     Parameters
     ----------
-    compile_merged: makes a compilation of a Relax module, for streams and threads as the model's.
+    compile_merged: makes a compilation of a Relax module, with the model's streams and threads.
     """
 
     def __init__(self, merges: OperatorMerges, compile_merged: Callable[[Any], _C]) -> None:
@@ -176,14 +177,15 @@ class MergedCompilations(Generic[_C]):
 
 
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
-    """The schedule for the operators that are left when its merged stages are merged.
+    """A schedule of the merged model, made from a schedule with merged stages.
 
-    A merged stage becomes a stage of the merged operator and of what cuts its output into parts, in
-    order; of the others, operators that merging made needless (a concat of all parts) are left out.
+    A merged stage becomes a stage of the merged operator and the operators that cut its output into
+    parts, in order. Merging can make operators needless, such as a concat of all the parts; they
+    are left out of the other stages.
 
     Parameters
     ----------
-    graph: of the merged model, whose operators keep their names.
+    graph: the graph of the merged model. Operators that are not merged keep their names.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Prices for a GPU that is not here: by a device's description, or from the latency database."""
+"""Latencies for a GPU that is not in this machine: from its description, or from the database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATABASE = "database"
 def by_description(
     name: str, program: Program, traits: Sequence[OperatorTraits], link: Link | None
 ) -> tuple[LatencyModel, str]:
-    """Prices by the device called `name`, and a word on where they come from.
+    """Latencies computed from the description of device `name`, and a text that says so.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def by_database(
     store: LatencyStore,
     link: Link | None,
 ) -> tuple[LatencyModel, str]:
-    """Prices that were measured on some GPU and kept, and a word on where they come from.
+    """Latencies that were measured on some GPU and kept in the database, and a text that says so.
 
-    A stage that was not measured there is taken to last as long as its operators in turn.
+    A stage that was never measured is priced as if its operators ran one after the other.
 
     Parameters
     ----------
@@ -107,11 +107,11 @@ def by_database(
 
 
 class StoredLatency(LatencyTable):
-    """What the database has of one setting.
+    """The latencies that the database has for one setting.
 
     Attributes
     ----------
-    assumed: how many stages it lacked, which count as run in order.
+    assumed: how many stages it did not have. Their operators count one after the other.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class StoredLatency(LatencyTable):
 
         Raises
         ------
-        LatencyError: nobody said what the link between the GPUs carries.
+        LatencyError: the bandwidth of the link between the GPUs is not known.
         """
         if not self._knows_copies:
             raise LatencyError(
@@ -144,7 +144,7 @@ class StoredLatency(LatencyTable):
         return super().transfer(u, v)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds as they were measured; else of the operators in turn."""
+        """Microseconds as measured; if never measured, the sum over the operators."""
         streams: list[list[str]] = [[self._hashes[op] for op in group] for group in groups]
         streams += [[] for _ in range(self._setting.streams - len(streams))]
         key = stage_key(self._setting, False, streams)
@@ -156,7 +156,7 @@ class StoredLatency(LatencyTable):
 
 
 def _singles(setting: Setting, hashes: Sequence[str], store: LatencyStore) -> dict[str, float]:
-    """What each kind of operator takes alone, as far as it was measured."""
+    """The latency of each kind of operator alone, for those that were measured."""
     rest: list[list[str]] = [[] for _ in range(setting.streams - 1)]
     keys = {digest: stage_key(setting, False, [[digest], *rest]) for digest in set(hashes)}
     found = store.get(keys.values())

@@ -1,4 +1,4 @@
-"""Which provider's kernel each operator gets, where all tensors are plain."""
+"""Chooses each operator's kernel among the providers', with all tensors in plain layout."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def fastest_plain(
 
 
 _CLOSE = 0.75
-"""Of two latencies the smaller is at least this share of the larger."""
+"""Two latencies are close if the smaller is at least this share of the larger."""
 _ROUNDS = 2
-"""How often what is close is measured again."""
+"""How often operators with close latencies are measured again."""
 
 
 def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
-    """Whether anything was: operators that were measured now, and take either about as long."""
+    """Measure again the operators that take about as long with either kernel; whether any were."""
     times_us = theirs.stages([[[i]] for i in rivals])
     close = [
         [[i]]
@@ -100,8 +100,8 @@ def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequ
 def can_run(library: str, op: Operator) -> bool:
     """Whether `library` could compute `op`.
 
-    One whose kernel of TVM's has a workspace (see `lift_workspaces`) stays with that kernel: the
-    workspace is a tensor of the program, and no library would have a use for it.
+    False for an operator whose TVM kernel has a workspace (see `lift_workspaces`): the workspace is
+    a tensor of the program, and no library would use it.
     """
     if op.description is None or len(op.outputs) > 1:
         return False

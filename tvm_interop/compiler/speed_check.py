@@ -1,15 +1,16 @@
-"""Schedules run against each other, and what is said of one run against sequential execution."""
+"""Runs schedules against each other, and decides whether one beats sequential execution."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..artifact.manifest import SpeedCheck
+from ..execution.instance import Clock
 from ..scheduling import Schedule
 from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_rounds, confirm
@@ -20,20 +21,22 @@ _BATCH_S = 0.1
 _MOST_IN_BATCH = 16
 
 
-def interleaved_rounds(
-    executors: list[Any],
-    measure_interleaved: Callable[[list[Any], int, int, int], list[list[float]]],
-) -> Iterator[npt.NDArray[np.float64]]:
-    """Run executors against each other without end: each round's microseconds, (executors,).
+def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArray[np.float64]]:
+    """Run executors against each other without end.
+
+    Yields
+    ------
+    (len(executors),) microseconds: one run of each, in an order drawn anew.
 
     Parameters
     ----------
-    measure_interleaved: the device's, of executors, warm-up runs, rounds, and a seed for the order
-        within rounds.
+    clock: that of the executors' device.
     """
     warmup, batch = 1, 1
     for seed in itertools.count():
-        seconds = np.array(measure_interleaved(executors, warmup, batch, seed), dtype=np.float64)
+        seconds = np.array(
+            clock.measure_interleaved(executors, warmup, batch, seed), dtype=np.float64
+        )
         yield from seconds.T * 1e6
         # Some at once: between two calls the streams fall asleep, and that is no part of a run.
         warmup, round_s = 0, float(seconds.sum()) / batch
@@ -41,7 +44,7 @@ def interleaved_rounds(
 
 
 def speed_check(confirmation: Confirmation) -> SpeedCheck:
-    """What an artifact says of its speed; the schedule ships where it is faster."""
+    """The record of a speed check that the artifact keeps. The schedule ships if it is faster."""
     compared = confirmation.compared
     low, high = compared.interval
     return SpeedCheck(
@@ -56,7 +59,7 @@ def speed_check(confirmation: Confirmation) -> SpeedCheck:
 
 
 def check_rounds(rounds: Iterator[npt.NDArray[np.float64]]) -> SpeedCheck:
-    """Check a schedule by rounds of sequential execution, the same once more, and the schedule."""
+    """Check a schedule. A round has three times: sequential, sequential once more, the schedule."""
     return speed_check(
         confirm(checked_rounds(rounds, 3), Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1)
     )

@@ -1,4 +1,4 @@
-"""The cheapest way to give each of many things one of two labels, exactly, by one minimum cut."""
+"""Gives each of many things one of two labels at the lowest total cost, by one minimum cut."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class PairCost:
 
     Attributes
     ----------
-    first, second: the things; one whose label is 0 in any case may be left out, as None.
-    us: microseconds by label of the first, then of the second.
+    first, second: the two things. None stands for a thing whose label is always 0.
+    us: microseconds for each pair of labels, as `us[label of first][label of second]`.
     """
 
     first: int | None
@@ -27,11 +27,11 @@ class PairCost:
 def cheapest_labels(
     things: Iterable[int], costs: Iterable[PairCost], equal: Iterable[tuple[int, int]] = ()
 ) -> dict[int, int]:
-    """A label, 0 or 1, for each thing, so that the sum of `costs` is the least there is.
+    """A label, 0 or 1, for each thing, so that the sum of `costs` is as small as possible.
 
-    A cost by which unlike labels are cheaper than like ones has no minimum cut; it is raised to
-    where it has one. Ties: label 1 for as few as can be. Costs count in whole nanoseconds, so that
-    nothing is lost on the way.
+    A minimum cut cannot express a cost that makes unlike labels cheaper than like ones. Such a cost
+    is raised until it can. Ties: as few things as possible get label 1. Costs are rounded to
+    whole nanoseconds, so that sums are exact.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _nanoseconds(us: float) -> int:
 
 
 def _add(graph: nx.DiGraph, tail: object, head: object, capacity: int | None) -> None:
-    """Add to an edge's capacity; None makes it boundless."""
+    """Add to an edge's capacity; None makes it unlimited."""
     if capacity is None:
         graph.add_edge(tail, head)
         graph[tail][head].pop("capacity", None)  # NetworkX takes that as boundless.

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._native import cpu as _runtime
 from .._native.library import OperatorTiming
+from .._native.operators import BoundOperator
 from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
 from ..machine.kernel_libraries import library_version, why_missing
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
@@ -69,15 +70,10 @@ class Instance:
             max(len(plan.streams), 1),
             threads_per_stream(plan),
             tensors,
-            [op.name for op in plan.operators],
             [
-                functions[op.kernel] if kernel is None else kernel
+                bound_operator(op, functions[op.kernel] if kernel is None else kernel)
                 for op, kernel in zip(plan.operators, of_libraries, strict=True)
             ],
-            [(*op.inputs, *op.outputs) for op in plan.operators],
-            [op.stream for op in plan.operators],
-            [op.waits for op in plan.operators],
-            [op.share for op in plan.operators],
         )
 
     def run(self) -> None:
@@ -170,6 +166,12 @@ def require_library(op: str, library: str) -> None:
             f"operator `{op}` needs kernel library `{library}`, which is missing here: "
             f"{why_missing(library)}; install `tvm-interop[{library}]`, or compile the model again"
         )
+
+
+def bound_operator(op: PlannedOperator, kernel: Any) -> BoundOperator:
+    """A plan's operator as an executor takes it, run by `kernel`."""
+    args = (*op.inputs, *op.outputs)
+    return BoundOperator(op.name, kernel, args, op.stream, op.waits, op.share)
 
 
 def threads_per_stream(plan: Plan) -> int:

@@ -17,7 +17,7 @@ from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
 from ..plan.plan import Plan, PlannedOperator
 from ..program.host_memory import aligned_copy, aligned_empty
 from ..program.library_op import LibraryOp
-from .cpu import as_tensor, kernel_functions, require_library
+from .cpu import as_tensor, bound_operator, kernel_functions, require_library
 from .instance import Clock
 
 _LOG = logging.getLogger("tvm_interop")
@@ -67,7 +67,7 @@ class CudaInstance:
             `streams` are on other GPUs than the plan's, or urgent where those are not, or the
             other way round.
         ExecutionError
-            The GPU's memory does not suffice, or an operator fails (named).
+            The GPU's memory does not suffice; an operator fails, or is a share of one (named).
         """
         self.plan = plan
         self.streams = streams if streams is not None else make_cuda_streams(plan)
@@ -81,11 +81,7 @@ class CudaInstance:
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
-            [op.name for op in plan.operators],
-            [self._kernel(op, functions) for op in plan.operators],
-            [(*op.inputs, *op.outputs) for op in plan.operators],
-            [op.stream for op in plan.operators],
-            [op.waits for op in plan.operators],
+            [bound_operator(op, self._kernel(op, functions)) for op in plan.operators],
             dispatch,
         )
         reason = _cuda.why_no_graph(self.executor)

@@ -14,9 +14,18 @@ class Clock(Protocol):
     """Times executors of one kind of device against each other."""
 
     def measure_interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int = 0
+        self,
+        executors: list[Any],
+        warmup: int,
+        repeats: int,
+        seed: int = 0,
+        primed: bool = False,
     ) -> list[list[float]]:
         """Every round runs each executor once, in an order drawn anew.
+
+        Parameters
+        ----------
+        primed: run each once more, untimed, just before each of its timed runs.
 
         Returns
         -------

@@ -20,6 +20,7 @@ from ..compiler.options import CompileOptions
 from ..errors import DeviceError
 from ..execution.cpu import threads_per_stream
 from ..execution.cuda import runs_on_cuda
+from ..measure.cpu_timer import CpuStageTimer
 from ..measure.measured import MeasuredLatency
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
@@ -149,12 +150,16 @@ def _of_artifact(artifact: Artifact, options: CompileOptions, measure: bool) -> 
         raise _for_cpus(f"`{title}`")
     program = program_of(plan, artifact.weights)
     streams = max(len(plan.streams), options.streams or _native.num_threads())
-    latency = MeasuredLatency(
+    timer = CpuStageTimer(
         program,
         artifact.load_kernels() if measure else _NotLoaded(),
-        _kernel_hashes(artifact, program.operators),
         streams=streams,
         threads=threads_per_stream(plan) if len(plan.streams) > 1 else 1,
+    )
+    latency = MeasuredLatency(
+        program,
+        _kernel_hashes(artifact, program.operators),
+        timer,
         parallel_kernels=plan.parallel_kernels,
         store=LatencyStore(options.latency_db),
         progress=options.progress,

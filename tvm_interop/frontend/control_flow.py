@@ -27,7 +27,8 @@ MOST_OPERATORS = 4096
 """Of a loop, written out."""
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
-"""Imports a graph, given its inputs by name, and gives its outputs."""
+"""Imports a subgraph of ONNX. It is given the subgraph and its inputs by name, and returns the
+outputs as relax expressions."""
 
 
 def import_control_flow(

@@ -16,18 +16,21 @@ _SPATIAL, _SUMMED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 @dataclass(frozen=True)
 class Contraction:
-    """A convolution in NCHW, or a matrix product told as one.
+    """A convolution in NCHW, or a matrix product described as a convolution.
 
-    A product of an M x K and a K x N matrix is a 1x1 convolution of an image of N pixels in one
-    row and K channels, with M output channels.
+    The product of an M x K and a K x N matrix is a 1x1 convolution: its input is an image with K
+    channels and a single row of N pixels, and it has M output channels.
 
     Attributes
     ----------
-    in_channels, out_channels: of each group.
-    padding: above and to the left; `in_size` and `out_size` tell what is below and to the right.
-    data_at: the input at an image, channel, row and column, without padding.
-    weight_at: the weight at an image, output channel, input channel, kernel row and column.
-    product: of input and weight, in the kernel's own order.
+    in_channels, out_channels: the number of channels in each group.
+    padding: rows above the image and columns to its left. How many there are below and to the
+        right follows from `in_size` and `out_size`.
+    data_at: the expression that reads the input at (image, channel, row, column), which count
+        without padding.
+    weight_at: the expression that reads the weight at (image, output channel, input channel, kernel
+        row, kernel column).
+    product: multiplies an input and a weight, in the order in which the kernel has them.
     """
 
     dtype: str

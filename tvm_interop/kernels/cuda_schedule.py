@@ -1,4 +1,4 @@
-"""Default loops for kernels on a GPU: dlight's rules, and one of our own for short sums."""
+"""Default schedules of kernels for GPUs: the rules of TVM's dlight, and our own for short sums."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def samples_of(
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:
         setting = record.setting
-        # A single run is a rough look, made to spare a measurement.
+        # A record of a single run is only a rough guess: it was made instead of a measurement.
         if setting is None or not record.groups or record.samples < 2:
             continue
         if (setting.device, setting.tvm_version) == (here.device, here.tvm_version):

@@ -37,7 +37,7 @@ def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn |
     chain: list[relax.Var] = [result]
 
     def operand(name: str, expr: relax.Expr) -> relax.Call | None:
-        """The call of operator `name` that `expr` is, which joins the chain."""
+        """The call of operator `name` that `expr` is bound to, if any; adds `expr` to the chain."""
         call = values.get(expr) if isinstance(expr, relax.Var) else None
         if not isinstance(call, relax.Call) or getattr(call.op, "name", None) != name:
             return None

@@ -35,14 +35,16 @@ def merged_name(names: Sequence[str]) -> str:
 
 @module_pass(opt_level=0, name="MergeConvs")
 class MergeConvs:
-    """Make one convolution of each group of convolutions.
+    """Replace each group of convolutions by one wider convolution.
 
-    Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, section 3.
-    Weights and biases are stacked along the output channels; smaller kernels are padded with zeros.
-    The outputs are cut out of the wider one; a concat along channels that reads all of them side by
-    side takes the wider output whole, without a copy (the order of stacking is then the concat's).
+    The method is that of Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys
+    2021, section 3. The weights and biases of a group are stacked along the output channels;
+    smaller kernels are padded with zeros. The output of each convolution is then a slice of the
+    wider output. If a concat along channels reads all of these outputs side by side, it is replaced
+    by the wider output itself, without a copy; the weights are then stacked in the concat's order.
 
-    Sums are taken in another order than before, so the results are close, not equal bit by bit.
+    A wider convolution adds its terms in another order, so results are close to those of the group
+    but not equal bit by bit.
 
     Parameters
     ----------

@@ -37,7 +37,8 @@ _OPTIMISM = 1.0
 """Stages are hoped to take so many spreads less than expected, until they are measured."""
 _PATIENCE = 3
 _STABLE = 0.01
-"""The search ends where so many rounds made the schedule no better than by this share."""
+"""The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
+this share."""
 _EXPECTED_TRANSITIONS = 1_000_000
 """Of the search by predictions in a graph too large to look at all of its stages."""
 _WINDOW = 100_000

@@ -1,7 +1,7 @@
-"""Latencies from database to database, as JSON lines: one workload or record a line.
+"""Exports and imports the latency database as JSON lines, one workload or record on each line.
 
-Like the two files of TVM's meta_schedule JSONDatabase in one; workloads come before the records
-that refer to them.
+Workloads come before the records that refer to them. TVM's meta_schedule JSONDatabase keeps the
+same in two files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def export_lines(store: LatencyStore) -> Iterator[str]:
 
 
 def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tuple[int, int]:
-    """Take over what `export_lines` gave; of two records with one key the later measured stays.
+    """Add what `export_lines` gave to `store`. Of two records with one key, the newer one is kept.
 
     Parameters
     ----------

@@ -1,30 +1,22 @@
-"""Stage latencies measured on this machine, on the executor that will run them."""
+"""Stage latencies measured on a device: one policy, whatever the device."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 
-from .._native import cpu as _runtime
-from ..execution.cpu import as_tensor, kernel_functions
 from ..latency.base import LatencyModel, pack_groups_of_stages
 from ..latency.estimate import Estimate
-from ..latency.record import Record, Setting, Workload, stage_key, utc
-from ..machine.cpu_name import cpu_model
-from ..program.host_memory import aligned_copy, aligned_empty
+from ..latency.record import Record, Workload, stage_key, utc
 from ..program.program import Program
-from ..program.storage import stored_shape
 from .repeats import run_repeatedly
+from .stage_timer import Job, Rounds, StageTimer, Streams
 from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
-_CHUNK = 32
-"""Stages measured against each other in one go."""
 _FAR_SLOWER = 3.0
 """One run tells that an operator is slower than another's time, where it took this much longer."""
 _SURE = 0.005
@@ -32,8 +24,8 @@ _SURE = 0.005
 _BUSY_US = 200.0
 """For about how long streams are kept busy to tell what a wait between them costs."""
 
-Programs = dict[str, list[list[int]]]
-"""By key, the operators of each stream of a stage."""
+Programs = dict[str, Streams]
+"""Stages as they run, by key."""
 
 
 class Progress(Protocol):
@@ -43,15 +35,15 @@ class Progress(Protocol):
 
 
 class MeasuredLatency(LatencyModel):
-    """Latencies measured by running the stages, in microseconds.
+    """Latencies measured by running stages on a device, in microseconds.
 
-    A stage runs as it will in the model: its groups packed onto the streams by the same rule, at
-    once, on the same executor. Stages are interleaved in random order, each run once more, untimed,
-    before each timed run: then what ran before does not tell, and a stage does not seem faster than
-    its own operators because those were measured among larger ones, which emptied the caches. Its
-    latency is the median of 5 to 30 runs, as its length allows. The cost of starting a run at all,
-    measured alongside as an empty plan, is taken off, since a model pays it once and not once a
-    stage.
+    A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
+    and run at once on the same executor. Stages run interleaved, in random order. Before each timed
+    run a stage runs once untimed, so that what ran before it does not matter; otherwise a stage
+    could seem faster than its own operators, which were measured after larger operators had emptied
+    the caches. The latency is the median of 5 to 30 runs; long stages run less often. An empty
+    stage is measured alongside and its time is taken off, because a model pays for starting a run
+    once, not once for each stage.
 
     Stages of the same kernels on the same shapes share one measurement, within a model, between
     models and, through the store, between processes.
@@ -59,7 +51,8 @@ class MeasuredLatency(LatencyModel):
     Attributes
     ----------
     measured: how many stages were run, as opposed to known already.
-    setting: what records say about where and with what they were measured.
+    timer: runs the stages.
+    setting: where and with what it measures; part of each record.
     """
 
     is_costly = True
@@ -67,43 +60,38 @@ class MeasuredLatency(LatencyModel):
     def __init__(
         self,
         program: Program,
-        kernels: Any,
         kernel_hashes: dict[str, str],
+        timer: StageTimer,
         *,
-        streams: int,
-        threads: int = 1,
         parallel_kernels: bool = False,
         store: LatencyStore | None = None,
         progress: Progress | None = None,
-        seed: int = 0,
     ) -> None:
         """Prepare to measure `program`'s operators.
 
         Parameters
         ----------
-        kernels: the loaded kernels of TVM.
-        kernel_hashes: a hash of each such kernel's code and shapes, by name.
-        streams, threads: streams there will be, and threads the kernels of each may use.
+        kernel_hashes: a hash of the code and shapes of each kernel of TVM, by name.
+        timer: runs stages of `program`.
+        parallel_kernels: whether kernels divide their loops over a team of threads.
         store: where latencies are kept; None keeps them in memory only.
         """
         self.measured = 0
+        self.timer = timer
+        self.setting = timer.setting
         self._program = program
         self._hashes = [workload_hash(op, kernel_hashes) for op in program.operators]
-        self._num_streams = streams
+        self._num_streams = timer.setting.streams
+        self._parallel_kernels = parallel_kernels
         self._store = store if store is not None else LatencyStore(":memory:")
         self._progress = progress
-        self._seed = seed
         self._known: dict[str, float] = {}
         self._op_us: list[float] = []
-        self._threads = threads
-        self._parallel_kernels = parallel_kernels
-        self.setting = self._describe_setting()
         self._workloads: dict[str, Workload] = {}
-        ours = {op.kernel for op in program.operators if op.library is None}
-        self._functions = kernel_functions(kernels, sorted(ours))
-        self._library_kernels: dict[int, Any] = {}
-        self._tensors: dict[int, Any] = {}
-        self._rng = np.random.default_rng(seed)
+
+    def close(self) -> None:
+        """Give back the devices that the timer took."""
+        self.timer.close()
 
     def op(self, op: int) -> float:
         """Microseconds that operator `op` takes alone; the first call measures all operators."""
@@ -111,8 +99,8 @@ class MeasuredLatency(LatencyModel):
         return self._op_us[op]
 
     def can_run(self, op: int) -> bool:
-        """Whether operator `op` has a kernel here, as it should: its library said that it could."""
-        return True
+        """Whether the device has a kernel for operator `op`; if not, the reason is logged."""
+        return self.timer.can_run(op)
 
     def takes_longer(self, op: int, than_us: float) -> bool:
         """Whether operator `op` takes longer than `than_us`, found out no better than need be.
@@ -125,7 +113,7 @@ class MeasuredLatency(LatencyModel):
         rough_key = f"once:{key}"
         known = self._store.get([key, rough_key])
         if rough_key not in known and key not in known and key not in self._known:
-            known[rough_key] = self._time_once(self._executor(streams)) * 1e6
+            known[rough_key] = self._time_once_us(streams)
             self._keep({rough_key: streams}, {rough_key: Estimate(known[rough_key], None, 1)})
         if known.get(rough_key, 0.0) > _FAR_SLOWER * than_us:
             return True
@@ -188,16 +176,14 @@ class MeasuredLatency(LatencyModel):
         if self._num_streams < 2:
             return 0.0
         op = self._smallest_op()
-        once_us = max(self._time_once(self._executor(self._on_streams([[op]]))) * 1e6, 0.1)
+        once_us = max(self._time_once_us(self._on_streams([[op]])), 0.1)
         ops = [op] * int(np.clip(_BUSY_US / once_us, 8, 512))
-        seeds = itertools.count(self._seed)
-        one, two = (self._executor(self._on_streams([ops] * count)) for count in (1, 2))
+        stages = [self._on_streams([ops]), self._on_streams([ops, ops])]
 
-        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
-            chosen = [(one, two)[i] for i in indices]
-            return self._interleaved(chosen, 0, repeats, next(seeds))
+        def measure(rounds: Rounds) -> list[Estimate]:
+            return [Estimate.of_runs(runs) for runs in run_repeatedly(rounds(stages), 2)]
 
-        alone, waiting = (Estimate.of_runs(runs) for runs in run_repeatedly(measure, 2))
+        ((alone, waiting),) = self.timer.do([measure])
         cost_us = max(waiting.latency_us - alone.latency_us, 0.0) / 2
         streams = self._on_streams([ops[:1]])
         self._keep({self._wait_key(): streams}, {self._wait_key(): Estimate(cost_us, None, 1)})
@@ -222,9 +208,9 @@ class MeasuredLatency(LatencyModel):
             ops = range(len(self._program.operators))
             self._op_us = self.stages([[[op]] for op in ops]).tolist()
 
-    def _on_streams(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    def _on_streams(self, groups: Sequence[Sequence[int]]) -> Streams:
         """The operators of each stream, as the plan will lay this stage out."""
-        streams: list[list[int]] = [[] for _ in range(self._num_streams)]
+        streams: Streams = [[] for _ in range(self._num_streams)]
         if len(groups) <= self._num_streams:
             stream_of: Sequence[int] = range(len(groups))
         else:
@@ -233,7 +219,7 @@ class MeasuredLatency(LatencyModel):
             streams[s].extend(ops)
         return streams
 
-    def _key(self, streams: list[list[int]]) -> str:
+    def _key(self, streams: Streams) -> str:
         kernels = [[self._hashes[op] for op in ops] for ops in streams]
         return stage_key(self.setting, self._parallel_kernels, kernels)
 
@@ -268,9 +254,29 @@ class MeasuredLatency(LatencyModel):
     def _timed(self, programs: Programs) -> Iterator[dict[str, Estimate]]:
         """The latencies of all stages, some at a time."""
         items = list(programs.items())
-        for begin in range(0, len(items), _CHUNK):
-            chunk = dict(items[begin : begin + _CHUNK])
-            yield dict(zip(chunk, self._time(list(chunk.values())), strict=True))
+        size = self.timer.stages_per_job
+        chunks = [dict(items[begin : begin + size]) for begin in range(0, len(items), size)]
+        return self.timer.do([self._job(chunk) for chunk in chunks])
+
+    def _job(self, programs: Programs) -> Job[dict[str, Estimate]]:
+        """Measures stages against each other, and against an empty one."""
+        nothing: Streams = [[] for _ in range(self._num_streams)]
+        stages = [nothing, *programs.values()]
+
+        def measure(rounds: Rounds) -> dict[str, Estimate]:
+            empty, *of_stages = run_repeatedly(rounds(stages), len(stages))
+            start_us = Estimate.of_runs(empty).latency_us
+            estimates = [Estimate.of_runs(runs, start_us) for runs in of_stages]
+            return dict(zip(programs, estimates, strict=True))
+
+        return measure
+
+    def _time_once_us(self, streams: Streams) -> float:
+        def measure(rounds: Rounds) -> float:
+            return float(rounds([streams])([0], 1)[0][0])
+
+        (seconds,) = self.timer.do([measure])
+        return seconds * 1e6
 
     def _keep(self, programs: Programs, found: Mapping[str, Estimate]) -> None:
         """Record what was measured."""
@@ -289,95 +295,3 @@ class MeasuredLatency(LatencyModel):
         ]
         ran = {op for streams in programs.values() for ops in streams for op in ops}
         self._store.put(records, [self.workload(op) for op in sorted(ran)])
-
-    def _time(self, programs: Sequence[list[list[int]]]) -> list[Estimate]:
-        executors = [self._executor([[] for _ in range(self._num_streams)])]
-        executors += [self._executor(streams) for streams in programs]
-        seeds = itertools.count(self._seed)
-
-        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
-            chosen = [executors[i] for i in indices]
-            return self._interleaved(chosen, 0, repeats, next(seeds))
-
-        empty, *stages = run_repeatedly(measure, len(executors))
-        start_us = Estimate.of_runs(empty).latency_us
-        return [Estimate.of_runs(runs, start_us) for runs in stages]
-
-    # What depends on the device: `CudaMeasuredLatency` has its own.
-
-    def _describe_setting(self) -> Setting:
-        return Setting(
-            device=cpu_model(),
-            driver="",
-            cores=_runtime.num_threads(),
-            tvm_version=tvm.__version__,
-            streams=self._num_streams,
-            threads=self._threads,
-        )
-
-    def _time_once(self, executor: Any) -> float:
-        _runtime.time(executor, 1)  # What is slow only at first is not called slow.
-        return _runtime.time(executor, 1)
-
-    def _interleaved(
-        self, executors: list[Any], warmup: int, repeats: int, seed: int
-    ) -> list[list[float]]:
-        return _runtime.measure_interleaved(executors, warmup, repeats, seed, primed=True)
-
-    def _executor(self, streams: list[list[int]]) -> Any:
-        """The stage's own plan. Its groups are independent, so nothing waits for anything."""
-        placed = [(op, s) for s, ops in enumerate(streams) for op in ops]
-        operators = [self._program.operators[op] for op, _ in placed]
-        args = [(*operator.inputs, *operator.outputs) for operator in operators]
-        values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
-        return self._make_executor(
-            [self._tensor(v) for v in values],
-            [operator.name for operator in operators],
-            [self._kernel(op) for op, _ in placed],
-            [[values[v] for v in arg] for arg in args],
-            [s for _, s in placed],
-            [()] * len(placed),
-            [operator.share for operator in operators],
-        )
-
-    def _make_executor(self, *plan: Any) -> Any:
-        return _runtime.make_executor(self._num_streams, self._threads, *plan)
-
-    def _kernel(self, op: int) -> Any:
-        """What runs operator `op`: a library's kernel, prepared once, or TVM's."""
-        operator = self._program.operators[op]
-        if operator.library is None or operator.description is None:
-            return self._functions[operator.kernel]
-        if op not in self._library_kernels:
-            self._library_kernels[op] = self._library_kernel(op)
-        return self._library_kernels[op]
-
-    def _tensor(self, value: int) -> Any:
-        """Memory of the value's own, filled once with numbers of a model's usual size."""
-        if value not in self._tensors:
-            described = self._program.values[value]
-            if value in self._program.weights:
-                array = aligned_copy(self._program.weights[value])
-            else:
-                shape = stored_shape(described.shape, described.layout)
-                array = aligned_empty(shape, described.dtype)
-                # Zeros are valid indices; floats get values that are neither special nor denormal.
-                array[...] = self._rng.standard_normal(shape) if array.dtype.kind == "f" else 0
-            self._tensors[value] = self._on_device(array)
-        return self._tensors[value]
-
-    def _library_kernel(self, op: int) -> Any:
-        operator = self._program.operators[op]
-        assert operator.library is not None
-        assert operator.description is not None
-        values = (*operator.inputs, *operator.outputs)
-        return _runtime.prepare_kernel(
-            operator.library,
-            operator.description.fields(),
-            1,
-            [self._tensor(v) for v in values],
-            [self._program.is_constant(v) for v in values],
-        )
-
-    def _on_device(self, array: np.ndarray) -> Any:
-        return as_tensor(array)

@@ -1,4 +1,4 @@
-"""How often each of some stages is run, and in which rounds."""
+"""Decides how often each of several stages is run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray[np.float64]]
-"""Runs the stages of these indices against each other in so many rounds: seconds of each."""
+"""`measure(indices, repeats)` runs the stages of these indices, interleaved, `repeats` times each.
+It returns their times in seconds, shape (len(indices), repeats)."""
 
 _STAGE_BUDGET_S = 0.025
-"""A stage is run until about this much time went into it, within the limits below; half of it goes
-into untimed runs."""
+"""About how many seconds a stage is run, within the limits of `REPEATS`. Half of that is spent in
+untimed runs, one before each timed one."""
 REPEATS = (5, 10, 20, 30)
-"""How often a stage may be run. Few numbers to choose from, so that many stages share a round."""
+"""How often a stage may be run. There are only a few choices, so that many stages run interleaved
+in the same rounds."""
 
 
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
-    """Run `count` stages against each other, each as often as it deserves; seconds of each run.
+    """Run `count` stages against each other; the seconds of each run of each stage.
 
-    All run `REPEATS[0]` times. By the median of those each goes on until its own time is spent: one
-    that takes long leaves no fewer runs to the others, and one that was held up once is not taken
-    for slow.
+    First all stages run `REPEATS[0]` times. The median of these runs decides how often a stage runs
+    in all (`repeats_for`). So a long stage takes no runs away from the others, and a stage that
+    was held up once is not taken to be slow.
     """
     runs = [list(times) for times in measure(range(count), REPEATS[0])]
     wanted = [repeats_for(float(np.median(times))) for times in runs]

@@ -1,4 +1,4 @@
-"""What a program's operators are apart from it: hashes that models share, and traits."""
+"""Describes operators apart from their model, so that models can share measurements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from ..program.program import Operator, Program
 
 
 def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
-    """What decides how long an operator takes: its kernel, or its library and what that is told."""
+    """A hash of all that decides how long an operator takes.
+
+    That is the kernel of TVM; for a library's kernel, the library, its version and the description
+    of the operator.
+    """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]
         if op.share is not None:  # Shares of one kernel take equally long.
@@ -21,7 +25,7 @@ def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
 
 
 def describe_workload(program: Program, op: int, hash_: str) -> Workload:
-    """Operator `op` as a record knows it, under its hash."""
+    """Operator `op` as the database keeps it; `hash_` is its `workload_hash`."""
     operator = program.operators[op]
     values = [program.values[v] for v in (*operator.inputs, *operator.outputs)]
     written = [program.values[v] for v in operator.outputs]

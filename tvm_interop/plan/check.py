@@ -1,4 +1,4 @@
-"""Proves a plan safe before anything follows it, wherever it comes from."""
+"""Proves that a plan is safe, before anything runs by it: ours as well as one from a file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def read_plan(text: str | bytes) -> Plan:
 def check_plan(plan: Plan) -> None:
     """Prove the plan safe: every dependency ordered, no storage shared without an order.
 
-    The proof is that of `checking.races.check_program`, of the plan as `stream_form` reads it:
-    nothing that made the plan has a part in it.
+    `stream_form` reads off the plan what each operator reads, writes and waits for, and
+    `checking.races.check_program` proves that there are no races. Neither uses code of the planner.
 
     Raises
     ------

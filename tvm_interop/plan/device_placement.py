@@ -11,16 +11,17 @@ from ..program.storage import PEER_COPY, dependencies, span
 
 @dataclass(frozen=True)
 class Placement:
-    """A program over several devices: each operator's tensors lie on its own.
+    """A program over several devices, in which an operator's tensors lie on the operator's device.
 
     Attributes
     ----------
-    program: the one given, its operators' ids unchanged; after them the copies, each an operator of
-        kernel `PEER_COPY`. The values given keep their places too.
-    order: all operators by id, copies included, in the order of launching.
-    devices: of each value, the device that it lies on.
-    copy_of: by value, the one elsewhere that it holds the same as.
-    links: the copies, in order, by the devices they lead from and to.
+    program: the given program, with operators that copy appended, each of kernel `PEER_COPY`. The
+        given operators and values keep their ids; an operator may read a copy instead of the
+        original.
+    order: ids of all operators, copies included, in the order of launching.
+    devices: the device of each value.
+    copy_of: for each value that is a copy, the original on another device.
+    links: ids of the copies, in the order of launching, by their source and target device.
     """
 
     program: Program
@@ -31,17 +32,16 @@ class Placement:
 
 
 def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence[str]) -> Placement:
-    """Put each value where it is written, and copy it to where it is read.
+    """Put each value on the device that writes it, and copy it to the devices that read it.
 
-    A value lies on its producer's device, an input or a weight on its first reader's. Where parts
-    of one tensor are written on several, it lies with the producer of the first, and other parts
-    are copied there. Each other device that reads it gets one copy, named after it, which all
-    readers there share; of a part that is read by itself, one of that part. Inputs and weights lie
-    on every other device that reads them too: the host writes them there, so nothing is copied in a
-    run.
+    A value lies on the device of its producer; an input or a weight lies on the device of its first
+    reader. If parts of one tensor are written on several devices, the tensor lies on the device of
+    the first producer, and the other parts are copied there. Each other device that reads the
+    tensor gets one copy, which all its readers there share. If only a part is read there, only the
+    part is copied. Inputs and weights are never copied during a run: the host writes them to every
+    device that reads them.
 
-    A copy is launched once all that it copies is written, and so right after the last of its
-    producers.
+    A copy is launched right after the last operator that writes what it copies.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ from ..program.storage import ALIGNMENT
 from ..scheduling.schedule import Schedule
 from .check import check_plan
 from .device_placement import Placement, place_on_devices
+from .limits import MAX_DEVICES
 from .plan import Plan, PlannedOperator, PlannedValue, Stream
-from .validate import MAX_DEVICES
 
 
 def make_plan(
@@ -27,20 +27,21 @@ def make_plan(
 ) -> Plan:
     """Turn a schedule into a plan: streams, the fewest waits, and a memory layout.
 
-    Over several GPUs, tensors lie where `place_on_devices` puts them, each GPU has an arena, and
-    for each two GPUs between which anything is copied there is a stream more, on the GPU that
-    sends: so no operator waits for the link but those that read what is sent, the copies take turns
-    on it as they would anyway, and it is the sender whose copy engine works (writes to a peer's
-    memory need no answer, reads do).
+    With several GPUs, `place_on_devices` says which GPU each tensor lies on, and each GPU has an
+    arena of its own. For each pair of GPUs with copies from the first to the second, the plan has
+    one more stream, on the sending GPU, that runs only these copies. So an operator waits for a
+    copy only if it reads what is copied. Copies between the same two GPUs would take turns on the
+    link anyway. The sender copies because writes to another GPU's memory need no answer, and reads
+    do.
 
     Parameters
     ----------
     program: the model.
-    schedule: of `program`'s operators; validated here.
+    schedule: a schedule of `program`'s operators. It is validated here.
     threads: threads the kernels of each stream may use.
-    parallel_kernels: whether any kernel uses more than its calling thread.
-    device: where all of it runs, `cpu:0` or a GPU such as `cuda:0`, unless the schedule names
-        several GPUs.
+    parallel_kernels: whether any kernel divides its loops over a team of threads.
+    device: the device of all streams, `cpu:0` or a GPU such as `cuda:0`. A schedule that names
+        several GPUs has them on those instead.
 
     Raises
     ------

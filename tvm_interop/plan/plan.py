@@ -1,7 +1,7 @@
 """An execution plan: what runs on which stream, what waits for what, and where tensors live.
 
 A plan is all the executor needs besides kernels and weights. `make.make_plan` makes one,
-`check.check_plan` proves it safe, and it lies in the artifact as JSON; nothing in it depends on
+`check.check_plan` proves it safe, and the artifact holds it as JSON. Nothing in it depends on
 Relax.
 """
 
@@ -42,8 +42,9 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `offset` bytes into it.
     layout: how it lies in memory.
     device: the device that it lies on; None in a plan for one device.
-    copy_of: the value on another device that it holds the same as. An input or a weight is written
-        to both by the host; of others, a copy writes one.
+    copy_of: the value on another device whose contents this one has too; None for most values. If
+        it is an input or a weight, the host writes both; otherwise a copy operator writes one of
+        the two from the other.
     """
 
     name: str
@@ -58,7 +59,7 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape of the memory behind it."""
+        """The shape in memory: larger than `shape` where a layout fills up its last block."""
         return stored_shape(self.shape, self.layout)
 
     @property
@@ -76,8 +77,10 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
     waits: operators on other streams that must have ended: indices of earlier operators.
-    library: the kernel library that runs it, by `description`; None for TVM's `kernel`.
-    share: which share of TVM's kernel runs, and of how many; None for all of it.
+    library: the kernel library that runs it; `description` says what it is to compute. None if
+        TVM's `kernel` runs it.
+    share: for an operator that runs one share of a TVM kernel, the share's index and the number of
+        shares. None if it runs the whole kernel.
     """
 
     name: str
@@ -105,7 +108,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `values`, in the model's order.
     arena_bytes: size of the storage that `arena` values share, on all devices together.
     parallel_kernels: whether any kernel splits its work over a team of threads.
-    arenas: size of each device's own; empty in a plan for one device.
+    arenas: bytes of the arena on each device, by device; empty in a plan for one device.
     """
 
     streams: tuple[Stream, ...]
@@ -146,7 +149,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.arenas.get(device, 0) if self.arenas else self.arena_bytes
 
     def twins(self) -> dict[int, list[int]]:
-        """By value, those on other devices that hold the same."""
+        """For each value that has copies on other devices, the indices of these copies."""
         found: dict[int, list[int]] = {}
         for v, value in enumerate(self.values):
             if value.copy_of is not None:

@@ -1,8 +1,8 @@
-"""A finished plan as the checker sees it: what each operator reads and writes, byte by byte.
+"""A finished plan in the form that the checker takes: which bytes each operator reads and writes.
 
-All of it is read off the plan: its operators with their values, streams and waits, and where each
-value lies. Nothing is asked of what made the plan, whose mistakes are to be found: sizes of tensors
-too are counted here once more.
+All of it follows from the plan alone: its operators with their values, streams and waits, and the
+place of each value. No code of the planner is used, because the checker is there to find the
+planner's mistakes. For the same reason the sizes of tensors are computed here once more.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from .plan import Plan, PlannedValue
 
 
 def stream_program(plan: Plan) -> StreamProgram:
-    """The program of streams that `plan` is; its indices must point somewhere.
+    """`plan` as a program of streams. Its indices must be valid (`validate.check_bounds`).
 
-    A plan's kernels write nowhere where they read. A part of a tensor is that tensor: whoever reads
-    the whole must find each part that others wrote.
+    No kernel of a plan may write memory that it also reads. A part of a tensor counts as bytes of
+    the whole tensor, so an operator that reads the whole must be ordered after the writers of all
+    of its parts.
     """
     names = [op.name for op in plan.operators]
     operators = tuple(
@@ -76,7 +77,7 @@ def _buffers(plan: Plan) -> dict[str, int]:
 
 
 def _nbytes(stored: PlannedValue) -> int:
-    """Bytes of a tensor; where it keeps 16 channels of a pixel side by side, of full blocks."""
+    """Bytes of a tensor in memory, where a blocked layout holds full blocks of 16 channels."""
     shape = list(stored.shape)
     if stored.layout == "blocked16":
         shape[1] = math.ceil(shape[1] / 16) * 16

@@ -1,4 +1,4 @@
-"""Which stream a GPU should prefer: the one that the length of a run hangs on."""
+"""Which stream a GPU should prefer: the one with most of the longest chain of operators."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .plan import Plan
 
 
 def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Plan:
-    """`plan` with that stream urgent that carries most of the longest chain.
+    """`plan`, with the stream that carries most of the longest chain marked as urgent.
 
-    A chain follows waits and the order on each stream: none of its operators starts before the one
-    ahead has ended, so no run is shorter than the longest. Of several as long, the one that ends
-    with the earliest operator, and so backwards; of several streams that carry as much of it, the
+    In a chain each operator waits for the one before it, or comes after it on the same stream. So a
+    run takes at least as long as the longest chain. Ties between chains: the one whose last
+    operator comes first in the plan, then the one before it, and so on. Ties between streams: the
     lowest. A plan with a single stream stays as it is.
 
     Parameters
     ----------
-    op_us: microseconds that each of `plan.operators` takes alone; None lets all count alike.
+    op_us: microseconds that each of `plan.operators` takes alone; None counts each as 1.
 
     Complexity: O(operators + waits).
     """

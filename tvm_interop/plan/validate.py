@@ -11,39 +11,29 @@ What is not checked is the machine code of `kernels.so`. Who runs it trusts whoe
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from ..errors import ArtifactError
-from ..program.library_op import LibraryOp
 from ..program.storage import ALIGNMENT, GPU_PART_ALIGNMENT, dependencies, span
 from ..scheduling.schedule import Schedule
-from .plan import Plan, PlannedOperator, PlannedValue
-
-DTYPES = frozenset(
-    ["bool", "float16", "float32", "float64"]
-    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+from .limits import (
+    DTYPES,
+    MAX_BYTES,
+    MAX_DEVICES,
+    MAX_DIMENSION,
+    MAX_OPERATORS,
+    MAX_RANK,
+    MAX_STREAMS,
+    MAX_THREADS,
 )
-"""Types of tensors, as NumPy spells them."""
+from .plan import Plan, PlannedOperator, PlannedValue
+from .validate_devices import check_arenas, check_devices
+from .validate_libraries import check_library
 
-MAX_OPERATORS = 2**20
-MAX_STREAMS = 2**12
-MAX_THREADS = 2**12
-MAX_DEVICES = 2**10
-MAX_RANK = 32
-MAX_DIMENSION = 2**40
-MAX_PARAMETER = 2**31 - 1
-"""Of a library's operator: a stride, say, or the number of groups."""
-MAX_BYTES = 2**46
-"""Of all of a plan's tensors together: 64 TiB."""
-
-_LIBRARIES = {"cpu": ("onednn",), "cuda": ("cudnn", "cublaslt")}
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _DEVICE = re.compile(r"cpu:0|cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
 
 _T = TypeVar("_T")
@@ -180,10 +170,10 @@ def check_bounds(plan: Plan) -> None:
     _check_interface(plan)
     _check_aliases(plan)
     _check_writers(plan)
-    _check_devices(plan)
-    _check_arenas(plan)
+    check_devices(plan)
+    check_arenas(plan)
     for op in plan.operators:
-        _check_library(plan, op)
+        check_library(plan, op)
     _check_readers(plan)
 
 
@@ -380,165 +370,3 @@ def _check_readers(plan: Plan) -> None:
                 f"operator `{plan.operators[consumer].name}` reads what "
                 f"`{plan.operators[producer].name}` writes, and is not planned after it"
             )
-
-
-# Devices: each operator with its tensors, copies in between.
-
-
-def _check_devices(plan: Plan) -> None:
-    """Operators work where their tensors are, and only copies reach further."""
-    devices = plan.devices
-    cpus = [device for device in devices if device.startswith("cpu")]
-    if cpus and len(devices) > 1:
-        raise ArtifactError(
-            f"the plan runs on {', '.join(devices)}; `{cpus[0]}` goes with no other"
-        )
-    for v in range(len(plan.values) if devices else 0):  # A plan of no operator has no device.
-        _check_place(plan, v)
-        _check_twin(plan, v)
-    for op in plan.operators:
-        here = plan.streams[op.stream].device
-        if op.is_copy:
-            _check_copy(plan, op, here)
-            continue
-        for v in (*op.inputs, *op.outputs):
-            if plan.device_of(v) != here:
-                raise ArtifactError(
-                    f"operator `{op.name}` runs on {here}, but its `{plan.values[v].name}` lies on "
-                    f"{plan.device_of(v)}; copy it"
-                )
-
-
-def _check_place(plan: Plan, v: int) -> None:
-    """A value lies on a device of the plan, and a view of it there too."""
-    name, here, root_is = plan.values[v].name, plan.device_of(v), plan.device_of(plan.root_of(v))
-    if here not in plan.devices:
-        raise ArtifactError(f"value `{name}` lies on {here}, where no stream is")
-    if here != root_is:
-        raise ArtifactError(
-            f"value `{name}` lies on {here}, and what it is an alias of on {root_is}"
-        )
-
-
-def _check_twin(plan: Plan, v: int) -> None:
-    """What is to hold the same as another value has its shape; the host fills it as the other."""
-    value = plan.values[v]
-    if value.copy_of is None:
-        return
-    if value.copy_of not in range(len(plan.values)):
-        raise ArtifactError(f"value `{value.name}` is a copy of none that is there")
-    original = plan.values[value.copy_of]
-    if (value.shape, value.dtype, value.layout) != (
-        original.shape,
-        original.dtype,
-        original.layout,
-    ):
-        raise ArtifactError(f"value `{value.name}` is no copy of `{original.name}`: they differ")
-    if plan.device_of(v) == plan.device_of(value.copy_of):
-        raise ArtifactError(
-            f"value `{value.name}` is a copy of `{original.name}`, and both lie on "
-            f"{plan.device_of(v)}"
-        )
-    by_host = ("input", "weight")
-    if value.storage in by_host and (value.storage, original.copy_of) != (original.storage, None):
-        raise ArtifactError(
-            f"{value.storage} `{value.name}` is a copy of `{original.name}`, which the host does "
-            "not write"
-        )
-
-
-def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
-    """A copy sends one value from its own device to the same value on another."""
-    if (len(op.inputs), len(op.outputs)) != (1, 1):
-        raise ArtifactError(f"copy `{op.name}` must have one input and one output")
-    (source,), (target,) = op.inputs, op.outputs
-    names = f"`{plan.values[source].name}` to `{plan.values[target].name}`"
-    if plan.values[target].copy_of != source and plan.values[source].copy_of != target:
-        raise ArtifactError(f"copy `{op.name}` of {names}: neither is planned as the other's copy")
-    if plan.device_of(source) != here or plan.device_of(target) == here:
-        raise ArtifactError(
-            f"copy `{op.name}` of {names} must lead from its stream's device, {here}, to another"
-        )
-
-
-def _check_arenas(plan: Plan) -> None:
-    """An arena is no larger than all that lies in it; that it suffices, `check_plan` proves."""
-    several = len(plan.devices) > 1
-    if bool(plan.arenas) != several or not plan.arenas.keys() <= set(plan.devices):
-        raise ArtifactError(
-            f"the plan runs on {', '.join(plan.devices) or 'no device'}, and has arenas on "
-            f"{', '.join(plan.arenas) or 'none by name'}"
-        )
-    if several and sum(plan.arenas.values()) != plan.arena_bytes:
-        raise ArtifactError(
-            f"the devices' arenas have {sum(plan.arenas.values())} bytes, and the plan says "
-            f"{plan.arena_bytes}"
-        )
-    most = dict.fromkeys(plan.devices, 0)
-    for v, value in enumerate(plan.values):
-        if value.storage == "arena":
-            if value.offset is None:
-                raise ArtifactError(f"value `{value.name}` has no place in the arena")
-            most[plan.device_of(v)] += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
-    for device in plan.devices or ("",):
-        if not 0 <= plan.arena_of(device) <= most.get(device, 0):
-            raise ArtifactError(
-                f"the arena has {plan.arena_of(device)} bytes, and all values in it together "
-                f"{most.get(device, 0)}"
-            )
-
-
-# Kernel libraries: what they are told of an operator is true.
-
-
-def _check_library(plan: Plan, op: PlannedOperator) -> None:
-    """Refuse a library's operator that would read or write beyond its tensors."""
-    values = [plan.values[v] for v in (*op.inputs, *op.outputs)]
-    if op.library is None:
-        blocked = [v for v in values if v.layout != "plain" and v.stored_shape != v.shape]
-        if blocked:
-            raise ArtifactError(
-                f"operator `{op.name}` is TVM's, but its `{blocked[0].name}` is {blocked[0].layout}"
-            )
-        return
-    known = _LIBRARIES[plan.streams[op.stream].device.partition(":")[0]]
-    if op.library not in known:
-        raise ArtifactError(
-            f"operator `{op.name}` needs kernel library `{op.library}`; known are "
-            f"{', '.join(f'`{name}`' for name in known)}"
-        )
-    if op.description is None:
-        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
-    _check_description(op.name, op.description)
-    sizes = [math.prod(value.shape) for value in values]
-    if sizes != [math.prod(shape) for shape in op.description.shapes]:
-        raise ArtifactError(
-            f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
-            f"tensors are {tuple(value.shape for value in values)}"
-        )
-    if any(value.dtype != op.description.dtype for value in values):
-        raise ArtifactError(f"operator `{op.name}` has a tensor that is not {op.description.dtype}")
-    for value, layout in zip(values, op.description.layouts, strict=True):
-        if value.layout != layout:
-            raise ArtifactError(
-                f"operator `{op.name}` takes `{value.name}` as {layout}, but it is {value.layout}"
-            )
-
-
-def _check_description(name: str, description: LibraryOp) -> None:
-    """Bounds; what does not follow from what, the native `WhyMalformed` says for each library."""
-    if len(description.layouts) != len(description.shapes):
-        raise ArtifactError(
-            f"operator `{name}` is described with {len(description.shapes)} shapes and "
-            f"{len(description.layouts)} layouts"
-        )
-    for shape in description.shapes:
-        if len(shape) > MAX_RANK or not all(0 <= dim <= MAX_DIMENSION for dim in shape):
-            raise ArtifactError(f"operator `{name}` is described with a shape of {shape}")
-    for field, given in description.fields().items():
-        numbers = given if isinstance(given, tuple) and field != "layouts" else (given,)
-        for number in numbers:
-            if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
-                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
-            if isinstance(number, int) and not 0 <= number <= MAX_PARAMETER:
-                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")

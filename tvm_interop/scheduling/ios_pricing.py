@@ -1,4 +1,5 @@
-"""How IOS learns what its stages cost: all of them, or only those that can matter."""
+"""Asks a latency model for the stages that IOS searches: all of them, or only those whose latency
+can change the schedule."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from tests.fake_cuda import fake_gpu
 from tests.fake_cuda.random_program import (
@@ -126,6 +127,18 @@ def test_a_failing_operator_is_named(check_log: Callable[..., list[str]]) -> Non
     accesses = fake_gpu.accesses_of(instance)
     del instance
     assert check_log(accesses) == []
+
+
+def test_a_share_of_a_kernel_is_refused() -> None:
+    program = random_program(2)
+    plan = make_plan(program, random_schedule(program, 1, 0), device="cuda:0")
+    shared = (structs.replace(plan.operators[0], share=(0, 2)), *plan.operators[1:])
+    with pytest.raises(ExecutionError, match="operator `op0` is one share of a kernel"):
+        CudaInstance(
+            structs.replace(plan, operators=shared),
+            fake_gpu.Kernels(effects_of(program)),
+            program.weights,
+        )
 
 
 def test_every_call_that_can_fail_is_checked(tmp_path: Path) -> None:

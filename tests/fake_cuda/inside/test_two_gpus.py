@@ -25,6 +25,7 @@ from tests.fake_cuda.random_program import (
 )
 from tvm_interop import ArtifactError, DeviceError, ExecutionError, InputError, PlanError, Schedule
 from tvm_interop._native import cuda as _cuda
+from tvm_interop._native.operators import BoundOperator
 from tvm_interop.execution.cuda import CudaInstance, make_cuda_streams, require_gpu
 from tvm_interop.plan.check import check_plan
 from tvm_interop.plan.make import make_plan
@@ -58,17 +59,21 @@ class Relay:
         self.executor = _cuda.make_executor(
             self.streams,
             self.values,
-            ["double", "to 1", "increment", "to 0", "add"],
             [
-                kernels.get_function("double", True),
-                _cuda.peer_copy(self.values[1], self.values[2]),
-                kernels.get_function("increment", True),
-                _cuda.peer_copy(self.values[3], self.values[4]),
-                kernels.get_function("add", True),
+                BoundOperator("double", kernels.get_function("double", True), (0, 1)),
+                BoundOperator(
+                    "to 1",
+                    _cuda.peer_copy(self.values[1], self.values[2]),
+                    (1, 2),
+                    stream=1,
+                    waits=() if drop_wait else (0,),
+                ),
+                BoundOperator("increment", kernels.get_function("increment", True), (2, 3), 1),
+                BoundOperator(
+                    "to 0", _cuda.peer_copy(self.values[3], self.values[4]), (3, 4), waits=(2,)
+                ),
+                BoundOperator("add", kernels.get_function("add", True), (1, 4, 5)),
             ],
-            [(0, 1), (1, 2), (2, 3), (3, 4), (1, 4, 5)],
-            [0, 1, 1, 0, 0],
-            [(), () if drop_wait else (0,), (), (2,), ()],
             dispatch,
         )
 

@@ -1,0 +1,140 @@
+// The serving simulator's door to Python. Sets of parts travel as the bits of an int64.
+#include "passes/simulate/serving.h"
+
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "passes/ffi/convert.h"
+#include "passes/simulate/combined.h"
+
+namespace tvm_interop {
+namespace {
+
+class ServedProgramObj : public ffi::Object {
+ public:
+  explicit ServedProgramObj(ServedProgram program) : program(std::move(program)) {}
+  const ServedProgram program;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.ServedProgram", ServedProgramObj, ffi::Object);
+};
+
+class ServedProgramRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ServedProgramRef, ffi::ObjectRef, ServedProgramObj);
+};
+
+class ServingEngineObj : public ffi::Object {
+ public:
+  explicit ServingEngineObj(const ServingDevice& device) : engine(device) {}
+  mutable ServingEngine engine;
+  mutable std::unordered_map<int, ServedProgramRef> running;  // which the engine refers to
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.ServingEngine", ServingEngineObj, ffi::Object);
+};
+
+class ServingEngineRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ServingEngineRef, ffi::ObjectRef, ServingEngineObj);
+};
+
+// Cores, bandwidth, interference, and what a wait, a barrier and a launch cost.
+ServingDevice ToDevice(const ffi::Bytes& figures) {
+  const std::vector<double> values = Unpack<double>(figures);
+  return {{values.at(0), values.at(1), values.at(2)}, values.at(3), values.at(4), values.at(5)};
+}
+
+// `places` are rows of three: waits, segment, part.
+ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Bytes op_us,
+                                   ffi::Bytes op_cores, ffi::Bytes memory_share, ffi::Bytes places,
+                                   bool has_barriers) {
+  const auto us = UnpackForOps<double>(graph, op_us);
+  const auto cores = UnpackForOps<double>(graph, op_cores);
+  const auto shares = UnpackForOps<double>(graph, memory_share);
+  const auto rows = Unpack<int64_t>(places);
+  std::vector<ServedOp> ops;
+  for (size_t op = 0; op < us.size(); ++op) {
+    ops.push_back({us[op], cores[op], shares[op], ToInt(rows.at(3 * op)),
+                   ToInt(rows.at(3 * op + 1)), ToInt(rows.at(3 * op + 2))});
+  }
+  return ServedProgramRef(ffi::make_object<ServedProgramObj>(
+      ServedProgram(graph->graph, ToVectors(streams), ops, has_barriers)));
+}
+
+// Microseconds, and how long of it all cores were busy.
+ffi::Array<double> RunAlone(ServedProgramRef program, int64_t present, ffi::Bytes device) {
+  const AloneRun run = program->program.Alone(static_cast<uint64_t>(present), ToDevice(device));
+  return {run.us, run.busy_us};
+}
+
+ServingEngineRef MakeServingEngine(ffi::Bytes device) {
+  return ServingEngineRef(ffi::make_object<ServingEngineObj>(ToDevice(device)));
+}
+int64_t StartInstance(ServingEngineRef engine, ServedProgramRef program, int64_t present,
+                      bool alone) {
+  const int number = engine->engine.Start(program->program, static_cast<uint64_t>(present), alone);
+  engine->running[number] = program;
+  return number;
+}
+int64_t AdvanceEngine(ServingEngineRef engine, double until_us) {
+  const int number = engine->engine.Advance(until_us);
+  if (number >= 0) engine->running.erase(number);
+  return number;
+}
+double EngineNow(ServingEngineRef engine) { return engine->engine.now_us(); }
+double EngineBusy(ServingEngineRef engine) { return engine->engine.busy_us(); }
+
+// `places` hold for each model the combined block of each of its blocks, and its part there.
+// `followers` are rows of two models and microseconds. Returns the models, the times as rows of
+// three (arrived, dequeued, finished), and busy microseconds and rounds.
+ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
+                                          ffi::Array<IntLists> places, ffi::Bytes interval_us,
+                                          int64_t buffer, ffi::Array<ffi::Bytes> arrivals,
+                                          double until_us) {
+  Combination combination;
+  for (const ServedProgramRef& program : programs) {
+    combination.programs.push_back(&program->program);
+  }
+  for (const IntLists& model : places) {
+    combination.program_of.push_back(ToVector(model[0]));
+    combination.part_of.push_back(ToVector(model[1]));
+  }
+  combination.interval_us = Unpack<double>(interval_us);
+  combination.buffer = ToInt(buffer);
+  ArrivalList list;
+  list.at_us = Unpack<double>(arrivals[0]);
+  for (int64_t model : Unpack<int64_t>(arrivals[1])) list.models.push_back(ToInt(model));
+  const std::vector<double> followers = Unpack<double>(arrivals[2]);
+  for (size_t i = 0; i + 2 < followers.size(); i += 3) {
+    list.followers.push_back(
+        {static_cast<int>(followers[i]), static_cast<int>(followers[i + 1]), followers[i + 2]});
+  }
+  if (combination.interval_us.size() != combination.program_of.size() ||
+      list.at_us.size() != list.models.size() || combination.buffer < 1) {
+    throw ScheduleError("a combination and its arrivals do not fit each other");
+  }
+  const CombinedRun run = SimulateCombined(ToDevice(device), combination, list, until_us);
+  std::vector<int64_t> models;
+  std::vector<double> times;
+  for (const ServedRequest& request : run.requests) {
+    models.push_back(request.model);
+    times.insert(times.end(), {request.arrived_us, request.dequeued_us, request.finished_us});
+  }
+  return {Pack(models), Pack(times),
+          Pack(std::vector<double>{run.busy_us, static_cast<double>(run.rounds)})};
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::GlobalDef()
+      .def("tvm_interop.served_program_make", Guarded(MakeServedProgram))
+      .def("tvm_interop.served_program_alone", Guarded(RunAlone))
+      .def("tvm_interop.serving_engine_make", Guarded(MakeServingEngine))
+      .def("tvm_interop.serving_engine_start", Guarded(StartInstance))
+      .def("tvm_interop.serving_engine_advance", Guarded(AdvanceEngine))
+      .def("tvm_interop.serving_engine_now", Guarded(EngineNow))
+      .def("tvm_interop.serving_engine_busy", Guarded(EngineBusy))
+      .def("tvm_interop.simulate_combined", Guarded(SimulateCombinedOf));
+}
+
+}  // namespace
+}  // namespace tvm_interop

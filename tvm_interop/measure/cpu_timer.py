@@ -1,0 +1,92 @@
+"""Times stages on this machine's CPU, on the executor that will run them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tvm
+
+from .._native import cpu as _runtime
+from ..execution.cpu import as_tensor, kernel_functions
+from ..latency.record import Setting
+from ..machine.cpu_name import cpu_model
+from ..program.program import Operator, Program
+from .repeats import Measure
+from .stage_operators import StageOperators, measured_by
+from .stage_timer import Job, Result, Streams
+
+
+class CpuStageTimer:
+    """Runs stages on this CPU's streams.
+
+    Attributes
+    ----------
+    setting: this CPU; how many streams and threads stages run on.
+    """
+
+    stages_per_job = 32
+
+    def __init__(
+        self, program: Program, kernels: Any, *, streams: int, threads: int = 1, seed: int = 0
+    ) -> None:
+        """Get ready to run stages of `program`.
+
+        Parameters
+        ----------
+        kernels: the loaded kernels of TVM.
+        streams, threads: streams there will be, and threads the kernels of each may use.
+        seed: of the order in which stages run.
+
+        Raises
+        ------
+        ArtifactError
+            The library lacks a kernel of the program.
+        """
+        self.setting = Setting(
+            device=cpu_model(),
+            driver="",
+            cores=_runtime.num_threads(),
+            tvm_version=tvm.__version__,
+            streams=streams,
+            threads=threads,
+        )
+        compiled = {op.kernel for op in program.operators if op.library is None}
+        functions = kernel_functions(kernels, sorted(compiled))
+        prepare = functools.partial(_prepare, program)
+        self._operators = StageOperators(program, functions, as_tensor, prepare, seed)
+        self._seed = seed
+
+    def can_run(self, op: int) -> bool:
+        """It can: a library is given only operators that it said it can run."""
+        return True
+
+    def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
+        """Do the jobs one after the other."""
+        return (job(self._rounds) for job in jobs)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _rounds(self, stages: Sequence[Streams]) -> Measure:
+        return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)
+
+    def _executor(self, streams: Streams) -> _runtime.Executor:
+        setting = self.setting
+        return _runtime.make_executor(
+            setting.streams, setting.threads, *self._operators.bind(streams)
+        )
+
+
+def _prepare(program: Program, operator: Operator, tensors: list[Any]) -> _runtime.LibraryKernel:
+    assert operator.library is not None
+    assert operator.description is not None
+    values = (*operator.inputs, *operator.outputs)
+    return _runtime.prepare_kernel(
+        operator.library,
+        operator.description.fields(),
+        1,
+        tensors,
+        [program.is_constant(v) for v in values],
+    )

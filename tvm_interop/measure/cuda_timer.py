@@ -1,0 +1,121 @@
+"""Times stages on a GPU, by the GPU's own clock."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from .._native import cuda as _cuda
+from ..errors import ExecutionError
+from ..execution.cpu import as_tensor, kernel_functions
+from ..latency.record import Setting
+from ..program.program import Operator, Program
+from .repeats import Measure
+from .stage_operators import StageOperators, measured_by
+from .stage_timer import Job, Result, Streams
+
+_LOG = logging.getLogger("tvm_interop")
+
+
+class CudaStageTimer:
+    """Runs stages on GPU 0.
+
+    A stage is one CUDA graph, captured from streams that fork from the first and join it again, as
+    a stage of the model will be. CUDA events before and after it tell the time. The untimed run
+    before each timed one leaves its data in the L2 cache, so operators that are limited by memory
+    seem faster than they are after other operators.
+
+    Attributes
+    ----------
+    setting: the GPU's name and its driver's version; how many streams stages run on.
+    """
+
+    stages_per_job = 32
+
+    def __init__(self, program: Program, kernels: Any, *, streams: int, seed: int = 0) -> None:
+        """Get ready to run stages of `program`.
+
+        Parameters
+        ----------
+        kernels: the loaded kernels of TVM.
+        streams: streams there will be.
+        seed: of the order in which stages run.
+
+        Raises
+        ------
+        DeviceError
+            There is no GPU.
+        ArtifactError
+            The library lacks a kernel of the program.
+        """
+        self.setting = Setting(
+            device=_cuda.describe_device(0),
+            driver="",  # Part of the device's description.
+            cores=0,
+            tvm_version=tvm.__version__,
+            streams=streams,
+            threads=1,
+        )
+        self._program = program
+        self._streams = _cuda.make_streams([0] * streams)
+        compiled = {op.kernel for op in program.operators if op.library is None}
+        functions = kernel_functions(kernels, sorted(compiled))
+        # Functions of the streams, not of this timer: a cycle of references would keep tensors on
+        # the GPU after the timer is gone.
+        self._operators = StageOperators(
+            program,
+            functions,
+            functools.partial(_to_gpu, self._streams),
+            functools.partial(_prepare, self._streams),
+            seed,
+        )
+        self._seed = seed
+
+    def can_run(self, op: int) -> bool:
+        """Whether the library of operator `op` has a kernel for this GPU: that is known only here.
+
+        If it has none, the reason is logged.
+        """
+        try:
+            self._operators.kernel(op)
+        except ExecutionError as error:
+            operator = self._program.operators[op]
+            _LOG.warning("no kernel of %s for `%s`: %s", operator.library, operator.name, error)
+            return False
+        return True
+
+    def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
+        """Do the jobs one after the other."""
+        return (job(self._rounds) for job in jobs)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _rounds(self, stages: Sequence[Streams]) -> Measure:
+        return measured_by(_cuda, [self._executor(streams) for streams in stages], self._seed)
+
+    def _executor(self, streams: Streams) -> _cuda.CudaExecutor:
+        return _cuda.make_executor(self._streams, *self._operators.bind(streams))
+
+
+def _prepare(
+    streams: _cuda.CudaStreams, operator: Operator, tensors: list[Any]
+) -> _cuda.CudaLibraryKernel:
+    """Prepared on the first stream, it runs on any."""
+    assert operator.library is not None
+    assert operator.description is not None
+    return _cuda.prepare_kernel(
+        operator.library, operator.description.fields(), streams, 0, tensors
+    )
+
+
+def _to_gpu(streams: _cuda.CudaStreams, array: np.ndarray) -> Any:
+    memory = _cuda.make_memory(0, array.nbytes)
+    tensor = _cuda.tensor_within(memory, 0, array.shape, str(array.dtype))
+    _cuda.copy_to_device(streams, as_tensor(array), tensor)
+    return tensor

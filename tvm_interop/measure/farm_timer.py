@@ -1,0 +1,265 @@
+"""Times stages on other machines, on servers as `execution.rpc_server` has them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+from ..errors import DeviceError, InputError
+from ..execution.rpc_deadline import NoAnswerError, answer_within
+from ..execution.rpc_server import (
+    ServedOperator,
+    ServedProgram,
+    ServedTensor,
+    ServerAddress,
+    free_sessions,
+)
+from ..latency.record import Setting
+from ..program.program import Program
+from .repeats import Measure
+from .stage_timer import Job, Result, Streams
+
+_LOG = logging.getLogger("tvm_interop")
+_ANSWER_S = 300.0
+_LOOK_S = 1.0
+"""How often to check whether a server has failed to answer for too long."""
+_CLOSE_S = 5.0
+
+_Jobs = queue.SimpleQueue["Job[Any] | None"]
+"""Jobs that no server does yet; None tells a server to stop."""
+
+
+def farm_timer(
+    address: ServerAddress,
+    program: Program,
+    kernels_so: bytes,
+    *,
+    streams: int,
+    threads: int = 1,
+    answer_s: float = _ANSWER_S,
+) -> FarmStageTimer:
+    """A timer on all the free servers of one key.
+
+    Parameters
+    ----------
+    kernels_so: the library of TVM's kernels, for the servers' target.
+    streams, threads: streams there will be, and threads the kernels of each may use.
+    answer_s: a server that has not answered for so many seconds is given up. At most it is asked to
+        run 9 stages 10 times each before it answers.
+
+    Raises
+    ------
+    DeviceError
+        The tracker cannot be reached, or no server of that key is free and answers.
+    InputError
+        An operator's kernel is a library's; a server has TVM's alone.
+    """
+    for op in program.operators:
+        if op.library is not None:
+            raise InputError(
+                f"operator `{op.name}` has a kernel of `{op.library}`, which servers have not; "
+                "give --providers tvm"
+            )
+    served: list[ServedProgram] = []
+    for session in free_sessions(address):
+
+        def start(session: Any = session) -> ServedProgram:
+            one = ServedProgram(
+                session, kernels_so, streams=streams, threads=threads, **_described(program)
+            )
+            one.fill_at_random()
+            return one
+
+        try:
+            served.append(answer_within(answer_s, "a server", start))
+        except NoAnswerError as error:
+            _LOG.warning("%s; it is left out", error)
+    if not served:
+        raise DeviceError(f"no server of key `{address.key}` answers; start them anew")
+    setting = Setting(
+        device=f"rpc:{address.key}",
+        driver="",
+        cores=served[0].cores,
+        tvm_version=tvm.__version__,
+        streams=streams,
+        threads=threads,
+    )
+    return FarmStageTimer(served, setting, answer_s)
+
+
+class FarmStageTimer:
+    """Runs stages on several servers at once; they are taken for equal machines.
+
+    Each server does one job at a time. A server that fails, or does not answer, is given up:
+    another one does its job, and nothing of what it found is kept.
+
+    Attributes
+    ----------
+    setting: the servers' key; how many streams and threads stages run on.
+    """
+
+    stages_per_job = 8
+
+    def __init__(
+        self, served: Sequence[ServedProgram], setting: Setting, answer_s: float = _ANSWER_S
+    ) -> None:
+        """Use these servers, each with the program whose stages it is to run.
+
+        Parameters
+        ----------
+        answer_s: a server that has not answered for so many seconds is given up.
+        """
+        self.setting = setting
+        self._answer_s = answer_s
+        self._servers = [_Server(program) for program in served]
+
+    @property
+    def num_servers(self) -> int:
+        """How many servers there are that have not failed."""
+        return len(self._servers)
+
+    def close(self) -> None:
+        """Give the servers back."""
+        leaving, self._servers = self._servers, []
+        for server in leaving:
+            server.close()
+
+    def can_run(self, op: int) -> bool:
+        """It can: all kernels are TVM's."""
+        return True
+
+    def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
+        """Do the jobs, as many at once as there are servers.
+
+        Raises
+        ------
+        DeviceError
+            The last server failed, or did not answer.
+        """
+        if not self._servers:
+            raise DeviceError("no server is left; start others and take them")
+        waiting: _Jobs = queue.SimpleQueue()
+        for job in jobs:
+            waiting.put(job)
+        answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        for server in self._servers:
+            threading.Thread(target=server.work, args=(waiting, answers), daemon=True).start()
+        try:
+            for _ in jobs:
+                yield self._next(waiting, answers)
+        finally:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waiting.get_nowait()
+            for _ in self._servers:
+                waiting.put(None)
+
+    def _next(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> Any:
+        """What the next job found that a server has done; those that fail are given up."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                answer = answers.get(timeout=_LOOK_S)
+                if answer.server not in self._servers:
+                    continue  # Its job was given to another meanwhile.
+                if answer.error is None:
+                    return answer.found
+                self._give_up(answer.server, answer.job, f"failed: {answer.error}", waiting)
+            for server in [s for s in self._servers if s.busy_s() > self._answer_s]:
+                why = f"has not answered for {self._answer_s:g} s"
+                self._give_up(server, server.job, why, waiting)
+
+    def _give_up(self, server: _Server, job: Job[Any] | None, why: str, waiting: _Jobs) -> None:
+        """Go on without the server; its job is somebody else's."""
+        _LOG.warning("a server %s; it is given up", why)
+        self._servers.remove(server)
+        if not self._servers:
+            raise DeviceError(
+                f"the last server {why}; start others and go on, what was measured is kept"
+            )
+        waiting.put(job)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    server: _Server
+    job: Job[Any]
+    found: Any = None
+    error: Exception | None = None
+
+
+class _Server:
+    """One session on one server, which holds the program.
+
+    Nothing can stop a call of TVM's RPC that gets no answer. To give up a server is to leave behind
+    the thread that waits for it, and the session with it.
+
+    Attributes
+    ----------
+    job: what it is measuring, or was last.
+    """
+
+    def __init__(self, program: ServedProgram) -> None:
+        self.job: Job[Any] | None = None
+        self._program: ServedProgram | None = program
+        self._since_s: float | None = None
+
+    def busy_s(self) -> float:
+        """For how many seconds it has owed an answer."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def work(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> None:
+        """Do job after job until told to stop, or something fails."""
+        while (job := waiting.get()) is not None:
+            self.job = job
+            try:
+                found = job(self._rounds)
+            except Exception as error:
+                answers.put(_Answer(self, job, error=error))
+                return
+            finally:
+                self._since_s = None
+            answers.put(_Answer(self, job, found))
+
+    def close(self) -> None:
+        """End the session, in a thread of its own: that asks the server, who may not answer."""
+        ending = threading.Thread(target=self._drop, daemon=True)
+        ending.start()
+        ending.join(_CLOSE_S)
+
+    def _drop(self) -> None:
+        self._program = None
+
+    def _rounds(self, stages: Sequence[Streams]) -> Measure:
+        def measure(indices: Sequence[int], repeats: int) -> np.ndarray:
+            assert self._program is not None, "it is not closed while it works"
+            self._since_s = time.monotonic()
+            seconds = self._program.measure([stages[i] for i in indices], 0, repeats)
+            if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
+                raise DeviceError("a server says that stages took no time there is")
+            return seconds
+
+        return measure
+
+
+def _described(program: Program) -> dict[str, Any]:
+    """What `ServedProgram` is told of a program; every tensor has memory of its own."""
+    return {
+        "buffers": [value.nbytes for value in program.values],
+        "values": [
+            ServedTensor(value.dtype, value.shape, i) for i, value in enumerate(program.values)
+        ],
+        "operators": [
+            ServedOperator(op.kernel, (*op.inputs, *op.outputs), op.share or ())
+            for op in program.operators
+        ],
+    }

@@ -1,0 +1,18 @@
+"""How large the numbers of a plan may be, so that nothing computed from them overflows."""
+
+DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""Types of tensors, as NumPy spells them."""
+
+MAX_OPERATORS = 2**20
+MAX_STREAMS = 2**12
+MAX_THREADS = 2**12
+MAX_DEVICES = 2**10
+MAX_RANK = 32
+MAX_DIMENSION = 2**40
+MAX_PARAMETER = 2**31 - 1
+"""Of a library's operator: a stride, say, or the number of groups."""
+MAX_BYTES = 2**46
+"""Of all of a plan's tensors together: 64 TiB."""

@@ -1,0 +1,124 @@
+"""Checks of where a plan's operators and tensors lie, and of the copies between devices."""
+
+from __future__ import annotations
+
+from ..errors import ArtifactError
+from ..program.storage import ALIGNMENT
+from .plan import Plan, PlannedOperator
+
+
+def check_devices(plan: Plan) -> None:
+    """Check that operators work on the device of their tensors, and only copies reach further.
+
+    Raises
+    ------
+    ArtifactError
+        Names the operator or the value at fault.
+    """
+    devices = plan.devices
+    cpus = [device for device in devices if device.startswith("cpu")]
+    if cpus and len(devices) > 1:
+        raise ArtifactError(
+            f"the plan runs on {', '.join(devices)}; `{cpus[0]}` goes with no other"
+        )
+    for v in range(len(plan.values) if devices else 0):  # A plan of no operator has no device.
+        _check_place(plan, v)
+        _check_twin(plan, v)
+    for op in plan.operators:
+        here = plan.streams[op.stream].device
+        if op.is_copy:
+            _check_copy(plan, op, here)
+            continue
+        for v in (*op.inputs, *op.outputs):
+            if plan.device_of(v) != here:
+                raise ArtifactError(
+                    f"operator `{op.name}` runs on {here}, but its `{plan.values[v].name}` lies on "
+                    f"{plan.device_of(v)}; copy it"
+                )
+
+
+def _check_place(plan: Plan, v: int) -> None:
+    """A value lies on a device of the plan, and a view of it there too."""
+    name, here, root_is = plan.values[v].name, plan.device_of(v), plan.device_of(plan.root_of(v))
+    if here not in plan.devices:
+        raise ArtifactError(f"value `{name}` lies on {here}, where no stream is")
+    if here != root_is:
+        raise ArtifactError(
+            f"value `{name}` lies on {here}, and what it is an alias of on {root_is}"
+        )
+
+
+def _check_twin(plan: Plan, v: int) -> None:
+    """What is to hold the same as another value has its shape; the host fills it as the other."""
+    value = plan.values[v]
+    if value.copy_of is None:
+        return
+    if value.copy_of not in range(len(plan.values)):
+        raise ArtifactError(f"value `{value.name}` is a copy of none that is there")
+    original = plan.values[value.copy_of]
+    if (value.shape, value.dtype, value.layout) != (
+        original.shape,
+        original.dtype,
+        original.layout,
+    ):
+        raise ArtifactError(f"value `{value.name}` is no copy of `{original.name}`: they differ")
+    if plan.device_of(v) == plan.device_of(value.copy_of):
+        raise ArtifactError(
+            f"value `{value.name}` is a copy of `{original.name}`, and both lie on "
+            f"{plan.device_of(v)}"
+        )
+    by_host = ("input", "weight")
+    if value.storage in by_host and (value.storage, original.copy_of) != (original.storage, None):
+        raise ArtifactError(
+            f"{value.storage} `{value.name}` is a copy of `{original.name}`, which the host does "
+            "not write"
+        )
+
+
+def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
+    """A copy sends one value from its own device to the same value on another."""
+    if (len(op.inputs), len(op.outputs)) != (1, 1):
+        raise ArtifactError(f"copy `{op.name}` must have one input and one output")
+    (source,), (target,) = op.inputs, op.outputs
+    names = f"`{plan.values[source].name}` to `{plan.values[target].name}`"
+    if plan.values[target].copy_of != source and plan.values[source].copy_of != target:
+        raise ArtifactError(f"copy `{op.name}` of {names}: neither is planned as the other's copy")
+    if plan.device_of(source) != here or plan.device_of(target) == here:
+        raise ArtifactError(
+            f"copy `{op.name}` of {names} must lead from its stream's device, {here}, to another"
+        )
+
+
+def check_arenas(plan: Plan) -> None:
+    """Check that an arena is no larger than all that lies in it.
+
+    That it is large enough, `check.check_plan` proves.
+
+    Raises
+    ------
+    ArtifactError
+        Names the operator or the value at fault.
+    """
+    several = len(plan.devices) > 1
+    if bool(plan.arenas) != several or not plan.arenas.keys() <= set(plan.devices):
+        raise ArtifactError(
+            f"the plan runs on {', '.join(plan.devices) or 'no device'}, and has arenas on "
+            f"{', '.join(plan.arenas) or 'none by name'}"
+        )
+    if several and sum(plan.arenas.values()) != plan.arena_bytes:
+        raise ArtifactError(
+            f"the devices' arenas have {sum(plan.arenas.values())} bytes, and the plan says "
+            f"{plan.arena_bytes}"
+        )
+    most = dict.fromkeys(plan.devices, 0)
+    for v, value in enumerate(plan.values):
+        if value.storage == "arena":
+            if value.offset is None:
+                raise ArtifactError(f"value `{value.name}` has no place in the arena")
+            most[plan.device_of(v)] += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
+    for device in plan.devices or ("",):
+        if not 0 <= plan.arena_of(device) <= most.get(device, 0):
+            raise ArtifactError(
+                f"the arena has {plan.arena_of(device)} bytes, and all values in it together "
+                f"{most.get(device, 0)}"
+            )

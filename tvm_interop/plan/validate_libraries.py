@@ -1,0 +1,74 @@
+"""Checks of what kernel libraries are told of a plan's operators."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import ArtifactError
+from ..program.library_op import LibraryOp
+from .limits import MAX_DIMENSION, MAX_PARAMETER, MAX_RANK
+from .plan import Plan, PlannedOperator
+
+_LIBRARIES = {"cpu": ("onednn",), "cuda": ("cudnn", "cublaslt")}
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def check_library(plan: Plan, op: PlannedOperator) -> None:
+    """Check that a library's operator reads and writes nothing beyond its tensors.
+
+    Raises
+    ------
+    ArtifactError
+        Names the operator or the value at fault.
+    """
+    values = [plan.values[v] for v in (*op.inputs, *op.outputs)]
+    if op.library is None:
+        blocked = [v for v in values if v.layout != "plain" and v.stored_shape != v.shape]
+        if blocked:
+            raise ArtifactError(
+                f"operator `{op.name}` is TVM's, but its `{blocked[0].name}` is {blocked[0].layout}"
+            )
+        return
+    known = _LIBRARIES[plan.streams[op.stream].device.partition(":")[0]]
+    if op.library not in known:
+        raise ArtifactError(
+            f"operator `{op.name}` needs kernel library `{op.library}`; known are "
+            f"{', '.join(f'`{name}`' for name in known)}"
+        )
+    if op.description is None:
+        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
+    _check_description(op.name, op.description)
+    sizes = [math.prod(value.shape) for value in values]
+    if sizes != [math.prod(shape) for shape in op.description.shapes]:
+        raise ArtifactError(
+            f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
+            f"tensors are {tuple(value.shape for value in values)}"
+        )
+    if any(value.dtype != op.description.dtype for value in values):
+        raise ArtifactError(f"operator `{op.name}` has a tensor that is not {op.description.dtype}")
+    for value, layout in zip(values, op.description.layouts, strict=True):
+        if value.layout != layout:
+            raise ArtifactError(
+                f"operator `{op.name}` takes `{value.name}` as {layout}, but it is {value.layout}"
+            )
+
+
+def _check_description(name: str, description: LibraryOp) -> None:
+    """Bounds; what does not follow from what, the native `WhyMalformed` says for each library."""
+    if len(description.layouts) != len(description.shapes):
+        raise ArtifactError(
+            f"operator `{name}` is described with {len(description.shapes)} shapes and "
+            f"{len(description.layouts)} layouts"
+        )
+    for shape in description.shapes:
+        if len(shape) > MAX_RANK or not all(0 <= dim <= MAX_DIMENSION for dim in shape):
+            raise ArtifactError(f"operator `{name}` is described with a shape of {shape}")
+    for field, given in description.fields().items():
+        numbers = given if isinstance(given, tuple) and field != "layouts" else (given,)
+        for number in numbers:
+            if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
+                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
+            if isinstance(number, int) and not 0 <= number <= MAX_PARAMETER:
+                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")

@@ -1,0 +1,267 @@
+"""The policy that chooses a policy, and chooses again when the load changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...plain_data import is_finite
+from ..arrivals import Arrivals, periodic
+from ..policy import Policy, Setting, make_policy, register_policy
+from ..programs import Programs
+from ..run import ServingRun
+from ..simulation import simulate_serving
+from ..tasks import Admit, Start, View, Wait
+from .observed import Observed
+
+_AS_FAST = 0.997
+"""Candidates that serve this share of the most that any serves differ by chance."""
+_FIRST, _GROWTH, _MOST = 128, 4, 4096
+"""Arrivals after which it decides first; again when there are so many times as many; and those it
+looks back on at most."""
+_SCREENED, _SIMULATED = 512, 2048
+"""Requests in the simulation of every candidate, and of the best of them."""
+_FINALISTS = 8
+_CHANGED = 0.15
+"""A load that differs by this share is another."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy and its options."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def make(self) -> Policy:
+        """A new policy."""
+        return make_policy(self.name, **dict(self.options))
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in self.options)
+        return f"{self.name}({options})"
+
+
+def candidates_for(programs: Programs) -> list[Candidate]:
+    """What `auto` chooses from: every policy that has no state to learn, over its options."""
+    batches = sorted({size for model in programs.models for size in model.costs} - {1})
+    mean_us = float(np.mean([programs.model_us(m) for m in range(len(programs.models))]))
+    found = [Candidate("sequential", (("order", order),)) for order in _ORDERS]
+    for streams in (2, 3, 4, 5, 6, 8, 12, 16, 24):
+        for order in _ORDERS:
+            found.append(Candidate("streams", (("streams", streams), ("order", order))))
+    for batch in batches:
+        for streams in (1, 2, 4, 8):
+            for delay_us in (0.0, mean_us) if streams == 1 else (0.0,):
+                options = (("batch", batch), ("delay_us", delay_us), ("streams", streams))
+                found.append(Candidate("batching", options))
+    if len(programs.models) > 1:
+        for barriers in (True, False):
+            found.append(Candidate("pos", (("absent", "skip"), ("barriers", barriers))))
+    return found
+
+
+_ORDERS = ("fifo", "longest")
+
+
+@register_policy("auto")
+class Auto(Policy):
+    """Simulates the other policies on the load that it sees, and serves by the best.
+
+    The best has the most throughput, and of those within 0.3% of it the least 99th percentile of
+    latency. It begins with what is best for a saturated device, decides after 128 arrivals, again
+    after four times as many, and so on to 4,096; and whenever the rate of some model has changed by
+    more than a sixth and by more than chance. What instances took is held against what they should
+    have taken, and interference is corrected by that. `explanation` says what it chose and why.
+
+    Parameters
+    ----------
+    rates: requests a second of each model that are expected; None where nobody knows.
+    candidates: what to choose from; None for those of `candidates_for`.
+    """
+
+    def __init__(
+        self,
+        rates: Sequence[float] | None = None,
+        candidates: Sequence[Candidate] | None = None,
+    ) -> None:
+        for rate in rates or ():
+            if not is_finite(rate) or rate < 0:
+                raise InputError(f"a rate is {rate!r}; give requests a second, 0 or more")
+        if candidates is not None and not candidates:
+            raise InputError("`candidates` is empty; give at least one policy to choose from")
+        self._rates = rates
+        self._given = candidates
+        self._log: list[tuple[float, str]] = []
+
+    def prepare(self, setting: Setting) -> None:
+        """Choose for a start."""
+        super().prepare(setting)
+        self._programs = setting.programs
+        num_models = len(setting.programs.models)
+        if self._rates is not None and len(self._rates) != num_models:
+            raise InputError(f"there are {len(self._rates)} rates for {num_models} models")
+        self._candidates = list(self._given or candidates_for(setting.programs))
+        self._observed = Observed(num_models, _MOST)
+        self._decide_at = _FIRST
+        self._drains = False
+        self._check_at = _FIRST
+        mean_us = sum(setting.programs.model_us(m) for m in range(num_models)) / num_models
+        rates = self._rates or [3e6 / mean_us / num_models] * num_models
+        seconds = _SCREENED / max(sum(rates), 1e-9)
+        expected = periodic(rates, seconds)
+        self._current = self._candidates[0]
+        self._choose(0.0, expected, seconds, "to begin with")
+        self._inner = self._made(self._current)
+
+    def explanation(self) -> list[tuple[float, str]]:
+        """What was chosen when, and why."""
+        return self._log
+
+    def decide(self, view: View) -> Start | Admit | Wait:
+        """What the chosen policy does."""
+        self._observed.look(view)
+        if self._is_due(view):
+            self._reconsider(view)
+        if self._drains:
+            # The next policy may want the device to itself.
+            if view.running:
+                return Wait(full=True)
+            self._drains = False
+        return self._inner.decide(view)
+
+    def _is_due(self, view: View) -> bool:
+        count = self._observed.count
+        if count >= self._decide_at:
+            return True
+        if count < self._check_at:
+            return False
+        self._check_at = count + _FIRST // 2
+        return self._observed.has_changed(_CHANGED)
+
+    def _reconsider(self, view: View) -> None:
+        observed = self._observed
+        reason = "the load is known better"
+        if observed.count < self._decide_at:
+            reason = "the load has changed"
+            observed.forget_before_change()
+            self._decide_at = observed.count + _FIRST
+        self._decide_at = max(self._decide_at * _GROWTH, observed.count + _FIRST)
+        if self._decide_at > _MOST * _GROWTH:
+            self._decide_at = observed.count + _MOST
+        self._check_at = observed.count + _FIRST // 2
+        arrivals, seconds = observed.replayed(_SIMULATED)
+        self._correct(arrivals, seconds)
+        before = self._current
+        self._choose(view.now_us, arrivals, seconds, reason)
+        observed.decided()
+        if self._current != before:
+            self._inner = self._made(self._current)
+            self._drains = True
+
+    def _made(self, candidate: Candidate) -> Policy:
+        policy = candidate.make()
+        policy.prepare(Setting(self._programs))
+        return policy
+
+    def _correct(self, arrivals: Arrivals, seconds: float) -> None:
+        """Take the interference by which instances would have taken what they took."""
+        device = self._programs.device
+        arrivals, seconds = _first(arrivals, seconds, _COMPARED)
+
+        def excess(interference: float) -> float | None:
+            programs = Programs(self._programs.models, device.with_interference(interference))
+            watched = _Watched(self._current.make())
+            simulate_serving(
+                programs.models, arrivals, watched, programs.device, seconds, programs=programs
+            )
+            return self._observed.excess(watched.observed)
+
+        as_believed = excess(device.interference)
+        if as_believed is None or abs(as_believed) < _AS_BELIEVED:
+            return
+        errors = {i: abs(e) for i in _INTERFERENCES if (e := excess(i)) is not None}
+        if errors and min(errors.values()) < abs(as_believed) / 2:
+            found = min(errors, key=lambda interference: errors[interference])
+            self._log.append(
+                (self._observed.now_us, f"interference is {found}, not {device.interference}")
+            )
+            self._programs = Programs(self._programs.models, device.with_interference(found))
+
+    def _choose(self, now_us: float, arrivals: Arrivals, seconds: float, reason: str) -> None:
+        screened, screened_s = _first(arrivals, seconds, _SCREENED)
+        runs = [(c, self._simulated(c, screened, screened_s)) for c in self._candidates]
+        runs = sorted(runs, key=lambda row: _rank(row[1], _most(runs), 0.97))[:_FINALISTS]
+        if len(arrivals.at_us) > len(screened.at_us):
+            runs = [(c, self._simulated(c, arrivals, seconds)) for c, _ in runs]
+        most = _most(runs)
+        runs.sort(key=lambda row: _rank(row[1], most, _AS_FAST))
+        self._current = runs[0][0]
+        rates = np.bincount(arrivals.models, minlength=len(self._programs.models)) / seconds
+        texts = [
+            f"{candidate}: {run.throughput():.0f}/s, p99 {run.latency().p99:.2f} ms"
+            for candidate, run in runs[:3]
+        ]
+        self._log.append(
+            (
+                now_us,
+                f"{reason}: at {', '.join(f'{rate:.0f}' for rate in rates)} requests a second "
+                f"{texts[0]}; then {'; '.join(texts[1:]) or 'nothing else'}",
+            )
+        )
+
+    def _simulated(self, candidate: Candidate, arrivals: Arrivals, seconds: float) -> ServingRun:
+        programs = self._programs
+        return simulate_serving(
+            programs.models, arrivals, candidate.make(), programs.device, seconds,
+            programs=programs,
+        )  # fmt: skip
+
+
+class _Watched(Policy):
+    """A policy, and what instances take under it."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+
+    def prepare(self, setting: Setting) -> None:
+        self._inner.prepare(setting)
+        self.observed = Observed(len(setting.programs.models), _COMPARED)
+
+    def decide(self, view: View) -> Start | Admit | Wait:
+        self.observed.look(view)
+        return self._inner.decide(view)
+
+
+_COMPARED = 1024
+"""Requests in a simulation that is held against what was seen."""
+_AS_BELIEVED = 0.04
+"""A logarithm: instances that take 4% more or less take what they should."""
+_INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
+
+
+def _most(runs: Sequence[tuple[Candidate, ServingRun]]) -> float:
+    return max(run.throughput() for _, run in runs)
+
+
+def _rank(run: ServingRun, most: float, share: float) -> tuple[float, float]:
+    """Those that are as fast as any come first, by their latency."""
+    throughput = run.throughput()
+    if throughput >= share * most and throughput > 0:
+        return (0.0, run.latency().p99)
+    return (1.0, -throughput)
+
+
+def _first(arrivals: Arrivals, seconds: float, count: int) -> tuple[Arrivals, float]:
+    """The first arrivals, and how long they take to come."""
+    if len(arrivals.at_us) <= count:
+        return arrivals, seconds
+    until_us = float(arrivals.at_us[count])
+    if until_us <= 0:
+        return arrivals, seconds
+    kept = arrivals.at_us < until_us
+    return Arrivals(arrivals.at_us[kept], arrivals.models[kept]), until_us / 1e6

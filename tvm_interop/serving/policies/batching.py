@@ -1,0 +1,86 @@
+"""Several requests of one model as one run."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from ...errors import InputError
+from ...plain_data import is_finite, is_whole
+from ..policy import Policy, Setting, register_policy
+from ..tasks import Request, Start, View, Wait
+from .slots import free_slot
+
+
+@register_policy("batching")
+class Batching(Policy):
+    """Dynamic batching: wait a little for a large batch, then run what there is.
+
+    Parameters
+    ----------
+    batch: the largest batch; of the sizes that a model has costs for, the largest that fits.
+    delay_us: the longest that a request waits for others to join it.
+    streams: how many batches run at once.
+    schedule: the scheduler by whose schedule a batch runs.
+    """
+
+    def __init__(
+        self,
+        batch: int = 8,
+        delay_us: float = 0.0,
+        streams: int = 1,
+        schedule: str = "sequential",
+    ) -> None:
+        for name, value in (("batch", batch), ("streams", streams)):
+            if not is_whole(value) or value < 1:
+                raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")
+        if not is_finite(delay_us) or delay_us < 0:
+            raise InputError(f"`delay_us` is {delay_us!r}; give microseconds, 0 or more")
+        self._batch = batch
+        self._delay_us = delay_us
+        self._streams = streams
+        self._schedule = schedule
+
+    def prepare(self, setting: Setting) -> None:
+        """Look up which batch sizes each model has."""
+        super().prepare(setting)
+        self._sizes = [
+            {size for size in model.costs if size <= self._batch}
+            for model in setting.programs.models
+        ]
+
+    def decide(self, view: View) -> Start | Wait:
+        """Start the model whose first request is oldest, of those that are due."""
+        if len(view.running) >= self._streams:
+            return Wait(full=True)
+        due_us = math.inf
+        best: Request | None = None
+        for model, queue in enumerate(view.queues):
+            if not queue:
+                continue
+            head = queue[0]
+            head_due_us = head.arrived_us + self._delay_us
+            if head_due_us > view.now_us and len(queue) < max(self._sizes[model]):
+                due_us = min(due_us, head_due_us)
+            elif best is None or head.arrived_us < best.arrived_us:
+                best = head
+        if best is None:
+            return Wait(due_us)
+        taken = _largest(view.queues[best.model], self._sizes[best.model])
+        alone = self._streams == 1
+        return Start(taken, self._schedule, slot=free_slot(view), alone=alone)
+
+
+def _largest(queue: deque[Request], sizes: set[int]) -> tuple[Request, ...]:
+    """The first requests of the queue that make up the largest batch size there is."""
+    taken: list[Request] = []
+    count = fitting = 0
+    most = max(sizes)
+    for request in queue:
+        count += request.batch
+        if count > most:
+            break
+        taken.append(request)
+        if count in sizes:
+            fitting = len(taken)
+    return tuple(taken[: max(1, fitting)])

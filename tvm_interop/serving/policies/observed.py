@@ -1,0 +1,127 @@
+"""What `auto` has seen of the load, and of what instances take."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from ..arrivals import Arrivals
+from ..tasks import Running, View
+
+_RECENT = 192
+"""Arrivals that are held against those before them."""
+_CHANCE = 4.0
+"""Standard deviations beyond which a difference is none of chance."""
+_OF_A_KIND = 5
+"""The fewest instances of a kind that tell anything."""
+
+Kind = tuple[tuple[int, ...], int]
+"""The model of each request of an instance, and how many instances ran when it had started."""
+
+
+class Observed:
+    """The latest arrivals, and how long the latest instances ran."""
+
+    def __init__(self, num_models: int, most: int) -> None:
+        self._num_models = num_models
+        self._last_id = [-1] * num_models
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=most)
+        self._running: dict[int, tuple[Running, int]] = {}
+        self._took_us: dict[Kind, list[float]] = {}
+        self.count = 0
+        self.now_us = 0.0
+
+    def look(self, view: View) -> None:
+        """Take down what is new."""
+        self.now_us = view.now_us
+        new: list[tuple[float, int]] = []
+        for model, queue in enumerate(view.queues):
+            last = self._last_id[model]
+            if not queue or (queue[-1].id <= last and queue[0].priority == queue[-1].priority):
+                continue
+            found = []
+            for request in reversed(queue):
+                if request.id > last:
+                    found.append((request.arrived_us, model))
+                    self._last_id[model] = max(self._last_id[model], request.id)
+                elif queue[0].priority == queue[-1].priority:
+                    break  # The queue is in order of arrival.
+            new += found
+        if new:
+            self._arrivals.extend(sorted(new))
+            self.count += len(new)
+        if self._running or view.running:
+            self._look_at_instances(view)
+
+    def replayed(self, count: int) -> tuple[Arrivals, float]:
+        """What has arrived, again and again until there are `count`; and for how many seconds."""
+        at_us = np.array([at for at, _ in self._arrivals])
+        models = np.array([model for _, model in self._arrivals], dtype=np.int64)
+        period_us = (at_us[-1] - at_us[0]) * len(at_us) / max(1, len(at_us) - 1)
+        period_us = max(float(period_us), 1e-3)
+        times = max(1, math.ceil(count / len(at_us)))
+        again = np.concatenate([at_us - at_us[0] + i * period_us for i in range(times)])
+        return Arrivals(again, np.tile(models, times)), times * period_us / 1e6
+
+    def excess(self, other: Observed) -> float | None:
+        """By what share instances took longer here than there, as a logarithm.
+
+        Instances of one kind are held against each other: the same model and batch, started beside
+        as many others. None where too few kinds were seen in both.
+        """
+        total, weight = 0.0, 0
+        for kind, took_us in self._took_us.items():
+            theirs = other._took_us.get(kind, [])
+            count = min(len(took_us), len(theirs))
+            if count >= _OF_A_KIND:
+                total += count * math.log(float(np.mean(took_us)) / float(np.mean(theirs)))
+                weight += count
+        return total / weight if weight >= _RECENT // 2 else None
+
+    def decided(self) -> None:
+        """Instances from before a decision tell nothing of those after it."""
+        self._took_us.clear()
+
+    def has_changed(self, share: float) -> bool:
+        """Whether the latest arrivals come at other rates than those before them."""
+        if len(self._arrivals) < 2 * _RECENT:
+            return False
+        rows = list(self._arrivals)
+        before, recent = rows[:-_RECENT], rows[-_RECENT:]
+        before_us = recent[0][0] - before[0][0]
+        recent_us = self.now_us - recent[0][0]
+        if before_us <= 0 or recent_us <= 0:
+            return False
+        was = np.bincount([m for _, m in before], minlength=self._num_models) / before_us
+        now = np.bincount([m for _, m in recent], minlength=self._num_models)
+        expected = was * recent_us
+        # Bursts differ by more than Poisson's chance does.
+        spread = math.sqrt(_dispersion(rows)) * np.sqrt(np.maximum(expected, 1.0))
+        differs = np.abs(now - expected)
+        return bool(((differs > share * expected) & (differs > _CHANCE * spread)).any())
+
+    def forget_before_change(self) -> None:
+        """Keep the latest arrivals alone."""
+        while len(self._arrivals) > _RECENT:
+            self._arrivals.popleft()
+
+    def _look_at_instances(self, view: View) -> None:
+        running = view.running
+        for number, (instance, beside) in list(self._running.items()):
+            if running.get(number) is not instance:
+                del self._running[number]
+                requests = instance.start.requests
+                kind = (tuple(r.model for r in requests if r is not None), beside)
+                self._took_us.setdefault(kind, []).append(view.now_us - instance.started_us)
+        for number, instance in running.items():
+            self._running.setdefault(number, (instance, len(running)))
+
+
+def _dispersion(rows: list[tuple[float, int]]) -> float:
+    """The variance of counts over their mean, 1 or more: 1 for Poisson, more for bursts."""
+    at_us = np.array([at for at, _ in rows])
+    counts, _ = np.histogram(at_us, bins=max(4, len(rows) // 16))
+    mean = counts.mean()
+    return max(1.0, float(counts.var() / mean)) if mean else 1.0

@@ -1,0 +1,234 @@
+"""A static combination of blocks, found by search: TOP without its learning."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InputError
+from ...plain_data import is_whole
+from ..arrivals import closed_loop, periodic
+from ..combination import (
+    BUFFER,
+    Combination,
+    combination_of,
+    each_alone,
+    equal_depth,
+    simulate_combined,
+)
+from ..policy import Policy, Setting, register_policy
+from ..programs import Part, Programs
+from ..tasks import Admit, Request, Start, View, Wait
+
+_REQUESTS = 200
+"""Requests in the simulation of one combination."""
+_SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
+"""Of the cross-entropy method."""
+
+
+@register_policy("search")
+class Search(Policy):
+    """Combined blocks by TOP's rule, in the best combination that a search found beforehand.
+
+    Parameters
+    ----------
+    method: `climb` moves one block at a time and keeps what is no worse; `cem` draws combinations
+        from a distribution and moves it towards the best of them (cross-entropy method).
+    budget: how many combinations are simulated.
+    most: the most blocks in one combined block, TOP's H.
+    combination: of blocks as `combination.combination_of` gives it; None to search for one.
+    rates: requests a second of each model that are expected, only their proportions count; None
+        for equal ones.
+    interval_us: as for `streams`.
+    schedule, barriers: of the combined blocks.
+    seed: of the search.
+    """
+
+    def __init__(
+        self,
+        method: str = "climb",
+        budget: int = 200,
+        most: int = 4,
+        combination: Combination | None = None,
+        rates: Sequence[float] | None = None,
+        interval_us: Sequence[float] | None = None,
+        schedule: str = "greedy",
+        barriers: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if method not in _METHODS:
+            raise InputError(f"`method` is {method!r}; it must be one of {', '.join(_METHODS)}")
+        for name, value in (("budget", budget), ("most", most)):
+            if not is_whole(value) or value < 1:
+                raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")
+        self._method = method
+        self._budget = budget
+        self._most = most
+        self.combination = combination
+        self._rates = rates
+        self._interval_us = interval_us
+        self._schedule = schedule
+        self._barriers = barriers
+        self._seed = seed
+
+    def prepare(self, setting: Setting) -> None:
+        """Search, unless there is a combination."""
+        super().prepare(setting)
+        programs = setting.programs
+        if self.combination is None:
+            score = _Score(programs, self._rates, self._schedule, self._barriers)
+            self.combination = _METHODS[self._method](
+                programs, score, self._budget, self._most, random.Random(self._seed)
+            )
+        self.combination = combination_of(programs.models, self.combination)
+        self._due_us = [0.0] * len(programs.models)
+        self._intervals = list(self._interval_us or self._due_us)
+        if len(self._intervals) != len(self._due_us):
+            raise InputError(
+                f"there are {len(self._intervals)} intervals for {len(self._due_us)} models"
+            )
+
+    def decide(self, view: View) -> Start | Admit | Wait:
+        """Admit what is due; run the fullest combined block when nothing runs."""
+        due_us = math.inf
+        for model, queue in enumerate(view.queues):
+            if queue and len(view.between[model][0]) < BUFFER:
+                if self._due_us[model] <= view.now_us:
+                    self._due_us[model] = view.now_us + self._intervals[model]
+                    return Admit(queue[0])
+                due_us = min(due_us, self._due_us[model])
+        if view.running:
+            return Wait(due_us)
+        best: tuple[float, float, int] | None = None
+        assert self.combination is not None
+        for index, cell in enumerate(self.combination):
+            inputs = [_input(view, part) for part in cell]
+            since = [request.ready_us for request in inputs if request is not None]
+            if since:
+                key = (-len(since) / len(cell), min(since), index)
+                best = key if best is None or key < best else best
+        if best is None:
+            return Wait(due_us)
+        cell = self.combination[best[2]]
+        taken = tuple(_input(view, part) for part in cell)
+        return Start(taken, self._schedule, cell, self._barriers, alone=True)
+
+
+def _input(view: View, part: Part) -> Request | None:
+    """The request that is next in a block; None where there is none, or no room behind it."""
+    model, block = part
+    buffers = view.between[model]
+    if not buffers[block] or (block + 1 < len(buffers) and len(buffers[block + 1]) >= BUFFER):
+        return None
+    return buffers[block][0]
+
+
+class _Score:
+    """Requests served a second by a combination under more load than it can serve."""
+
+    def __init__(
+        self, programs: Programs, rates: Sequence[float] | None, schedule: str, barriers: bool
+    ) -> None:
+        models = range(len(programs.models))
+        shares = np.ones(len(models)) if rates is None else np.asarray(rates, dtype=np.float64)
+        if len(shares) != len(models) or shares.sum() <= 0:
+            raise InputError(f"`rates` has {len(shares)} rates for {len(models)} models")
+        shares = shares / shares.sum()
+        mean_us = sum(share * programs.model_us(m) for m, share in zip(models, shares, strict=True))
+        self._seconds = _REQUESTS * mean_us / 1e6
+        # Three times what one instance after the other serves.
+        self._arrivals = periodic([3e6 * share / mean_us for share in shares], self._seconds)
+        if not len(self._arrivals.at_us):
+            self._arrivals = closed_loop([1 for _ in models])
+        self._programs = programs
+        self._schedule = schedule
+        self._barriers = barriers
+        self._known: dict[Combination, float] = {}
+        self.calls = 0
+
+    def __call__(self, combination: Combination) -> float:
+        if combination not in self._known:
+            self.calls += 1
+            run = simulate_combined(
+                self._programs, self._arrivals, combination, self._seconds,
+                schedule=self._schedule, barriers=self._barriers,
+            )  # fmt: skip
+            # By work, so that no model is favoured for being cheap.
+            work_us = sum(
+                count * self._programs.model_us(m) for m, count in enumerate(run.served())
+            )
+            self._known[combination] = work_us / run.end_us
+        return self._known[combination]
+
+
+def _climb(
+    programs: Programs, score: _Score, budget: int, most: int, rng: random.Random
+) -> Combination:
+    models = programs.models
+    best = max(each_alone(models), equal_depth(models, min(most, len(models))), key=score)
+    parts = [part for cell in best for part in cell]
+    tries = 0
+    while score.calls < budget and tries < 20 * budget:
+        tries += 1
+        part = rng.choice(parts)
+        cells = [[p for p in cell if p != part] for cell in best] + [[]]
+        cell = rng.choice([cell for cell in cells if len(cell) < most])
+        cell.append(part)
+        moved = combination_of(models, cells)
+        if score(moved) >= score(best):
+            best = moved
+    return best
+
+
+def _cem(
+    programs: Programs, score: _Score, budget: int, most: int, rng: random.Random
+) -> Combination:
+    models = programs.models
+    parts = [part for cell in each_alone(models) for part in cell]
+    count = len(parts)
+    draw = np.random.default_rng(rng.randrange(2**32))
+    likely = np.full((count, count), 1.0 / count)
+    best = max(each_alone(models), equal_depth(models, min(most, len(models))), key=score)
+    while score.calls < budget:
+        scored: list[tuple[float, list[int]]] = []
+        before = score.calls
+        for _ in range(min(_SAMPLES, budget - score.calls)):
+            labels = _labels(likely, most, draw)
+            cells: dict[int, list[Part]] = {}
+            for part, label in zip(parts, labels, strict=True):
+                cells.setdefault(label, []).append(part)
+            drawn = combination_of(models, cells.values())
+            scored.append((score(drawn), labels))
+            best = max(best, drawn, key=score)
+        if score.calls == before:
+            break  # It draws what it knows: it has settled.
+        scored.sort(key=lambda row: -row[0])
+        counts = np.zeros_like(likely)
+        for _, labels in scored[:_ELITE]:
+            counts[range(count), labels] += 1 / min(_ELITE, len(scored))
+        likely = _SMOOTHING * counts + (1 - _SMOOTHING) * likely
+    return best
+
+
+def _labels(likely: npt.NDArray[np.float64], most: int, draw: np.random.Generator) -> list[int]:
+    """A combined block for each block, none of more than `most`."""
+    left = np.full(len(likely), most)
+    labels = []
+    for row in likely:
+        open_ = row * (left > 0)
+        total = open_.sum()
+        shares = open_ / total if total > 0 else (left > 0) / (left > 0).sum()
+        label = int(draw.choice(len(likely), p=shares))
+        left[label] -= 1
+        labels.append(label)
+    return labels
+
+
+_METHODS: dict[str, Callable[[Programs, _Score, int, int, random.Random], Combination]] = {
+    "climb": _climb,
+    "cem": _cem,
+}

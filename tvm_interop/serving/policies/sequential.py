@@ -1,0 +1,35 @@
+"""One instance after the other."""
+
+from __future__ import annotations
+
+from ..policy import Policy, register_policy
+from ..tasks import Start, View, Wait
+from .orders import order_named
+
+
+@register_policy("sequential")
+class Sequential(Policy):
+    """One instance at a time, the device to itself.
+
+    Parameters
+    ----------
+    order: which queue is next: `fifo`, `longest` (bounds the variance of the queues) or `deadline`.
+    schedule: the scheduler by whose schedule an instance runs.
+    barriers: see `Start.barriers`.
+    """
+
+    def __init__(
+        self, order: str = "fifo", schedule: str = "sequential", barriers: bool = False
+    ) -> None:
+        self._next = order_named(order)
+        self._schedule = schedule
+        self._barriers = barriers
+
+    def decide(self, view: View) -> Start | Wait:
+        """Start the next request when nothing runs."""
+        if view.running:
+            return Wait(full=True)
+        request = self._next(view)
+        if request is None:
+            return Wait()
+        return Start((request,), self._schedule, barriers=self._barriers, alone=True)

@@ -1,0 +1,14 @@
+"""Where an instance runs."""
+
+from __future__ import annotations
+
+from ..tasks import View
+
+
+def free_slot(view: View) -> int:
+    """The lowest slot in which nothing runs."""
+    taken = {running.start.slot for running in view.running.values()}
+    slot = 0
+    while slot in taken:
+        slot += 1
+    return slot

@@ -1,0 +1,172 @@
+"""What instances run: schedules of models and of joint graphs, made once and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._native import passes as native
+from ..errors import InputError, ScheduleError
+from ..latency.contended import ContendedLatency
+from ..program.graph import OpGraph
+from ..program.planning import sync_plan
+from ..scheduling.registry import schedule as make_schedule
+from ..scheduling.schedule import Schedule
+from .models import OperatorCosts, ServedModel, ServingDevice
+from .tasks import WHOLE, Start
+
+Part = tuple[int, int]
+"""A model and one of its blocks; `WHOLE` for all of it."""
+
+
+class Programs:
+    """The programs of some models on one device."""
+
+    def __init__(self, models: Sequence[ServedModel], device: ServingDevice) -> None:
+        self.models = tuple(models)
+        self.device = device
+        self._packed = device.packed
+        self._made: dict[tuple[object, ...], Any] = {}
+
+    def of_model(
+        self, model: int, batch: int = 1, schedule: str = "sequential", barriers: bool = False
+    ) -> Any:
+        """The native program of one model at a batch size, by a scheduler's schedule.
+
+        Raises
+        ------
+        InputError: there are no costs for that batch size.
+        ScheduleError: as `tvm_interop.schedule`.
+        """
+        key = (model, batch, schedule, barriers)
+        if key not in self._made:
+            served = self.models[model]
+            if batch not in served.costs:
+                raise InputError(
+                    f"model `{served.name}` has no costs for a batch of {batch}; there are those "
+                    f"for {', '.join(map(str, sorted(served.costs)))}"
+                )
+            costs = served.costs[batch]
+            parts = np.zeros(served.graph.num_ops, dtype=np.int64)
+            self._made[key] = self._make(served.graph, costs, parts, schedule, barriers)
+        return self._made[key]
+
+    def of_parts(self, parts: tuple[Part, ...], schedule: str, barriers: bool = True) -> Any:
+        """The native program of a joint graph; the schedule knows all parts, present or not."""
+        key = (parts, schedule, barriers)
+        if key not in self._made:
+            graph, costs, part_of = joint_graph(self.models, parts)
+            self._made[key] = self._make(graph, costs, part_of, schedule, barriers)
+        return self._made[key]
+
+    def of_start(self, start: Start) -> tuple[Any, int]:
+        """The program of an instance, and its present parts as bits."""
+        if start.parts is None:
+            first = start.requests[0]
+            if first is None or any(r is None or r.model != first.model for r in start.requests):
+                raise InputError("an instance without parts serves requests of one model only")
+            batch = sum(r.batch for r in start.requests if r is not None)
+            return self.of_model(first.model, batch, start.schedule, start.barriers), 1
+        present = sum(1 << i for i, request in enumerate(start.requests) if request is not None)
+        return self.of_parts(start.parts, start.schedule, start.barriers), present
+
+    def alone_us(self, program: Any, present: int = 1) -> float:
+        """Microseconds that a program takes with the device to itself."""
+        return float(native.served_program_alone(program, present, self._packed)[0])
+
+    def model_us(
+        self, model: int, batch: int = 1, schedule: str = "sequential", barriers: bool = False
+    ) -> float:
+        """Microseconds that one model takes with the device to itself."""
+        return self.alone_us(self.of_model(model, batch, schedule, barriers))
+
+    def _make(
+        self,
+        graph: OpGraph,
+        costs: OperatorCosts,
+        part_of: npt.NDArray[np.int64],
+        scheduler: str,
+        barriers: bool,
+    ) -> Any:
+        latency = ContendedLatency(
+            costs.op_us, self.device.cores, self.device.bandwidth, costs.op_cores,
+            costs.memory_share,
+        )  # fmt: skip
+        made = make_schedule(graph, scheduler, latency)
+        return native_program(graph, costs, made, part_of, barriers)
+
+
+def native_program(
+    graph: OpGraph,
+    costs: OperatorCosts,
+    made: Schedule,
+    part_of: npt.NDArray[np.int64] | None = None,
+    barriers: bool = False,
+) -> Any:
+    """The native program of a schedule.
+
+    Parameters
+    ----------
+    part_of: (num_ops,) the part of each operator; None for one part.
+    barriers: whether the host waits after each stage; a stage with a barrier of its own begins when
+        all before it have ended in any case.
+
+    Raises
+    ------
+    ScheduleError: for a schedule of several GPUs, and for a merged stage, which has no latency.
+    """
+    if made.devices or any(stage.kind == "merge" for stage in made.stages):
+        raise ScheduleError(
+            f"the schedule of `{made.scheduler}` has merged stages or several GPUs; instances of "
+            "such schedules cannot be simulated"
+        )
+    segments = np.zeros(graph.num_ops, dtype=np.int64)
+    segment = 0
+    for i, stage in enumerate(made.stages):
+        segment += i > 0 and (barriers or stage.barrier)
+        segments[list(stage.ops)] = segment
+    waits = sync_plan(graph, [list(ops) for ops in made.streams])
+    num_waits = [
+        sum(segments[source] == segments[op] for source in sources)
+        for op, sources in enumerate(waits)
+    ]
+    parts = np.zeros(graph.num_ops, dtype=np.int64) if part_of is None else part_of
+    places = np.stack([np.array(num_waits, dtype=np.int64), segments, parts], axis=1)
+    return native.served_program_make(
+        graph.native,
+        [list(ops) for ops in made.streams],
+        np.asarray(costs.op_us, dtype=np.float64).tobytes(),
+        np.asarray(costs.op_cores, dtype=np.float64).tobytes(),
+        np.asarray(costs.memory_share, dtype=np.float64).tobytes(),
+        np.ascontiguousarray(places).tobytes(),
+        barriers and bool(made.stages),
+    )
+
+
+def joint_graph(
+    models: Sequence[ServedModel], parts: Sequence[Part]
+) -> tuple[OpGraph, OperatorCosts, npt.NDArray[np.int64]]:
+    """The union of parts, with no edges between them; what it costs; and the part of each operator.
+
+    Edges that leave a block are cut: its input is there when it starts.
+    """
+    names: list[str] = []
+    edges: list[tuple[int, int]] = []
+    picked: list[tuple[OperatorCosts, list[int]]] = []
+    part_of: list[int] = []
+    for number, (model, block) in enumerate(parts):
+        served = models[model]
+        ops = list(range(served.graph.num_ops)) if block == WHOLE else list(served.blocks[block])
+        place = {op: len(names) + i for i, op in enumerate(ops)}
+        names += [f"{number}:{served.name}/{served.graph.names[op]}" for op in ops]
+        edges += [(place[u], place[v]) for u, v in served.graph.edges if u in place and v in place]
+        picked.append((served.costs[1], ops))
+        part_of += [number] * len(ops)
+    columns = [
+        np.concatenate([getattr(costs, column)[ops] for costs, ops in picked])
+        for column in ("op_us", "op_cores", "memory_share")
+    ]
+    return OpGraph(names, edges), OperatorCosts(*columns), np.array(part_of, dtype=np.int64)

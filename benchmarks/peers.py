@@ -12,6 +12,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,35 +117,40 @@ class OpenVino(Peer):
 
 
 class Torch(Peer):
-    """PyTorch on the CPU, through a twin of the ONNX graph: eager, or compiled by inductor."""
+    """PyTorch on the CPU: eager, or compiled by inductor.
 
-    def __init__(self, compiled: bool, threads: tuple[int, ...]) -> None:
+    Parameters
+    ----------
+    program: a file of `torch.export` that holds the network; without one it is a twin of the ONNX
+        graph.
+    """
+
+    def __init__(
+        self, compiled: bool, threads: tuple[int, ...], program: Path | None = None
+    ) -> None:
         self.name = "torch.compile" if compiled else "PyTorch eager"
         self._compiled = compiled
         self._threads = threads
+        self._program = program
 
     def missing(self) -> str | None:
         return _not_installed("torch")
 
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         import torch
-        from torch.fx.experimental.proxy_tensor import make_fx
 
-        from .torch_twin import TorchTwin
-
-        twin: Any = TorchTwin(model).eval()
         inputs = [torch.from_numpy(np.array(feed[v.name])) for v in _inputs(model)]
+        network = self._network(model, inputs)
         if self._compiled:
-            # One graph of PyTorch's operators: inductor is to see the network, not our loop.
-            with torch.no_grad():
-                twin = torch.compile(make_fx(twin)(*inputs))
+            network = torch.compile(network)
 
         def run_with(threads: int) -> Runner:
             def run() -> list[np.ndarray]:
                 if torch.get_num_threads() != threads:
                     torch.set_num_threads(threads)
                 with torch.inference_mode():
-                    return [y.numpy() for y in twin(*inputs)]
+                    found = network(*inputs)
+                return [y.numpy() for y in ((found,) if torch.is_tensor(found) else found)]
 
             return run
 
@@ -152,6 +158,21 @@ class Torch(Peer):
         best = min(runners, key=lambda n: _quick_median_s(runners[n]))
         self.setting = f"{best} thread(s)"
         return runners[best]
+
+    def _network(self, model: onnx.ModelProto, inputs: list[Any]) -> Any:
+        import torch
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        from .torch_twin import TorchTwin
+
+        if self._program is not None:
+            return torch.export.load(self._program).module()
+        twin: Any = TorchTwin(model).eval()
+        if not self._compiled:
+            return twin
+        # One graph of PyTorch's operators: inductor is to see the network, not our loop.
+        with torch.no_grad():
+            return make_fx(twin)(*inputs)
 
 
 class RelaxVM(Peer):

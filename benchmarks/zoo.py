@@ -1,21 +1,27 @@
-"""Exported networks beside onnxruntime and OpenVINO. `python -m benchmarks.zoo FOLDER`.
+"""Exported networks beside onnxruntime, OpenVINO and PyTorch. `python -m benchmarks.zoo FOLDER`.
 
-The folder holds what an exporter wrote: `NAME.onnx`, and beside it `NAME.npz` with the inputs in
-the order of the graph's. Each network is compiled, checked against onnxruntime's numbers and timed
-beside it, in turns. onnxruntime takes part twice: how far it is from itself is the noise.
+The folder holds what `benchmarks.zoo_export` or any exporter wrote: `NAME.onnx`, beside it
+`NAME.npz` with the inputs in the order of the graph's, and perhaps `NAME.pt2`, without which
+PyTorch takes no part. Each network is compiled in a process of its own, with the schedule that
+ships and with sequential execution of the same kernels, checked against onnxruntime's numbers and
+timed beside the others, in turns. onnxruntime takes part twice: how far it is from itself is the
+noise.
 
 Compiling takes far longer than measuring. What is compiled is kept in the folder `--artifacts` as
-`NAME.tar`, and taken from there where it is; `--compile-only` stops after that. `--before FOLDER`
-lets artifacts that were compiled earlier take part too.
+`NAME.tar`, `NAME.sequential.tar` and `NAME.json` (what compiling took), and taken from there where
+it is; `--compile-only` stops after that. `--before FOLDER` lets artifacts that were compiled
+earlier take part too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -24,11 +30,23 @@ import onnx
 
 import tvm_interop
 from tvm_interop import GraphModule, TVMInteropError
+from tvm_interop.compiler.api import new_compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.compiler.speed_check import speed_check_by_auto
 
 from . import harness, machine_state
-from .peers import Feed, OnnxRuntime, OpenVino, Peer, Runner, read_in_place, thread_choices
+from .peers import (
+    Feed,
+    OnnxRuntime,
+    OpenVino,
+    Peer,
+    Runner,
+    Torch,
+    read_in_place,
+    thread_choices,
+)
 
-OURS, BEFORE = "ours", "ours, before"
+OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
 ONNXRUNTIME = "onnxruntime, sequential"
 OPENVINO = "OpenVINO, float32"
 
@@ -41,7 +59,9 @@ class Row:
     ----------
     refused: why it could not be compiled; then all else is empty.
     error: largest difference to onnxruntime's outputs over the largest absolute value of each.
-    compile_s: seconds to compile it; None where an artifact was there already.
+    compile_s: seconds to compile it, with the search for a schedule.
+    compile_peak_mib: the largest memory of the process that did.
+    scheduled: whether the schedule that ships is another than sequential execution.
     median_us: of each contestant, microseconds.
     ratios: our time over each contestant's.
     noise: onnxruntime's time over its own.
@@ -52,6 +72,8 @@ class Row:
     refused: str | None = None
     error: float | None = None
     compile_s: float | None = None
+    compile_peak_mib: float | None = None
+    scheduled: bool | None = None
     median_us: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     noise: float | None = None
@@ -92,7 +114,7 @@ def main() -> int:
     if arguments.compile_only:
         for network in networks:
             row = _ready(network, arguments)
-            print(row.network, row.refused or f"{row.compile_s or 0:.1f} s", flush=True)
+            print(row.network, row.refused or f"{row.compile_s:.1f} s", flush=True)
         return 0
     machine = machine_state.observe_quiet(arguments.force)
     if machine is None:
@@ -109,6 +131,8 @@ def main() -> int:
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     print(table(rows))
     print(means(rows))
+    if arguments.chart is not None:
+        chart(rows, arguments.chart)
     return 0
 
 
@@ -134,8 +158,9 @@ def table(rows: Sequence[Row]) -> str:
     """In Markdown; a ratio above 1 is time that we take longer."""
     others = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines = [
-        f"| | ours ms | {' | '.join(f'over {name}' for name in others)} | noise | error |",
-        f"|---{'|--:' * (len(others) + 3)}|",
+        f"| | ours ms | {' | '.join(f'over {name}' for name in others)} "
+        "| noise | error | compile s | MiB |",
+        f"|---{'|--:' * (len(others) + 5)}|",
     ]
     for row in rows:
         if row.refused is not None:
@@ -144,7 +169,8 @@ def table(rows: Sequence[Row]) -> str:
         ratios = [f"{row.ratios[name]:.2f}" if name in row.ratios else "" for name in others]
         lines.append(
             f"| {row.network} | {row.median_us[OURS] / 1e3:.2f} | {' | '.join(ratios)} "
-            f"| {row.noise:.2f} | {row.error:.0e} |"
+            f"| {row.noise:.2f} | {row.error:.0e} | {row.compile_s:.1f} "
+            f"| {row.compile_peak_mib:.0f} |"
         )
     return "\n".join(lines)
 
@@ -161,24 +187,76 @@ def means(rows: Sequence[Row]) -> str:
     )
 
 
+def chart(rows: Sequence[Row], path: Path) -> None:
+    """Bars: our time over each other's, a network a row."""
+    from matplotlib.figure import Figure
+
+    shown = [row for row in rows if row.refused is None]
+    others = [name for name in dict.fromkeys(n for r in shown for n in r.ratios) if name != BEFORE]
+    figure = Figure(figsize=(8, 0.16 * len(shown) * len(others) + 1.5), layout="constrained")
+    axes = figure.subplots()
+    height = 0.8 / len(others)
+    for k, name in enumerate(others):
+        places = [i + (k - (len(others) - 1) / 2) * height for i in range(len(shown))]
+        axes.barh(places, [row.ratios.get(name, 0) for row in shown], height, label=name)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(shown)), [row.network for row in shown])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("our time over theirs: left of 1 we are faster")
+    axes.legend(fontsize="small")
+    figure.savefig(path)
+
+
 def _ready(network: Network, arguments: argparse.Namespace) -> Row:
-    """Have an artifact of the network, compiled now if need be."""
+    """Have the artifacts of the network, compiled now if need be."""
+    folder = arguments.artifacts
+    folder.mkdir(parents=True, exist_ok=True)
     row = Row(network.name)
-    path = _artifact_path(network, arguments.artifacts)
-    if path.exists():
-        return row
-    began = time.perf_counter()
-    try:
-        tvm_interop.compile(str(network.path), scheduler=arguments.scheduler, out=path)
-    except TVMInteropError as error:
-        row.refused = str(error)
-    row.compile_s = time.perf_counter() - began
+    told = folder / f"{network.name}.json"
+    if not told.exists():
+        # A process of its own: its memory is this network's, and a crash stops no other.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            found = pool.submit(_compile, network, folder, arguments.scheduler).result()
+        if "refused" not in found:
+            told.write_text(json.dumps(found) + "\n")
+    else:
+        found = json.loads(told.read_text())
+    for name, value in found.items():
+        setattr(row, name, value)
     return row
 
 
-def _artifact_path(network: Network, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{network.name}.tar"
+def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, object]:
+    """Write both artifacts; says what that took."""
+    began = time.perf_counter()
+    try:
+        compilation = new_compilation(str(network.path), CompileOptions(), {})
+        schedule = compilation.schedule(scheduler)
+        checked = speed_check_by_auto(schedule) or compilation.check_speed(schedule)
+        artifact = compilation.artifact(schedule, checked)
+    except TVMInteropError as error:
+        return {"refused": str(error)}
+    artifact.save(_artifact_path(network, folder))
+    took = time.perf_counter() - began
+    in_turn = compilation.artifact(compilation.sequential())
+    in_turn.save(_artifact_path(network, folder, ".sequential"))
+    return {
+        "compile_s": took,
+        "compile_peak_mib": _peak_mib(),
+        "scheduled": checked.shipped == "scheduled",
+    }
+
+
+def _peak_mib() -> float:
+    """The largest resident memory of this process; `getrusage` would count its parent's too."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) / 1024
+
+
+def _artifact_path(network: Network, folder: Path, kind: str = "") -> Path:
+    return folder / f"{network.name}{kind}.tar"
 
 
 def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
@@ -198,14 +276,19 @@ def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
 def _runners(
     network: Network, model: onnx.ModelProto, feed: Feed, row: Row, arguments: argparse.Namespace
 ) -> Mapping[str, Runner]:
-    runners = {OURS: _our_runner(network, feed, arguments.artifacts)}
+    path = _artifact_path(network, arguments.artifacts)
+    in_turn = _artifact_path(network, arguments.artifacts, ".sequential")
+    runners = {OURS: _our_runner(path, feed), SEQUENTIAL: _our_runner(in_turn, feed)}
     if arguments.before is not None and _artifact_path(network, arguments.before).exists():
-        runners[BEFORE] = _our_runner(network, feed, arguments.before)
+        runners[BEFORE] = _our_runner(_artifact_path(network, arguments.before), feed)
     peers: list[Peer] = [
         OnnxRuntime(parallel=False, threads=thread_choices()),
         OpenVino(float32=True),
         OpenVino(float32=False),
     ]
+    program = network.path.with_suffix(".pt2")
+    if program.exists() and not arguments.no_torch:
+        peers += [Torch(compiled, thread_choices(), program) for compiled in (False, True)]
     for peer in peers:
         why = peer.missing()
         if why is None:
@@ -216,9 +299,8 @@ def _runners(
     return runners
 
 
-def _our_runner(network: Network, feed: Feed, folder: Path) -> Runner:
-    module = GraphModule(tvm_interop.load(_artifact_path(network, folder)))
-    return read_in_place(module, feed)
+def _our_runner(artifact: Path, feed: Feed) -> Runner:
+    return read_in_place(GraphModule(tvm_interop.load(artifact)), feed)
 
 
 def _arguments() -> argparse.Namespace:
@@ -229,6 +311,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--artifacts", type=Path, default=Path("zoo_artifacts"))
     parser.add_argument("--before", type=Path, help="artifacts that were compiled earlier")
     parser.add_argument("--compile-only", action="store_true", help="measure nothing")
+    parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
+    parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
     parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")

@@ -17,16 +17,19 @@ constexpr int64_t kSharedForNs = 20'000'000;
 // Looks between two looks at the clock: the latter costs more.
 constexpr int kLooksPerClockRead = 32;
 
-// Whether the calling thread has lately lost its core to another that wanted it.
+// Whether the calling thread has lately lost its core to another that wanted it. What it lost while
+// nobody looked, between two runs perhaps, says nothing of now.
 bool SharesItsCore(int64_t now_ns) {
   thread_local int64_t losses = 0;
+  thread_local int64_t looked_ns = -kSharedForNs;
   thread_local int64_t lost_ns = -kSharedForNs;
   rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
   if (usage.ru_nivcsw != losses) {
     losses = usage.ru_nivcsw;
-    lost_ns = now_ns;
+    if (now_ns - looked_ns < kSharedForNs) lost_ns = now_ns;
   }
+  looked_ns = now_ns;
   return now_ns - lost_ns < kSharedForNs;
 }
 

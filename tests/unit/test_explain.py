@@ -160,6 +160,9 @@ def test_operators_that_divide_badly() -> None:
     assert parts.amount == 4
     assert "`a`, 1.11 times as fast on 2 cores as on 1" in parts.what
     assert parts.gain == pytest.approx(1 - 1 / 1.8)
+    assert parts.is_bound
+    assert explained.changes[-1] == parts
+    assert "saves 44% at most" in explanation_text(explained)
 
 
 def test_unknown_numbers_are_null() -> None:

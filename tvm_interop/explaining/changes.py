@@ -41,8 +41,9 @@ class Change:
     ----------
     kind: `batch`, `merge` or `parts`.
     what: what to do, in words.
-    gain: the share of sequential execution that it should save, estimated: if what it touches then
-        divides over the cores as well as what is divided already, or, for parts, without loss.
+    gain: the share of sequential execution that it should save. An estimate: what it touches then
+        divides over the cores as well as what is divided already. For parts it is a bound, which
+        only parts without any loss would reach.
     operators: that it is about.
     amount: the batch, or the parts; 0 for a merge.
     """
@@ -52,6 +53,11 @@ class Change:
     gain: float
     operators: tuple[str, ...]
     amount: int = 0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether no more than `gain` can be saved, and how much nobody knows before trying."""
+        return self.kind == "parts"
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class Trial:
 
 
 def changes_for(subject: Subject) -> tuple[Change, ...]:
-    """Up to three changes that should help, the largest estimate first.
+    """Up to three changes that may help: estimates before bounds, then the largest gain first.
 
     None where an operator's time is not known. Merging is suggested for a model only: an artifact
     has nothing left to merge.
@@ -107,7 +113,7 @@ def changes_for(subject: Subject) -> tuple[Change, ...]:
     if subject.compilation is not None:
         found.append(_merged(subject.compilation, wholes, lost_us, sequential_us))
     useful = [change for change in found if change is not None and change.gain >= LEAST]
-    return tuple(sorted(useful, key=lambda change: -change.gain)[:MOST])
+    return tuple(sorted(useful, key=lambda change: (change.is_bound, -change.gain))[:MOST])
 
 
 def try_change(

@@ -35,7 +35,12 @@ def explanation_text(explained: Explanation) -> str:
     elif top is not None:
         lines.append("ceiling: unknown; not every operator has been measured")
     for i, change in enumerate(explained.changes, start=1):
-        lines.append(f"change {i}: {change.what}; {change.gain:.0%} to save, by estimate")
+        gain = (
+            f"saves {change.gain:.0%} at most"
+            if change.is_bound
+            else (f"{change.gain:.0%} to save, by estimate")
+        )
+        lines.append(f"change {i}: {change.what}; {gain}")
     lines += _trial_lines(explained)
     lines.append(f"thresholds: {THRESHOLDS}")
     return "\n".join(lines)
@@ -76,10 +81,11 @@ def _trial_lines(explained: Explanation) -> Sequence[str]:
         between = "too few rounds to say how sure that is"
     else:
         between = f"with 90% confidence {trial.interval[0]:.3f} to {trial.interval[1]:.3f}"
+    promised = "the bound" if trial.change.is_bound else "the estimate"
     saved = f"saves {trial.gain:.1%}" if trial.gain >= 0 else f"costs {-trial.gain:.1%}"
     return [
         f"tried: {trial.change.what}",
-        f"  {saved}, {trial.change.gain:.1%} was the estimate: {trial.changed_us:.0f} us against "
+        f"  {saved}, {trial.change.gain:.1%} was {promised}: {trial.changed_us:.0f} us against "
         f"{trial.present_us:.0f} us, ratio {trial.ratio:.3f}, {between};",
         f"  {trial.rounds} rounds, sequential execution against itself {trial.noise_ratio:.3f}",
     ]

@@ -23,7 +23,7 @@ _AS_FAST = 0.997
 _FIRST, _GROWTH, _MOST = 128, 4, 4096
 """Arrivals after which it decides first; again when there are so many times as many; and those it
 looks back on at most."""
-_SCREENED, _SIMULATED = 512, 4096
+_SCREENED, _SIMULATED = 512, 2048
 """Requests in the simulation of every candidate, and of the best of them."""
 _FINALISTS = 8
 _CHANGED = 0.15

@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import random
 import statistics
 import sys
@@ -126,6 +127,15 @@ def summary(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _plain(found: Any) -> Any:
+    """The same for JSON, which has no nan: the latency where nothing was served is null."""
+    if isinstance(found, dict):
+        return {key: _plain(value) for key, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [_plain(value) for value in found]
+    return None if isinstance(found, float) and math.isnan(found) else found
+
+
 def _line(found: dict[str, Any]) -> str:
     return (
         f"{found['device']}, interference {found['interference']}, load {found['load']}, mix "
@@ -166,14 +176,14 @@ def main() -> None:
             print(f"{found['cells_left_out']} cells were left out for want of time")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(_plain(found), indent=1) + "\n")
     if options.quick:
         rows = [{key: row[key] for key in _KEPT} for row in found["rows"]]
         validation = [
             {key: row[key] for key in ("streams", "predicted", "measured", "noise")}
             for row in found["validation"]
         ]
-        print(json.dumps({"rows": rows, "validation": validation}))
+        print(json.dumps(_plain({"rows": rows, "validation": validation})))
 
 
 if __name__ == "__main__":

@@ -147,7 +147,8 @@ def _sustained(
 ) -> float:
     """Requests a second of a mix that a policy can serve, by bisection to 2%.
 
-    It serves a load if at least 0.96 of each model's requests are served by the end.
+    It serves a load if at least 0.96 of each model's requests are served by the end. 0 where it
+    does not serve a tenth of what one instance after the other can.
     """
 
     def serves(load: float) -> bool:
@@ -159,6 +160,8 @@ def _sustained(
         return bool((run.served() >= 0.96 * came).all())
 
     low, high = 0.1, 6.0
+    if not serves(low):
+        return 0.0
     while high / low > 1.02:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if serves(middle) else (low, middle)
@@ -230,18 +233,22 @@ def figure_15() -> tuple[dict[str, Any], list[Claim]]:
                 "streams": streams,
                 "auto": _sustained(programs, _MIX, "auto", 600) if barrier_us else None,
             }
-    claims = []
-    for reading in ("wait", "skip"):
-        gains = [row["TOP, searched"] / row[f"pos, {reading}"] for row in found.values()]
-        claims.append(
-            Claim(
-                "15", f"TOP serves more than POS; POS {reading}s", "+63%",
-                f"searched combinations: {min(gains):.2f} to {max(gains):.2f} times",
-                "reproduced" if min(gains) >= 1.5 else "not reproduced",
-                "POS that waits serves every model as often as the rarest"
-                if reading == "wait" else "both run one staged graph at a time",
-            )
-        )  # fmt: skip
+    gains = [row["TOP, searched"] / row["pos, skip"] for row in found.values()]
+    waits = max(row["pos, wait"] for row in found.values())
+    claims = [
+        Claim(
+            "15", "TOP serves more than POS; POS waits", "+63%",
+            "POS sustains no load at 1:2:4" if waits == 0 else f"POS sustains {waits:.0f} a second",
+            "depends",
+            "POS that waits serves every model as often as the rarest: of any load 3 of 7 requests",
+        ),
+        Claim(
+            "15", "TOP serves more than POS; POS skips", "+63%",
+            f"searched combinations: {min(gains):.2f} to {max(gains):.2f} times",
+            "reproduced" if min(gains) >= 1.5 else "not reproduced",
+            "both run one staged graph at a time",
+        ),
+    ]  # fmt: skip
     beside = [row["best streams"] / row["TOP, searched"] for row in found.values()]
     claims.append(
         Claim(

@@ -32,6 +32,7 @@ def page() -> str:
         *_schedulers(),
         *_learned(),
         *_stages_priced(),
+        *_large_blocks(),
         *_operators(),
         *_busy_machine(),
         *_several_gpus(),
@@ -179,6 +180,62 @@ def _stages_priced() -> list[str]:
         "simulated devices. Bounds decide the others, and the schedule is the same.",
         _table(["", "device", "without bounds", "with bounds", "spared"], rows),
     ]
+
+
+_HALVED = {
+    "nasnet_a": "1.03", "layered_200": "1.32 to 1.68", "grid_12x12": "1.65",
+    "towers_8x40": "2.65", "towers_2x1000": "1.56",
+}  # fmt: skip
+"""IOS over greedy as it was before it had beams, blocks halved by number: of the table, as noted in
+the issue that asked for them."""
+
+
+def _large_blocks() -> list[str]:
+    report = _read("whole_networks")
+    makespans = {
+        (row["graph"], row["device"], row["contestant"]): row["makespan_us"]
+        for row in report["rows"]
+    }
+    bounds: dict[tuple[str, str], float] = {}
+    for row in report["rows"]:
+        at = row["graph"], row["device"]
+        bounds[at] = max(bounds.get(at, 0.0), row["stats"].get("lower_bound_us", 0.0))
+    makespans |= {(*at, "lower bound"): us for at, us in bounds.items()}
+    columns = {
+        "cut by start": "ios, cut by start", "default": "ios", "1 s": "ios 1 s",
+        "5 s": "ios 5 s", "30 s": "ios 30 s", "LIOS": "lios", "lower bound": "lower bound",
+    }  # fmt: skip
+    # Some had fewer graphs: each column's mean is of all it ran on.
+    ratios: dict[tuple[str, str, str], list[float]] = {}
+    for (graph, device, contestant), us in makespans.items():
+        at = graph.split()[0], device, contestant
+        ratios.setdefault(at, []).append(us / makespans[graph, device, "greedy"])
+    rows = []
+    for family, device in dict.fromkeys(at[:2] for at in ratios):
+        found = [ratios.get((family, device, contestant), []) for contestant in columns.values()]
+        halved = _HALVED.get(family, "") if device == "table" else ""
+        cells = [f"{_geometric(each):.3f}" if each else "" for each in found]
+        rows.append([family, device, str(max(map(len, found))), halved, *cells])
+    own = [(at, each) for at, each in ratios.items() if _has_beams(at[2])]
+    worst, (family, device, contestant) = max((max(each), at) for at, each in own)
+    seconds = [row["seconds"] for row in report["rows"] if row["contestant"] == "ios"]
+    return [
+        "## IOS on blocks too large to search through\n\nBy `python -m benchmarks.whole_networks`, "
+        "whose first lines give the commands: makespans over that of greedy's stages, geometric "
+        "means, of random operators of 5 to 50 us. `table`: operators never slow each other down; "
+        "`gpu`: they share a simulated one. `halved` is the search of old, `cut by start` is "
+        "without beams, between early and late operators; then IOS with its defaults and "
+        "`time_budget_s`, LIOS simulated on 8 streams, and IOS's lower bound, which streams may "
+        "undercut. Names that end in `kernels` are the kernels that TVM makes of the network, "
+        "others the operators of the IOS paper. Seconds are of one core; the defaults took "
+        f"{sorted(seconds)[len(seconds) // 2]:.1f} in the median, {max(seconds):.1f} at most. The "
+        f"worst of IOS's is {worst:.3f} of greedy, {contestant} on {family}, {device}.",
+        _table(["", "device", "graphs", "halved", *columns], rows),
+    ]
+
+
+def _has_beams(contestant: str) -> bool:
+    return contestant.startswith("ios") and not contestant.endswith("cut by start")
 
 
 def _operators() -> list[str]:

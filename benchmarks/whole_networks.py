@@ -1,21 +1,29 @@
 """IOS on whole networks: how good its stages are, after how long, against cheaper schedulers.
 
-    python -m benchmarks.whole_networks [FAMILY ...] [--seeds N] [--seconds S ...]
-                                        [--latencies L ...] [--devices table gpu]
-                                        [--as NAME] [--out FILE]
+    python -m benchmarks.whole_networks [FAMILY ...] [--seeds N] [--first-seed N]
+                                        [--seconds S ...] [--latencies L ...]
+                                        [--devices table gpu] [--as NAME] [--out FILE]
 
 Each graph of `scheduling_graphs` is scheduled by greedy, LIOS and IOS. Everything is simulated: a
-table where operators never slow each other down, and a GPU that they share. Times are those of the
-whole call. `--as NAME` keeps what IOS finds under another name in the file that `--out` gives, so
-that versions of the package can be compared: rows of other names stay as they are.
+table where operators never slow each other down, and a GPU that they share. Seconds are those that
+the process had a core, those of budgets too: so the figures are the same on a busy machine. Rows
+are added to those in FILE, so that it can be made piece by piece. `--as NAME` keeps what IOS finds
+under another name, so that versions of the package can be compared.
+
+It ends with the worst ratio over greedy, and fails where that is above 1. The table that
+`benchmarks/results` keeps is made, row by row, by
+
+    out=benchmarks/results/whole_networks.json
+    python -m benchmarks.whole_networks --seconds 1 5 30 --out $out
+    python -m benchmarks.whole_networks layered_200 layered_1000 --seeds 40 --seconds 1 --out $out
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,13 +34,17 @@ import tvm_interop
 from tvm_interop import Schedule
 from tvm_interop.atomic_file import replacing
 from tvm_interop.machine.cpu_name import cpu_model
-from tvm_interop.scheduling.ios import ios
+from tvm_interop.scheduling import budget
 from tvm_interop.scheduling.simulation import simulate
 
 from .scheduling_graphs import FAMILIES, LATENCIES, Subject, subject
 
 GROUPS = LIOS_STREAMS = 8
 """As many as IOS has groups in a stage."""
+KEPT = ("lower_bound_us", "optimal", "transitions", "stages_priced", "blocks", "blocks_left")
+"""What is kept of a search's statistics."""
+_ROUNDING = 1e-9
+"""Sums of the same prices in another order differ by less, as a share."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,7 @@ class Row:
     Attributes
     ----------
     makespan_us: the stages' prices together; of LIOS the simulated run of its streams.
+    seconds: that the process had a core, for the whole call.
     stats: what IOS says of its search.
     """
 
@@ -54,7 +67,11 @@ class Row:
     stats: dict[str, Any]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+Rows = dict[tuple[str, str, str], Row]
+"""By graph, device and contestant."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("families", nargs="*", default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--seeds", type=int, default=1)
@@ -65,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--as", dest="name", default="ios")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
+    budget.now_s = time.process_time
     rows = read(options.out) if options.out else {}
     for family in options.families:
         for latencies in options.latencies:
@@ -75,42 +93,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     )
                     rows |= {(row.graph, row.device, row.contestant): row for row in found}
                     print(line(found), flush=True)
-        if options.out:
-            facts = {"machine": cpu_model(), "rows": [asdict(row) for row in rows.values()]}
-            with replacing(options.out) as path:
-                Path(path).write_text(json.dumps(facts, indent=1))
+                    if options.out:
+                        write(options.out, rows)
+    return summary(rows)
 
 
-def read(path: Path) -> dict[tuple[str, str, str], Row]:
-    """The rows of a file, by graph, device and contestant; none where there is no file yet."""
+def read(path: Path) -> Rows:
+    """The rows of a file; none where there is no file yet."""
     if not path.exists():
         return {}
     rows = [Row(**row) for row in json.loads(path.read_text())["rows"]]
     return {(row.graph, row.device, row.contestant): row for row in rows}
 
 
+def write(path: Path, rows: Rows) -> None:
+    """All rows, a line each."""
+    lines = ",\n".join(json.dumps(asdict(row)) for row in rows.values())
+    with replacing(path) as half_done:
+        Path(half_done).write_text(
+            f'{{"machine": {json.dumps(cpu_model())}, "rows": [\n{lines}\n]}}\n'
+        )
+
+
 def compare(on: Subject, name: str, seconds: Sequence[float]) -> list[Row]:
-    """Greedy, LIOS, and IOS with its defaults and with each of some seconds."""
-    rows = [
+    """Greedy, LIOS, and IOS: with its defaults, without beams, with each of some seconds."""
+    return [
         run(on, "greedy", "greedy", max_groups=GROUPS),
         run(on, "lios", "lios", streams=LIOS_STREAMS),
+        run(on, name, "ios"),
+        run(on, f"{name}, cut by start", "ios", beam=False),
+        *(run(on, f"{name} {s:g} s", "ios", time_budget_s=s) for s in seconds),
     ]
-    rows.append(run(on, name, "ios"))
-    if "time_budget_s" not in inspect.signature(ios).parameters:
-        return rows
-    rows.append(run(on, f"{name}, cut by start", "ios", beam=False))
-    rows += [run(on, f"{name} {s:g} s", "ios", time_budget_s=s) for s in seconds]
-    return rows
 
 
 def run(on: Subject, contestant: str, scheduler: str, **options: Any) -> Row:
     """One schedule, and its predicted makespan by the model that it was made for."""
-    started = time.perf_counter()
+    started = time.process_time()
     made = tvm_interop.schedule(on.graph, scheduler, on.latency, **options)
-    seconds = time.perf_counter() - started
-    stats = {
-        k: v for k, v in made.stats.items() if isinstance(v, (int, float)) and math.isfinite(v)
-    }
+    seconds = time.process_time() - started
+    stats = {key: made.stats[key] for key in KEPT if key in made.stats}
     return Row(
         on.name, on.device, on.graph.num_ops, contestant, predicted_us(on, made), seconds, stats
     )
@@ -137,5 +158,33 @@ def line(rows: Sequence[Row]) -> str:
     return f"{greedy.graph} {greedy.device}: " + ", ".join(found)
 
 
+def over_greedy(rows: Rows) -> dict[str, list[tuple[float, str]]]:
+    """By contestant, its makespan over greedy's and the graph, of every graph that it ran on."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    for (graph, device, contestant), row in rows.items():
+        ratio = row.makespan_us / rows[graph, device, "greedy"].makespan_us
+        found.setdefault(contestant, []).append((ratio, f"{graph} {device}"))
+    return found
+
+
+def summary(rows: Rows) -> int:
+    """Print the mean and the worst of each contestant; 1 where beams were above greedy."""
+    above = 0
+    for contestant, ratios in over_greedy(rows).items():
+        if contestant == "greedy":
+            continue
+        worst, where = max(ratios)
+        mean = math.exp(sum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
+        print(
+            f"{contestant}: {len(ratios)} graphs, {mean:.3f} of greedy, worst {worst:.3f}, {where}"
+        )
+        # Cuts promise nothing, and streams are no stages.
+        if contestant != "lios" and not contestant.endswith("cut by start"):
+            above += worst > 1 + _ROUNDING
+    if above:
+        print("IOS was above greedy", file=sys.stderr)
+    return int(above > 0)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

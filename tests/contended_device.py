@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tvm_interop.latency import LatencyModel
 from tvm_interop.latency.features import OperatorTable
-from tvm_interop.latency.record import Record, Setting, Workload
+from tvm_interop.latency.measurement import Record, Setting, Workload
 
 SETTING = Setting(device="on paper", driver="", cores=2, tvm_version="0.27.0", streams=2, threads=1)
 

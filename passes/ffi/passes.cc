@@ -3,8 +3,6 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -85,8 +83,9 @@ class IosPricingRef : public ffi::ObjectRef {
 class StageBeamObj : public ffi::Object {
  public:
   StageBeamObj(OpGraphRef graph, const std::vector<int>& ops, const std::vector<double>& op_us,
-               const EndingLimits& limits)
-      : graph(std::move(graph)), beam(StageBeam::Make(this->graph->graph, ops, op_us, limits)) {}
+               const EndingLimits& limits, const std::vector<int>& set_of)
+      : graph(std::move(graph)),
+        beam(StageBeam::Make(this->graph->graph, ops, op_us, limits, set_of)) {}
   const OpGraphRef graph;  // which the beam refers to
   const std::unique_ptr<StageBeam> beam;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.StageBeam", StageBeamObj, ffi::Object);
@@ -139,30 +138,34 @@ ffi::Bytes PriceStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us_bytes) {
   return Pack(PriceStages(ToBatch(batch, op_us), op_us));
 }
 
-// A search's clock: true once so many seconds have passed; never for infinity.
-std::function<bool()> EndsIn(double seconds) {
-  if (std::isinf(seconds)) return [] { return false; };
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  return [end] { return std::chrono::steady_clock::now() >= end; };
+// Whether a search's time is over, by the caller's clock; without one it never is.
+using IsOver = ffi::Optional<ffi::Function>;
+std::function<bool()> AsksWhether(const IsOver& is_over) {
+  if (!is_over.has_value()) return [] { return false; };
+  return [ask = is_over.value()] { return ask().cast<bool>(); };
 }
 
 IosSearchRef IosEnumerate(OpGraphRef graph, int64_t max_group_ops, int64_t max_groups,
                           bool single_root, int64_t max_transitions, bool cuts, ffi::Bytes op_us,
-                          double seconds) {
+                          IsOver is_over) {
   const IosOptions options = {{ToInt(max_group_ops), ToInt(max_groups), single_root},
                               max_transitions,
                               cuts,
-                              EndsIn(seconds)};
+                              AsksWhether(is_over)};
   return IosSearchRef(
       ffi::make_object<IosSearchObj>(graph, graph->graph, options, Unpack<double>(op_us)));
 }
 IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_groups,
                         bool single_root, IntLists stages, int64_t first_window,
-                        int64_t max_transitions) {
+                        int64_t max_transitions, IsOver is_over) {
   const EndingLimits limits = {ToInt(max_group_ops), ToInt(max_groups), single_root};
   return IosSearchRef(ffi::make_object<IosSearchObj>(graph, graph->graph, limits, ToVectors(stages),
                                                      static_cast<size_t>(first_window),
-                                                     max_transitions));
+                                                     max_transitions, AsksWhether(is_over)));
+}
+// How many parts there are, and how many transitions were looked at to find them.
+IntList IosEffort(IosSearchRef search) {
+  return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }
 IntLists IosLeftOut(IosSearchRef search) { return ToArrays(search->search.left_out()); }
 ffi::Array<ffi::Bytes> IosStages(IosSearchRef search) { return FromBatch(search->search.stages()); }
@@ -229,22 +232,23 @@ int64_t IosPricingNumPriced(IosPricingRef pricing) {
 }
 
 StageBeamRef StageBeamMake(OpGraphRef graph, IntList ops, ffi::Bytes op_us, int64_t max_group_ops,
-                           int64_t max_groups, bool single_root) {
+                           int64_t max_groups, bool single_root, IntList set_of) {
   const EndingLimits limits = {ToInt(max_group_ops), ToInt(max_groups), single_root};
-  return StageBeamRef(
-      ffi::make_object<StageBeamObj>(graph, ToVector(ops), Unpack<double>(op_us), limits));
+  return StageBeamRef(ffi::make_object<StageBeamObj>(
+      graph, ToVector(ops), UnpackForOps<double>(graph, op_us), limits, ToVector(set_of)));
 }
 // The stages, their prices, how many transitions were looked at, and whether it got to the end.
 ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backward, double below_us,
-                                  double parallelism, int64_t max_transitions, double seconds,
-                                  ffi::Function ask) {
+                                  double parallelism, double certain, int64_t max_transitions,
+                                  IsOver is_over, ffi::Function ask) {
   BeamOptions options;
   options.width = static_cast<size_t>(width);
   options.backward = backward;
   options.below_us = below_us;
   options.parallelism = parallelism;
+  options.certain = certain;
   options.max_transitions = max_transitions;
-  options.is_over = EndsIn(seconds);
+  options.is_over = AsksWhether(is_over);
   const BeamResult found = beam->beam->Run(options, [&](const StageBatch& batch) {
     return Unpack<double>(ask(FromBatch(batch)).cast<ffi::Bytes>());
   });
@@ -360,6 +364,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.price_stages", Guarded(PriceStagesOf))
       .def("tvm_interop.ios_enumerate", Guarded(IosEnumerate))
       .def("tvm_interop.ios_windows", Guarded(IosWindows))
+      .def("tvm_interop.ios_effort", Guarded(IosEffort))
       .def("tvm_interop.ios_left_out", Guarded(IosLeftOut))
       .def("tvm_interop.ios_stages", Guarded(IosStages))
       .def("tvm_interop.ios_stats", Guarded(IosStatsOf))

@@ -145,13 +145,12 @@ IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options,
 
 IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
                      const std::vector<std::vector<int>>& stages, size_t first_window,
-                     int64_t max_transitions_of_window)
+                     int64_t max_transitions_of_window, const std::function<bool()>& is_over)
     : graph_(graph) {
   CheckOptions({limits, max_transitions_of_window});
   const auto topological = [&](int a, int b) {
     return graph.positions()[a] < graph.positions()[b];
   };
-  const std::function<bool()> never = [] { return false; };
   size_t width = 2;  // what the last window could have
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
@@ -159,13 +158,14 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
     std::vector<Part> fitting;
     size_t fits = 1;
     bool grows = true;
-    for (size_t next = std::min({width, widest, stages.size() - first}); next > fits;) {
+    for (size_t next = std::min({width, widest, stages.size() - first});
+         next > fits && !is_over();) {
       std::vector<int> ops;
       for (size_t i = first; i < first + next; ++i) {
         ops.insert(ops.end(), stages[i].begin(), stages[i].end());
       }
       std::sort(ops.begin(), ops.end(), topological);
-      if (SearchWhole(ops, limits, max_transitions_of_window, never, &fitting)) {
+      if (SearchWhole(ops, limits, max_transitions_of_window, is_over, &fitting)) {
         fits = next;
         next += grows && first + next < stages.size() && next < widest;
       } else {
@@ -179,7 +179,7 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
       std::vector<int> ops = stages[first];
       std::sort(ops.begin(), ops.end(), topological);
       Part part = {PartSearch::MakeFixed(graph, ops), {}};
-      part.search->Enumerate(1, never, &part.stages);
+      part.search->Enumerate(1, [] { return false; }, &part.stages);
       Append(std::move(part));
     }
     width = std::max<size_t>(fits, 2);
@@ -199,11 +199,13 @@ IosSearch::~IosSearch() = default;
 
 bool IosSearch::SearchWhole(const std::vector<int>& ops, const EndingLimits& limits,
                             int64_t max_transitions, const std::function<bool()>& is_over,
-                            std::vector<Part>* parts) const {
+                            std::vector<Part>* parts) {
   const double least = LeastTransitions(WidthOf(graph_, ops), limits.max_groups);
   if (least > static_cast<double>(max_transitions)) return false;
   Part part = {PartSearch::Make(graph_, ops, limits), {}};
-  if (!part.search->Enumerate(max_transitions, is_over, &part.stages)) return false;
+  const bool fits = part.search->Enumerate(max_transitions, is_over, &part.stages);
+  transitions_tried_ += static_cast<int64_t>(part.search->num_transitions());
+  if (!fits) return false;
   parts->push_back(std::move(part));
   return true;
 }

@@ -54,10 +54,11 @@ class IosSearch {
   IosSearch(const OpGraph& graph, const IosOptions& options, const std::vector<double>& op_us = {});
   // Stages that are known, and what can be made of their operators in windows of neighbouring
   // stages: each as wide as `max_transitions_of_window` lets it be, the first of them
-  // `first_window` stages wide at most. A stage that is in no window stays as it is.
+  // `first_window` stages wide at most. A stage that is in no window stays as it is, and so does
+  // each that is left once `is_over` is true.
   IosSearch(const OpGraph& graph, const EndingLimits& limits,
             const std::vector<std::vector<int>>& stages, size_t first_window,
-            int64_t max_transitions_of_window);
+            int64_t max_transitions_of_window, const std::function<bool()>& is_over);
   ~IosSearch();
   IosSearch(const IosSearch&) = delete;
   IosSearch& operator=(const IosSearch&) = delete;
@@ -69,6 +70,8 @@ class IosSearch {
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
   // The operators of each block that was left out, in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
+  // How many transitions were looked at, those of parts that turned out to have too many too.
+  int64_t transitions_tried() const { return transitions_tried_; }
   // Which operator has which name.
   const OpGraph& graph() const { return graph_; }
 
@@ -91,7 +94,7 @@ class IosSearch {
   // Appends the part that these operators make, unless it has more than `max_transitions` or time
   // is over.
   bool SearchWhole(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
-                   const std::function<bool()>& is_over, std::vector<Part>* parts) const;
+                   const std::function<bool()>& is_over, std::vector<Part>* parts);
   // Appends the parts that they are searched as, cut until they have no more.
   void Search(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
               const std::vector<int>& early_first, std::vector<Part>* parts);
@@ -104,6 +107,7 @@ class IosSearch {
   std::vector<std::vector<int>> left_out_;
   StageBatch stages_;
   IosStats stats_;
+  int64_t transitions_tried_ = 0;
 };
 
 }  // namespace tvm_interop

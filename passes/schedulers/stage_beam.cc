@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -25,12 +26,13 @@ template <typename Set>
 class StageBeamOf : public StageBeam {
  public:
   StageBeamOf(const OpGraph& graph, const std::vector<int>& ops, const std::vector<double>& op_us,
-              const EndingLimits& limits)
+              const EndingLimits& limits, const std::vector<int>& set_of)
       : graph_(graph), ops_(ops), limits_(limits), empty_(MakeEmpty<Set>(ops.size())) {
     std::unordered_map<int, int> local;
     for (size_t i = 0; i < ops_.size(); ++i) {
       local[ops_[i]] = static_cast<int>(i);
       us_.push_back(op_us[ops_[i]]);
+      set_of_.push_back(set_of.empty() ? -1 : set_of[ops_[i]]);
     }
     before_.resize(ops_.size());
     after_.resize(ops_.size());
@@ -63,7 +65,7 @@ class StageBeamOf : public StageBeam {
       KeepBest(options.width, &level);
       std::vector<Step> steps;
       for (size_t i = 0; i < level.size(); ++i) {
-        FindSteps(level[i], static_cast<int>(i), options.below_us, &steps);
+        FindSteps(level[i], static_cast<int>(i), options, &steps);
       }
       result.transitions += static_cast<int64_t>(steps.size());
       if (result.transitions > options.max_transitions || options.is_over()) return result;
@@ -74,7 +76,7 @@ class StageBeamOf : public StageBeam {
                       static_cast<int>(done), step.from};
         const double rest_us = LongestPath(next.ready);
         // An equally cheap way is no better.
-        if (!(next.cost_us + rest_us < options.below_us)) continue;
+        if (!(next.cost_us + options.certain * rest_us < options.below_us)) continue;
         const double work_us = total_us - WorkOf(next.done);
         next.rank_us = next.cost_us + std::max(rest_us, work_us / options.parallelism);
         const size_t at = static_cast<size_t>(next.done.Count());
@@ -214,9 +216,19 @@ class StageBeamOf : public StageBeam {
     return some;
   }
 
-  void FindSteps(const State& state, int from, double below_us, std::vector<Step>* steps) {
+  void FindSteps(const State& state, int from, const BeamOptions& options,
+                 std::vector<Step>* steps) {
     FindGroups(state);
     tried_.Clear();
+    // Whether the stage is new here and may be on a way cheap enough; the step then, too.
+    const auto try_stage = [&](const Set& ops, const std::vector<Set>& groups, double longest_us) {
+      if (!tried_.Insert(ops).second) return;
+      const Set ready = ReadyAfter(state, ops);
+      const double rest_us = longest_us + LongestPath(ready);
+      if (state.cost_us + options.certain * rest_us < options.below_us) {
+        steps->push_back({from, ops, ready, NumberOf(ops, groups)});
+      }
+    };
     for (double length_us : Lengths()) {
       Set ops = empty_;
       std::vector<Set> chosen;
@@ -226,12 +238,22 @@ class StageBeamOf : public StageBeam {
         ops |= group.ops;
         chosen.push_back(group.ops);
         longest_us = std::max(longest_us, group.us);
-        if (tried_.Insert(ops).second) {
-          const Set ready = ReadyAfter(state, ops);
-          if (state.cost_us + longest_us + LongestPath(ready) < below_us) {
-            steps->push_back({from, ops, ready, NumberOf(ops, chosen)});
-          }
-        }
+        try_stage(ops, chosen, longest_us);
+        if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
+      }
+    }
+    std::map<int, std::vector<Set>> mergeable;  // by set, those with the longest paths
+    for (const Group& group : groups_) {        // ahead first
+      const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;
+      if (set >= 0) mergeable[set].push_back(group.ops);
+    }
+    for (const auto& [set, singles] : mergeable) {
+      Set ops = empty_;
+      std::vector<Set> chosen;
+      for (const Set& single : singles) {
+        ops |= single;
+        chosen.push_back(single);
+        if (chosen.size() > 1) try_stage(ops, chosen, 0);
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
@@ -297,6 +319,7 @@ class StageBeamOf : public StageBeam {
   const EndingLimits limits_;
   const Set empty_;
   std::vector<double> us_;
+  std::vector<int> set_of_;
   bool is_backward_ = false;
   // What must run before and after each operator, seen in the direction of the search.
   std::vector<std::vector<int>> before_, after_;
@@ -314,14 +337,18 @@ class StageBeamOf : public StageBeam {
 
 std::unique_ptr<StageBeam> StageBeam::Make(const OpGraph& graph, const std::vector<int>& ops,
                                            const std::vector<double>& op_us,
-                                           const EndingLimits& limits) {
+                                           const EndingLimits& limits,
+                                           const std::vector<int>& set_of) {
+  const auto make = [&](auto set) -> std::unique_ptr<StageBeam> {
+    return std::make_unique<StageBeamOf<decltype(set)>>(graph, ops, op_us, limits, set_of);
+  };
   const size_t words = (ops.size() + 63) / 64;
-  if (words <= 1) return std::make_unique<StageBeamOf<FixedBitSet<1>>>(graph, ops, op_us, limits);
-  if (words <= 2) return std::make_unique<StageBeamOf<FixedBitSet<2>>>(graph, ops, op_us, limits);
-  if (words <= 4) return std::make_unique<StageBeamOf<FixedBitSet<4>>>(graph, ops, op_us, limits);
-  if (words <= 8) return std::make_unique<StageBeamOf<FixedBitSet<8>>>(graph, ops, op_us, limits);
-  if (words <= 16) return std::make_unique<StageBeamOf<FixedBitSet<16>>>(graph, ops, op_us, limits);
-  return std::make_unique<StageBeamOf<BitSet>>(graph, ops, op_us, limits);
+  if (words <= 1) return make(FixedBitSet<1>());
+  if (words <= 2) return make(FixedBitSet<2>());
+  if (words <= 4) return make(FixedBitSet<4>());
+  if (words <= 8) return make(FixedBitSet<8>());
+  if (words <= 16) return make(FixedBitSet<16>());
+  return make(BitSet());
 }
 
 }  // namespace tvm_interop

@@ -24,6 +24,9 @@ struct BeamOptions {
   // How many operators a good schedule runs at once on average: what is left takes at least its
   // work over that many, or so the search guesses when it ranks states.
   double parallelism = 1;
+  // The share of the longest path left that no schedule can do without: less than 1 where stages
+  // may be cheaper than their operators suggest.
+  double certain = 1;
   int64_t max_transitions = 0;
   // Looked at between stages; the search ends early when it is true.
   std::function<bool()> is_over = [] { return false; };
@@ -45,17 +48,20 @@ struct BeamResult {
 // From a state it tries these stages only. For each length that a group can have: the groups no
 // longer than that, those with the longest path ahead first, the longest of them first, as many as
 // there may be, and fewer. A group closed under what is left (any connected set of operators that
-// depends on nothing left outside of it) is a group of some ending seen from the other side.
+// depends on nothing left outside of it) is a group of some ending seen from the other side. And of
+// operators that can be merged, those that are ready: all, and fewer, the longest paths first.
 //
 // Ties go to the state found first; the same options find the same stages, unless `is_over` ends
 // it.
 class StageBeam {
  public:
   // `ops` are closed under paths between them and in topological order; `op_us` is by operator of
-  // the graph. The graph must outlive it.
+  // the graph, and so is `set_of`, which numbers the sets of operators that can be merged: -1 for
+  // one in none; empty where there are none. The graph must outlive it.
   static std::unique_ptr<StageBeam> Make(const OpGraph& graph, const std::vector<int>& ops,
                                          const std::vector<double>& op_us,
-                                         const EndingLimits& limits);
+                                         const EndingLimits& limits,
+                                         const std::vector<int>& set_of = {});
   virtual ~StageBeam() = default;
 
   // `ask` is called with stages that no earlier call had, in few batches.

@@ -208,6 +208,36 @@ def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
     assert found.simulate(graph, device) == pytest.approx(found.makespan)
 
 
+def test_blocks_too_large_to_look_at_all_stages() -> None:
+    """Beams go by predictions; windows around what they find are measured."""
+    graph = layered(36, 1, layer=6)
+    greedy = schedule(graph, "greedy", ContendedDevice(36), max_groups=8, streams=2)
+    whole, device = ContendedDevice(36), ContendedDevice(36)
+    full = schedule(graph, "ios", whole, streams=2, bounds=False)
+    search = make_search(graph, device, max_transitions=2000)
+    found = search.run()
+    found.validate(graph)
+    assert found.stats["blocks_left"] == 1
+    assert found.simulate(graph, device) == pytest.approx(found.makespan), "measured, not guessed"
+    assert found.makespan <= 1.03 * full.makespan
+    assert found.makespan < greedy.makespan
+    assert several(list(device.asked)) == found.stats["stages_measured"]
+    assert 4 * several(list(device.asked)) < several(list(whole.asked))
+
+
+def test_divided_operators_in_blocks_too_large() -> None:
+    graph, parts = divided(layered(40, 1, layer=8), random.Random(1))
+    device = ContendedDevice(graph.num_ops)
+    search = make_search(graph, device, parts=parts, max_transitions=300, max_measurements=60)
+    found = search.run()
+    found.validate(graph)
+    assert found.stats["blocks_left"]
+    assert found.stats["stages_measured"] <= 60
+    assert found.simulate(graph, device) == pytest.approx(found.makespan)
+    alone = [device.stage([(op,) for op in ops]) for ops in parts]
+    assert found.makespan < sum(alone)
+
+
 @pytest.mark.parametrize("option", ["max_measurements", "time_budget_s"])
 def test_budgets_of_no_use(option: str) -> None:
     with pytest.raises(InputError, match=option):

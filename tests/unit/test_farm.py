@@ -21,7 +21,7 @@ from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.execution import rpc_server
 from tvm_interop.execution.rpc_deadline import answer_within
 from tvm_interop.execution.rpc_server import ServerAddress
-from tvm_interop.latency.record import Setting
+from tvm_interop.latency.measurement import Setting
 from tvm_interop.measure import farm_timer as farm_module
 from tvm_interop.measure.farm_timer import FarmStageTimer, farm_timer
 from tvm_interop.measure.measured import MeasuredLatency, Progress
@@ -160,7 +160,7 @@ def num_servers(latency: MeasuredLatency) -> int:
     return latency.timer.num_servers
 
 
-def test_the_job_of_a_hanging_server_is_done_elsewhere(
+def test_the_job_of_a_hanging_server_is_measured_elsewhere(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     late = threading.Event()

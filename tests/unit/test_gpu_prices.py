@@ -17,7 +17,7 @@ from tvm_interop.compiler.api import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.errors import LatencyError
 from tvm_interop.latency import Link
-from tvm_interop.latency.record import Record, Setting, stage_key
+from tvm_interop.latency.measurement import Record, Setting, stage_key
 from tvm_interop.measure.store import LatencyStore
 from tvm_interop.measure.workloads import workload_hash
 

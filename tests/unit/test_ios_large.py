@@ -12,6 +12,8 @@ from tvm_interop.latency import LatencyModel, LatencyTable
 from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import Schedule, budget, schedule
 from tvm_interop.scheduling.budget import Budget, BudgetedLatency
+from tvm_interop.scheduling.ios_blocks import Allowance, LargeBlock, Limits
+from tvm_interop.scheduling.ios_pricing import Bounds, StagePrices
 
 FEW = 300
 """Transitions: too few for any of the graphs here."""
@@ -123,8 +125,6 @@ def test_chains_side_by_side_however_they_are_numbered():
 
 
 def test_windows_make_beams_better(monkeypatch):
-    from tvm_interop.scheduling.ios_blocks import LargeBlock
-
     graph = layered(80, 5, layer=6)
     model = Shared(latencies(80, 5))
     both = schedule(graph, "ios", model, max_transitions=60_000, max_group_ops=2)
@@ -132,6 +132,48 @@ def test_windows_make_beams_better(monkeypatch):
     beams = schedule(graph, "ios", model, max_transitions=60_000, max_group_ops=2)
     assert both.stats["blocks_left"]
     assert both.makespan < beams.makespan
+
+
+def test_windows_grow_until_they_fit_or_nothing_is_left():
+    """Stages so wide that no two fit into the first windows: those must grow, not end."""
+    graph = layered(60, 3, layer=12)
+    us = LatencyTable(latencies(60, 3))
+    made = schedule(graph, "ios", us, max_transitions=400_000)
+    assert made.stats["blocks_left"] == 1
+
+    def windows(block, transitions):
+        block.search_windows(Allowance(transitions, None))
+        return block.transitions
+
+    limits = Limits(3, 8, single_root=False)
+    prices = StagePrices(graph, us, None, Bounds(None, 0.05, 1.0), merges=False)
+    block = LargeBlock(graph, graph.topological_order(), prices, limits)
+    before_us = block.cost_us
+    assert windows(block, 1_500_000) > 100_000
+    assert block.cost_us < before_us
+
+
+def test_shares_of_an_allowance_are_spent_once():
+    whole = Allowance(100, None)
+    half = whole.share(0.5)
+    half.spend(40)
+    assert half.transitions_left == 10
+    assert whole.transitions_left == 60
+    assert whole.share(1).transitions_left == 60
+
+
+def test_the_clock_of_a_budget_can_be_replaced(monkeypatch):
+    """All of a search goes by one clock, native code too."""
+    ticks = iter(range(10**9))
+    monkeypatch.setattr(budget, "now_s", lambda: next(ticks) * 0.01)
+    graph = layered(80, 1, layer=10)
+    us = LatencyTable(latencies(80, 1))
+    first = schedule(graph, "ios", us, time_budget_s=1)
+    ticks = iter(range(10**9))
+    assert schedule(graph, "ios", us, time_budget_s=1) == first
+    used = next(ticks)
+    assert 50 <= used < 200
+    assert first.stats["blocks_left"]
 
 
 def test_a_costly_model_is_asked_for_few_stages():

@@ -124,6 +124,27 @@ def test_optimal_over_all_stages_and_merges():
     assert merged > 10
 
 
+@pytest.mark.parametrize("costly", [False, True])
+def test_blocks_too_large_to_search_through(costly):
+    """Beams and windows merge as well as the search through all states, or nearly."""
+    merged = 0
+    for seed in range(4):
+        graph = layered(24, seed, layer=4)
+        sets = [tuple(range(i, i + 4)) for i in range(0, 24, 4)]
+        model = Merging(latencies(24, seed), sets, share=(0.5, 0.7)[seed % 2])
+        model.is_costly = costly
+        for name in ("ios-both", "ios-merge"):
+            some = schedule(graph, name, model, max_transitions=2000)
+            whole = schedule(graph, name, model)
+            assert whole.stats["optimal"]
+            assert some.stats["blocks_left"]
+            assert some.makespan == pytest.approx(some.simulate(graph, model))
+            assert whole.makespan <= some.makespan * (1 + 1e-9)
+            assert some.makespan <= (1.4 if costly else 1.2) * whole.makespan
+            merged += len(merged_sets(some))
+    assert merged > 10
+
+
 def test_a_table_does_not_know_what_merging_takes():
     stages = (Stage(((0,), (1,), (2,)), (0, 0, 0), "merge"), Stage(((3,),), (0,)))
     made = Schedule("by hand", FOUR.names, stages=stages)

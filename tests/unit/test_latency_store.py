@@ -17,7 +17,7 @@ import pytest
 from tvm_interop import TVMInteropError
 from tvm_interop.cli.app import run_app
 from tvm_interop.latency.estimate import Estimate
-from tvm_interop.latency.record import Record, Setting, Workload, stage_key, utc
+from tvm_interop.latency.measurement import Record, Setting, Workload, stage_key, utc
 from tvm_interop.machine.cpu_name import cpu_model
 from tvm_interop.measure.exchange import export_lines, import_lines
 from tvm_interop.measure.store import LatencyStore

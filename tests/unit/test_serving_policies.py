@@ -92,14 +92,19 @@ def test_the_native_combined_blocks_are_the_policys_decisions():
         total_us = sum(programs.model_us(m) for m in range(len(models)))
         rate = rng.choice([0.3, 1.0, 2.0]) * 1e6 / total_us
         seconds = 40 / rate
+        buffer = rng.choice([1, 2, 64])
         intervals = [rng.choice([0.0, 0.7e6 / rate]) for _ in models]
         if rng.random() < 0.3:
             arrivals = closed_loop([2] * len(models), rng.choice([0.0, 5.0]))
         else:
             arrivals = poisson([rate] * len(models), seconds, seed)
-        policy = make_policy("search", combination=combination, interval_us=intervals)
+        policy = make_policy(
+            "search", combination=combination, interval_us=intervals, buffer=buffer
+        )
         slow = simulate_serving(models, arrivals, policy, device, seconds, programs=programs)
-        fast = simulate_combined(programs, arrivals, combination, seconds, interval_us=intervals)
+        fast = simulate_combined(
+            programs, arrivals, combination, seconds, interval_us=intervals, buffer=buffer
+        )
         assert slow.models.tolist() == fast.models.tolist()
         for column in ("arrived_us", "dequeued_us", "finished_us"):
             np.testing.assert_allclose(

@@ -22,6 +22,8 @@ ServingEngine: TypeAlias = Any
 
 Ids: TypeAlias = Sequence[int]
 IdLists: TypeAlias = Sequence[Sequence[int]]
+IsOver: TypeAlias = Callable[[], bool] | None
+"""Tells a search whether its time is over; None where it has no end."""
 Stages: TypeAlias = Sequence[Sequence[Sequence[int]]]
 """Of each stage: (kind, barrier), the stream of each group, then the groups."""
 
@@ -92,15 +94,18 @@ pack_stages: Callable[[Sequence[bytes], bytes, int], Sequence[bytes]] = _find("p
 price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 
 # IOS: the enumeration of stages, and the dynamic programming over them.
-# (graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, seconds)
-ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, float], IosSearch] = _find(
+# (graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, is_over)
+ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
 # Searches again through windows of neighbouring stages of a schedule. Parameters:
-# (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions)
-ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int], IosSearch] = _find(
+# (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions,
+# is_over)
+ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(
     "ios_windows"
 )
+# How many parts there are, and how many transitions were looked at to find them.
+ios_effort: Callable[[IosSearch], tuple[int, int]] = _find("ios_effort")
 ios_left_out: Callable[[IosSearch], IdLists] = _find("ios_left_out")
 ios_stages: Callable[[IosSearch], Sequence[bytes]] = _find("ios_stages")
 ios_stats: Callable[[IosSearch], Mapping[str, Any]] = _find("ios_stats")
@@ -123,10 +128,12 @@ stage_book_make: Callable[[], Any] = _find("stage_book_make")
 stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
 # (book, stages, op_us)
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
-# (graph, ops, op_us, max_group_ops, max_groups, single_root)
-stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool], Any] = _find("stage_beam_make")
-# (beam, width, backward, below_us, parallelism, max_transitions, seconds, ask)
-stage_beam_run: Callable[[Any, int, bool, float, float, int, float, Any], Any] = _find(
+# (graph, ops, op_us, max_group_ops, max_groups, single_root, set_of)
+stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool, Ids], Any] = _find(
+    "stage_beam_make"
+)
+# (beam, width, backward, below_us, parallelism, certain, max_transitions, is_over, ask)
+stage_beam_run: Callable[[Any, int, bool, float, float, float, int, IsOver, Any], Any] = _find(
     "stage_beam_run"
 )
 # (pricing, stages, price_us)

@@ -16,7 +16,7 @@ from ..machine.cpu_name import cpu_model
 from . import options
 
 if TYPE_CHECKING:
-    from ..latency.record import Record
+    from ..latency.measurement import Record
     from ..measure.store import LatencyStore
 
 app = typer.Typer(
@@ -124,7 +124,7 @@ def prune_db(
     """Remove records: those that any of the options given names, and nothing without one."""
     import tvm
 
-    from ..latency.record import utc
+    from ..latency.measurement import utc
 
     if older_than is None and not (other_devices or other_tvm or undescribed):
         raise InputError(

@@ -94,6 +94,7 @@ class MergingLatency(LatencyModel):
         self._compile_alone = compile_alone
         self._known_us: dict[frozenset[int], float] = {}
         self.is_costly = base.is_costly
+        self.stage_us = base.stage_us
 
     def op(self, op: int) -> float:
         """As `base`."""

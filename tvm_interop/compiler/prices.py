@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import InputError, LatencyError
 from ..latency import LatencyModel, LatencyTable, Link
 from ..latency.described import DEVICES, described_latency, device_description
-from ..latency.record import Setting, stage_key
+from ..latency.measurement import Setting, stage_key
 from ..measure.store import LatencyStore
 from ..program.program import Program
 from ..scheduling import OperatorTraits

@@ -27,10 +27,15 @@ class LatencyModel(ABC):
         for few stages, and go by guesses until they know what matters.
     may_refuse: whether `stages` may answer inf, for a stage that nobody will price. Such a stage is
         never chosen.
+    stage_us: the part of every stage's price that does not come from its operators, as where all
+        streams meet behind each stage; `op` is without it. 0 where a stage costs no more than what
+        runs in it: plans have no barriers, and what is measured on them holds the forks and joins
+        of a stage's streams already.
     """
 
     is_costly: bool = False
     may_refuse: bool = False
+    stage_us: float = 0.0
 
     @abstractmethod
     def op(self, op: int) -> float:
@@ -87,7 +92,8 @@ class LatencyModel(ABC):
 class LatencyTable(LatencyModel):
     """Latencies from a table of operators, as if operators never slowed each other down.
 
-    A group takes as long as its operators together, a stage as long as its longest group.
+    A group takes as long as its operators together, a stage as long as its longest group, and what
+    it costs besides to have a stage and to wait for its streams.
 
     Parameters
     ----------
@@ -97,11 +103,14 @@ class LatencyTable(LatencyModel):
         takes as long as its most loaded stream. None: each group has a stream of its own.
     transfers: microseconds that a copy from one GPU to another takes, by producer and reader, as
         `Link.transfers` gives them; for every edge that is asked for. None: copies take no time.
+    stage_us: microseconds that each stage costs besides (see `LatencyModel`).
+    wait_us: microseconds that a wait between streams costs. A stage of k groups, or of k streams
+        where `streams` is given, has 2 (k - 1) of them: all but one are forked and joined.
 
     Raises
     ------
     LatencyError: for a latency that is negative or not finite, naming the operator; for a table
-        that is no list of numbers, and for `streams` below 1; likewise for transfers.
+        that is no list of numbers, and for `streams` below 1; likewise for transfers and costs.
     """
 
     def __init__(
@@ -109,6 +118,9 @@ class LatencyTable(LatencyModel):
         op_us: Sequence[float] | npt.ArrayLike,
         streams: int | None = None,
         transfers: Mapping[tuple[int, int], float] | None = None,
+        *,
+        stage_us: float = 0.0,
+        wait_us: float = 0.0,
     ) -> None:
         try:
             table = np.array(op_us, dtype=np.float64)
@@ -124,8 +136,13 @@ class LatencyTable(LatencyModel):
             )
         if streams is not None and not (is_whole(streams) and 1 <= streams <= LARGEST):
             raise LatencyError(f"`streams` is {streams!r}; give 1 or more, or None for no limit")
+        for name, us in (("stage_us", stage_us), ("wait_us", wait_us)):
+            if not (is_finite(us) and us >= 0):
+                raise LatencyError(f"`{name}` is {us!r}; give microseconds, 0 or more")
+        self.stage_us = float(stage_us)
         self._op_us = table
         self._streams = streams
+        self._wait_us = float(wait_us)
         self._transfers = None if transfers is None else _checked_transfers(transfers, len(table))
 
     @property
@@ -150,7 +167,7 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of the longest group, or of the most loaded stream."""
+        """Microseconds of the longest group, or of the most loaded stream, and of its costs."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -172,7 +189,11 @@ class LatencyTable(LatencyModel):
         parts: Sequence[bytes] = batch.to_bytes()
         if self._streams is not None:
             parts = native.pack_stages(parts, op_us.tobytes(), self._streams)
-        return np.frombuffer(native.price_stages(parts, op_us.tobytes()), dtype=np.float64)
+        price_us = np.frombuffer(native.price_stages(parts, op_us.tobytes()), dtype=np.float64)
+        if not (self.stage_us or self._wait_us):
+            return price_us
+        streams = np.diff(StageBatch.from_bytes(parts).stage_ends, prepend=0)
+        return np.asarray(price_us + self.stage_us + 2 * self._wait_us * (streams - 1))
 
     def _check_id(self, op: int) -> None:
         if not is_whole(op) or not 0 <= op < len(self._op_us):

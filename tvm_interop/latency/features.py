@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .batch import StageBatch
-from .record import Setting, Workload
+from .measurement import Setting, Workload
 
 Floats = npt.NDArray[np.float64]
 

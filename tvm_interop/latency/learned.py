@@ -13,7 +13,7 @@ from .base import LatencyModel
 from .batch import StageBatch
 from .ensemble import TreeEnsemble
 from .features import LEAST_US, OperatorTable, longest_group_us, stage_features
-from .record import Record, Setting, Workload
+from .measurement import Record, Setting, Workload
 
 Floats = npt.NDArray[np.float64]
 

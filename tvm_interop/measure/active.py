@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,15 +15,17 @@ import numpy.typing as npt
 
 from .._native import passes as native
 from ..errors import InputError, ScheduleError
+from ..latency.base import LatencyModel
 from ..latency.batch import StageBatch
 from ..latency.features import OperatorTable
 from ..latency.learned import Floats, LearnedLatency, PredictionError, prediction_error
 from ..program.graph import OpGraph
-from ..scheduling.ios_search import IosOptions, enumerate_stages
+from ..scheduling.ios_search import IosOptions, enumerate_stages, search_ios
 from ..scheduling.options import us_since
-from ..scheduling.schedule import Schedule, pack_onto_streams, unpack_stages
+from ..scheduling.schedule import Schedule, Stage, pack_onto_streams
 from ..scheduling.whole_operators import WholeOperators
 from .measured import MeasuredLatency
+from .stage_space import Found, Known, StageSpace
 from .store import LatencyStore
 
 _ROUND = 8
@@ -36,11 +39,15 @@ _PATIENCE = 3
 _STABLE = 0.01
 """The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
 this share."""
-_NEVER_US = 1e15
-"""Stands for a price nobody would pay."""
+_EXPECTED_TRANSITIONS = 1_000_000
+"""Of the search by predictions in a graph too large to look at all of its stages."""
+_WINDOW = 100_000
+"""Transitions of a window around what that search finds."""
+_SPACES = 2
+"""The search ends where the windows around so many schedules made none better by `_STABLE`."""
 
 
-class Device(Protocol):
+class Device(Known, Protocol):
     """What measures stages; `MeasuredLatency` does."""
 
     def op(self, op: int) -> float:
@@ -51,12 +58,6 @@ class Device(Protocol):
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Measure stages once more; how many were measured (see `LatencyModel`)."""
-
-    def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds of those stages that were measured before, not a number for the others."""
-
-    def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
-        """Names of the stages; those of one name are the same kernels, and take equally long."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,12 @@ class ActiveSearch:
     best one of measured stages alone. Where no stage was ever measured, the first stages are drawn
     evenly; rounds of those do not count towards the three.
 
+    Where a block has more than its share of `max_transitions`, there are too many stages to look at
+    all of them. `ios` then searches with expected latencies, by its beams, and the stages to choose
+    from are those that windows of neighbouring stages of its schedule, or of the best one known,
+    can be made of. When nothing is left to gain there, it does so again with what was learned
+    since, and with other windows, until two such searches in a row have gained less than 1%.
+
     Attributes
     ----------
     rounds: what each round found.
@@ -186,30 +193,20 @@ class ActiveSearch:
         self._wholes = None if parts is None else WholeOperators(graph, parts)
         if self._wholes is not None:
             graph, max_group_ops = self._wholes.graph, 1
+        self._searched = graph
         self._op_us = np.array([device.op(i) for i in range(self._graph.num_ops)], dtype=np.float64)
-        of_searched = self._op_us
-        if self._wholes is not None:
-            of_searched = self._wholes.work_us(self._op_us.tolist())
+        self._options = IosOptions(max_group_ops, max_groups, endings, streams, max_transitions)
         started = time.perf_counter()
-        self._search = enumerate_stages(
-            graph,
-            IosOptions(max_group_ops, max_groups, endings, streams, max_transitions),
-            of_searched,
-            cuts=True,
-        )
+        search = enumerate_stages(graph, self._options, self._alone_us, cuts=False)
+        self._num_blocks = int(native.ios_stats(search)["blocks"])
+        self._num_left = len(native.ios_left_out(search))
         self._search_us = us_since(started)
-        self._best: tuple[Any, float] | None = None
-        stages = StageBatch.from_bytes(native.ios_stages(self._search))
-        batch = self._packed(stages)
-        # Stages of the same kernels are one to measure: repeated cells have many.
-        _, firsts, self._kind_of = np.unique(
-            device.keys(batch), return_index=True, return_inverse=True
-        )
-        self._kinds = StageBatch.from_stages([batch[int(i)] for i in firsts])
-        self._price_us = np.array(device.known(self._kinds), dtype=np.float64)
-        self._take(np.unique(self._kind_of[stages.num_ops == 1]))
-        self._known_at_first = self._num_priced
-        self._round = max(_ROUND, int(_ROUND_SHARE * len(self._kinds)))
+        self._measured = 0
+        self._shift = 0
+        self._first_round = 0
+        one_by_one = tuple(Stage(((op,),), (0,)) for op in graph.topological_order())
+        self._found = Found(one_by_one, float(self._alone_us.sum()))
+        self._space = self._windows() if self._num_left else self._space_of(search)
 
     def run(self) -> Schedule:
         """Search to the end; the schedule is `best()`'s.
@@ -217,11 +214,20 @@ class ActiveSearch:
         If anything was measured its stages are measured once more: those that luck made seem fast
         are chosen rather than others, so the sum of what they took then would promise too much.
         """
-        while (wanted := self._wanted()).size and not self._is_over():
-            self._measure(wanted[: int(min(self._round, self._measurements_left))])
+        in_vain = 0
+        while True:
+            before_us = self._found.makespan_us
+            while (wanted := self._wanted()).size and not (self._is_spent() or self._stands()):
+                self._measure(wanted[: int(min(self._round, self._measurements_left))])
+            gained = self._found.makespan_us < (1 - _STABLE) * before_us
+            in_vain = 0 if gained else in_vain + 1
+            if not self._num_left or in_vain == _SPACES or self._is_spent():
+                break
+            self._first_round = len(self.rounds)
+            self._space = self._windows()
         found = self.best()
         stages = [tuple(stage.by_stream().values()) for stage in found.stages]
-        is_new = self._num_measured > 0 and self._has_time()
+        is_new = self._measured > 0 and self._has_time()
         again = self._device.measure_again(stages) if is_new else 0
         makespan = float(sum(self._device.stages(stages))) if again else found.makespan
         return replace(
@@ -233,38 +239,92 @@ class ActiveSearch:
 
     def best(self) -> Schedule:
         """The best schedule of measured stages alone; at any time, after an interrupt too."""
-        native_stages, makespan = self._solved()
-        stages, op_us = unpack_stages(native_stages), self._op_us.tolist()
+        stages, op_us = self._found.stages, self._op_us.tolist()
         if self._wholes is not None:
             stages = self._wholes.divided(stages, op_us, self._streams)
         elif self._streams is not None:
             stages = pack_onto_streams(stages, op_us, self._streams)
         error = next((r.error for r in reversed(self.rounds) if r.error.stages), None)
-        priced = int(np.isfinite(self._price_us[self._kind_of]).sum())
+        priced = self._space.num_priced
         stats = {
             "search_us": self._search_us,
             "pricing_us": us_since(self._started) - self._search_us,
-            **dict(native.ios_stats(self._search)),
+            **self._space.stats,
+            "blocks": self._num_blocks,
+            "blocks_left": self._num_left,
             "stages_priced": priced,
-            "stages_spared": len(self._kind_of) - priced,
-            "stages_measured": self._num_measured,
+            "stages_spared": self._space.num_stages - priced,
+            "stages_measured": self._measured,
             "rounds": len(self.rounds),
             "mape": None if error is None else error.mape,
             "spearman": None if error is None else error.spearman,
         }
-        return Schedule("ios", self._graph.names, stages=stages, makespan=makespan, stats=stats)
+        return Schedule(
+            "ios",
+            self._graph.names,
+            stages=stages,
+            makespan=self._found.makespan_us,
+            stats=stats,
+        )
 
-    @property
-    def _num_priced(self) -> int:
-        return int(np.isfinite(self._price_us).sum())
+    def expected_us(self, stages: StageBatch) -> Floats:
+        """What stages of the searched graph took, or should take.
 
-    @property
-    def _num_measured(self) -> int:
-        return self._num_priced - self._known_at_first
+        As long as too few were learned from, what their longest streams take alone.
+        """
+        batch = self._packed(stages)
+        if self._learned.num_samples < _LEAST_SAMPLES:
+            longest = native.price_stages(batch.to_bytes(), self._op_us.tobytes())
+            guess_us = np.frombuffer(longest, dtype=np.float64)
+        else:
+            guess_us = self._learned.predict(batch).us
+        known_us = np.asarray(self._device.known(batch), dtype=np.float64)
+        return np.where(np.isnan(known_us), guess_us, known_us)
+
+    @cached_property
+    def _alone_us(self) -> Floats:
+        """Microseconds of each operator of the searched graph."""
+        if self._wholes is None:
+            return self._op_us
+        whole = [[[op]] for op in range(self._searched.num_ops)]
+        return np.asarray(self._device.stages(self._packed(StageBatch.from_stages(whole))))
 
     @property
     def _measurements_left(self) -> float:
-        return self._max_measurements - self._num_measured
+        return self._max_measurements - self._measured
+
+    @property
+    def _round(self) -> int:
+        return max(_ROUND, int(_ROUND_SHARE * len(self._space.kinds)))
+
+    def _space_of(self, search: Any) -> StageSpace:
+        """The stages of a native search; those of one operator are measured at once."""
+        self._space = StageSpace(search, self._device, self._packed)
+        self._take(self._space.of_one_operator)
+        return self._space
+
+    def _windows(self) -> StageSpace:
+        """The stages near a schedule: the one expected to be best, or the best one known."""
+        started = time.perf_counter()
+        most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
+        options = replace(self._options, streams=None, max_transitions=most)
+        expected = search_ios("ios", self._searched, _Expected(self), options)
+        stages = expected.stages
+        if expected.makespan is None or self._found.makespan_us <= expected.makespan:
+            stages = self._found.stages
+        search = native.ios_windows(
+            self._searched.native,
+            options.max_group_ops,
+            options.max_groups,
+            options.endings == "paper",
+            [[op for group in stage.groups for op in group] for stage in stages],
+            self._shift or len(stages),
+            min(_WINDOW, options.max_transitions),
+            None,
+        )
+        self._shift = (self._shift + 2) % 5
+        self._search_us += us_since(started)
+        return self._space_of(search)
 
     def _packed(self, stages: StageBatch) -> StageBatch:
         """The stages as they run, on as many streams as there are."""
@@ -275,43 +335,28 @@ class ActiveSearch:
         flat = native.pack_stages(stages.to_bytes(), self._op_us.tobytes(), self._streams)
         return StageBatch.from_bytes(flat)
 
-    def _solved(self) -> tuple[Any, float]:
-        if self._best is None:
-            price_us = np.where(np.isnan(self._price_us), _NEVER_US, self._price_us)
-            self._best = tuple(native.ios_solve(self._search, price_us[self._kind_of].tobytes()))
-        return self._best
-
-    def _wanted(self) -> npt.NDArray[np.int64]:
+    def _wanted(self) -> npt.NDArray[np.intp]:
         """The kinds of stages to measure next, the most important first; none at the end."""
-        unmeasured = np.flatnonzero(np.isnan(self._price_us))
+        unmeasured = self._space.unmeasured
         if not len(unmeasured):
             return unmeasured
         if self._learned.num_samples < _LEAST_SAMPLES:
             draw = np.random.default_rng([self._seed, len(self.rounds)])
             return draw.permutation(unmeasured)[:_LEAST_SAMPLES]
-        predicted = self._learned.predict(self._kinds)
-        hoped = self._on_best_way(predicted.optimistic_us(_OPTIMISM), self._round)
-        if not len(hoped):
-            return hoped
-        expected = self._on_best_way(predicted.us, 0)
+        predicted = self._learned.predict(self._space.kinds)
+        hoped = self._space.wanted(predicted.optimistic_us(_OPTIMISM), self._round)
+        expected = self._space.wanted(predicted.us, 0) if hoped else []
         # By turns: what is expected to be best must not wait for all that is hoped to be.
         both = [i for pair in zip(expected, hoped, strict=False) for i in pair]
-        return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.int64)
+        return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.intp)
 
-    def _on_best_way(self, guess_us: Floats, at_least: int) -> npt.NDArray[np.int64]:
-        is_priced = ~np.isnan(self._price_us)
-        value_us = np.where(is_priced, self._price_us, guess_us)[self._kind_of]
-        marks = is_priced.astype(np.int8)[self._kind_of]
-        wanted = native.ios_wanted(self._search, value_us.tobytes(), marks.tobytes(), at_least)
-        kinds = self._kind_of[np.frombuffer(wanted, dtype=np.int64)]
-        return np.array(list(dict.fromkeys(kinds.tolist())), dtype=np.int64)
+    def _is_spent(self) -> bool:
+        """Whether a budget is."""
+        return self._measurements_left < 1 or not self._has_time()
 
-    def _is_over(self) -> bool:
-        if self._measurements_left < 1:
-            return True
-        if not self._has_time():
-            return True
-        recent = self.rounds[-_PATIENCE - 1 :]
+    def _stands(self) -> bool:
+        """Whether the last rounds among these stages have gained nothing."""
+        recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
             return False  # A round of stages that were drawn is no attempt to find better ones.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
@@ -319,28 +364,47 @@ class ActiveSearch:
     def _has_time(self) -> bool:
         return time.perf_counter() - self._started <= self._time_budget_s
 
-    def _take(self, kinds: npt.NDArray[np.int64]) -> Floats:
+    def _take(self, kinds: npt.NDArray[np.intp]) -> Floats:
         """Measure kinds of stages, and learn from them; microseconds of each."""
-        stages = [self._kinds[int(i)] for i in kinds]
+        stages = [self._space.kinds[int(i)] for i in kinds]
         price_us = np.asarray(self._device.stages(stages), dtype=np.float64)
-        self._price_us[kinds] = price_us
-        self._best = None
+        self._space.price_us[kinds] = price_us
         self._learned.observe(stages, price_us)
+        cheapest = self._space.cheapest()
+        if cheapest.makespan_us < self._found.makespan_us:
+            self._found = cheapest
         return price_us
 
-    def _measure(self, wanted: npt.NDArray[np.int64]) -> None:
+    def _measure(self, wanted: npt.NDArray[np.intp]) -> None:
         samples = self._learned.num_samples
-        stages = [self._kinds[int(i)] for i in wanted]
+        stages = [self._space.kinds[int(i)] for i in wanted]
         predicted_us = self._learned.stages(stages) if samples else np.empty(0)
         price_us = self._take(wanted)
+        self._measured += len(wanted)
         done = Round(
             number=len(self.rounds) + 1,
-            measured=self._num_measured,
-            unmeasured=len(self._kinds) - self._num_priced,
-            best_us=self._solved()[1],
+            measured=self._measured,
+            unmeasured=len(self._space.unmeasured),
+            best_us=self._found.makespan_us,
             error=prediction_error(predicted_us, price_us[: len(predicted_us)]),
             samples=samples,
         )
         self.rounds.append(done)
         if self._on_round is not None:
             self._on_round(done)
+
+
+class _Expected(LatencyModel):
+    """A search's expectations, as something that `ios` can ask."""
+
+    def __init__(self, search: ActiveSearch) -> None:
+        self._search = search
+
+    def op(self, op: int) -> float:
+        return self.stage([[op]])
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        return float(self.stages([groups])[0])
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
+        return self._search.expected_us(StageBatch.from_stages(stages))

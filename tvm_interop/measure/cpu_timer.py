@@ -10,7 +10,7 @@ import tvm
 
 from .._native import cpu as _runtime
 from ..execution.cpu import as_tensor, kernel_functions
-from ..latency.record import Setting
+from ..latency.measurement import Setting
 from ..machine.cpu_name import cpu_model
 from ..program.program import Operator, Program
 from .repeats import Measure

@@ -13,7 +13,7 @@ import tvm
 from .._native import cuda as _cuda
 from ..errors import ExecutionError
 from ..execution.cpu import as_tensor, kernel_functions
-from ..latency.record import Setting
+from ..latency.measurement import Setting
 from ..program.program import Operator, Program
 from .repeats import Measure
 from .stage_operators import StageOperators, measured_by

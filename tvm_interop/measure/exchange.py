@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import TVMInteropError
-from ..latency.record import Record, Workload
+from ..latency.measurement import Record, Workload
 from .store import LatencyStore
 
 

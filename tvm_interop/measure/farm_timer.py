@@ -23,7 +23,7 @@ from ..execution.rpc_server import (
     ServerAddress,
     free_sessions,
 )
-from ..latency.record import Setting
+from ..latency.measurement import Setting
 from ..program.program import Program
 from .repeats import Measure
 from .stage_timer import Job, Result, Streams

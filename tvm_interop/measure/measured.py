@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..latency.base import LatencyModel, pack_groups_of_stages
 from ..latency.estimate import Estimate
-from ..latency.record import Record, Workload, stage_key, utc
+from ..latency.measurement import Record, Workload, stage_key, utc
 from ..program.program import Program
 from .repeats import run_repeatedly
 from .stage_timer import Job, Rounds, StageTimer, Streams

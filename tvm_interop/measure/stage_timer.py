@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from ..latency.record import Setting
+from ..latency.measurement import Setting
 from .repeats import Measure
 
 Streams = list[list[int]]

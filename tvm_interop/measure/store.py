@@ -14,7 +14,7 @@ import platformdirs
 
 from ..errors import TVMInteropError
 from ..latency.estimate import Estimate
-from ..latency.record import Record, Setting, Workload
+from ..latency.measurement import Record, Setting, Workload
 
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
 _APPLICATION_ID = 0x74766D69

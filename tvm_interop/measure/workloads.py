@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ..latency.record import Workload
+from ..latency.measurement import Workload
 from ..machine.kernel_libraries import library_version
 from ..program.program import Operator, Program
 

@@ -1,4 +1,4 @@
-"""Concatenations that cost nothing: what is joined is written into its place from the start."""
+"""Removes concatenations: their inputs are written straight into their places in the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .program import Operator, Program, Value
 from .storage import ALIGNMENT
 
 CONCAT = "concat"
-"""What the description of such an operator says it is."""
+"""The `op` of a concatenation in the description of an operator."""
 
 
 def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
@@ -18,16 +18,17 @@ def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> b
 
 
 def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
-    """`program` without the concatenations whose parts their producers can write into place.
+    """`program` without the concatenations whose inputs can be written into place.
 
-    A part becomes an alias within the result, and whoever reads the result depends on all who write
-    parts of it. That takes parts which lie one after the other in the result, the outermost axis of
-    more than one element being the one that is joined, and which an operator writes into storage of
-    its own: no input, weight or reshape, and no tensor that has its place in another result
-    already. The other concatenations stay, as kernels that copy.
+    Each input becomes an alias of a part of the result, and an operator that reads the result
+    depends on the writers of all parts. Two conditions must hold. The inputs lie one after the
+    other in the result: the axis that is joined is the outermost one with more than one element.
+    And each input is written by an operator into storage of its own: it is no input, weight or
+    reshape, and has no place in another result already. Other concatenations stay, as kernels that
+    copy.
 
-    Where concatenations grow, each joining what one before it did and more, as in DenseNet, the
-    longest is made so, and the result of each other is the beginning of its.
+    In networks such as DenseNet each concatenation joins the inputs of an earlier one and more.
+    There the longest one is put in place, and the results of the others are its beginning.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def _is_concat(op: Operator) -> bool:
 
 
 def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:
-    """The concatenation of the most parts whose first are those of `op`; the first of equals."""
+    """The longest concatenation that begins with the inputs of `op`; ties: the first one."""
     growing = [other for other in concats if other.inputs[: len(op.inputs)] == op.inputs]
     return max(growing, key=lambda other: len(other.inputs))
 
@@ -87,7 +88,7 @@ def _place_parts(op: Operator, values: list[Value]) -> None:
 
 
 def _alias(values: list[Value], part: int, result: int, begin: int) -> None:
-    """Have `part`, and what is in it already, at `begin` bytes in `result`."""
+    """Make `part` an alias at `begin` bytes of `result`, along with all aliases of `part`."""
     within = values[result].alias_of
     if within is not None:
         result, begin = within, begin + values[result].offset

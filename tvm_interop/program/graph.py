@@ -1,4 +1,4 @@
-"""The operators of a model and who reads whose output: what every scheduler works on."""
+"""The graph of a model's operators, by who reads whose output: what every scheduler works on."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class OpGraph:
             they are named `op0`, `op1`, ...
         edges: producer and consumer of each tensor, both as ids or both as names. An edge
             given twice counts twice.
-        edge_bytes: of each edge, the bytes that its tensor adds to what the consumer needs from
-            the producer (a tensor that is read twice counts once); None where nobody knows. What
-            copies between GPUs take is told by them.
+        edge_bytes: for each edge, the bytes that the consumer needs from the producer for it; a
+            tensor that is read twice counts once. None if not known. They price copies between
+            GPUs.
 
         Raises
         ------
@@ -106,12 +106,15 @@ class OpGraph:
 
     @property
     def edge_bytes(self) -> tuple[int, ...] | None:
-        """The bytes that each of `edges` carries, see `from_edges`; None where nobody knows."""
+        """The bytes that each of `edges` carries, see `from_edges`; None if not known."""
         return self._edge_bytes
 
     @cached_property
     def width(self) -> int:
-        """The most operators of which none reaches another (Dilworth, by bipartite matching)."""
+        """The size of the largest antichain: a set of operators of which none reaches another.
+
+        By Dilworth's theorem, as a bipartite matching.
+        """
         return int(native.graph_width(self._native))
 
     def predecessors(self, op: int) -> tuple[int, ...]:
@@ -135,9 +138,9 @@ class OpGraph:
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """The blocks that IOS schedules one by one, in order, each in topological order.
 
-        A cut lies where every operator before reaches every operator behind. A single operator
-        right behind several that have none in common is their exit and joins them (the concat
-        of an Inception module); otherwise it is a block of its own.
+        There is a cut between blocks wherever each operator before it reaches each one after it. A
+        single operator after several independent ones is their exit, such as the concat of an
+        Inception module, and belongs to their block; otherwise it is a block of its own.
         """
         return tuple(tuple(block) for block in native.graph_blocks(self._native))
 

@@ -1,4 +1,4 @@
-"""What an operator computes, said so that a kernel library can take it over."""
+"""Describes what an operator computes, so that a kernel library can compute it instead."""
 
 from __future__ import annotations
 
@@ -123,5 +123,5 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 _LATER: dict[str, Any] = {"dtype": "float32", "allow_tf32": False, "epsilon": 0.0}
-"""Fields that came later: with these values they are left out of the text, which databases of
-latencies are full of."""
+"""Fields that were added later, with their defaults. A field with its default is left out of the
+text, so that texts in existing latency databases stay equal."""

@@ -1,4 +1,4 @@
-"""From a schedule to what runs it safely: who waits for whom, and which buffers share storage."""
+"""Makes a schedule safe to run: which operators wait for which, and which buffers share storage."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryOrder:
-    """An order of operators, and the most bytes in use at once in it.
+    """An order of operators, and the most bytes that are in use at once in that order.
 
     Attributes
     ----------
-    topological_peak_bytes: the same of `OpGraph.topological_order`.
+    topological_peak_bytes: the most bytes in use at once in `OpGraph.topological_order`.
     """
 
     order: tuple[int, ...]
@@ -62,9 +62,9 @@ def sync_plan(
 ) -> list[tuple[int, ...]]:
     """For each operator, the operators on other streams that it must wait for.
 
-    They are the edges between streams that remain when the streams' order, the dependencies and
-    `extra_edges` are reduced transitively: no smaller set of waits orders as much. The waits of
-    an operator come by ascending stream.
+    The order on each stream, the dependencies and `extra_edges` together are a graph. The waits are
+    the edges between streams in its transitive reduction: no smaller set of waits orders as much.
+    The waits of an operator are sorted by stream.
 
     Parameters
     ----------
@@ -136,10 +136,10 @@ def memory_plan(
 def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
     """An order in which all operators can run on one stream and few bytes are in use at once.
 
-    Of the operators that are ready, again and again the one that adds least to the bytes in use,
-    what it frees taken off; ties: lowest id. Greedy, so not the least there is; where the
-    topological order needs less, it is that one. A buffer is in use from the start of its producer
-    to the end of its last user.
+    A greedy order: next comes the ready operator that adds the fewest bytes to those in use, less
+    those that it frees; ties: lowest id. So the peak is not always the smallest possible. If the
+    topological order has a lower peak, it is returned instead. A buffer is in use from the start
+    of its producer to the end of its last user.
 
     Raises
     ------

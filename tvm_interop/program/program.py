@@ -55,8 +55,8 @@ class Operator:
     name: unique in its program, made of the ONNX nodes' names where there are some.
     kernel: name of the function in TVM's library of kernels.
     inputs, outputs: indices into `Program.values`.
-    description: what a kernel library could compute in its stead, of the same inputs and outputs.
-    library: the kernel library that does; None for TVM's kernel.
+    description: what the operator computes, for kernel libraries; None if none could compute it.
+    library: the kernel library that computes it; None for TVM's kernel.
     share: which share of TVM's kernel this call runs, and of how many: the kernel's outermost loop
         is divided among them. None runs all of it.
     whole: name of the operator that this one is a part of; None where it is no part.
@@ -75,10 +75,11 @@ class Operator:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, the same whoever's kernel runs; a share has its share of them.
+        """Floating-point operations, the same with each provider's kernel; a share has its part.
 
-        Those of the description where it counts any: two for each product that a convolution or
-        matrix product sums up. Else those of TVM's kernel. 0 where neither says.
+        They are those of the description, if it counts any: two for each product that a
+        convolution or matrix product sums up. Otherwise those of TVM's kernel; 0 if neither is
+        known.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops
@@ -118,11 +119,11 @@ class Program:
 
     @property
     def is_divided(self) -> bool:
-        """Whether any operator is a part of one."""
+        """Whether any operator is a part of a divided one."""
         return any(op.whole is not None for op in self.operators)
 
     def parts(self) -> list[list[int]] | None:
-        """The operators of each whole, by id, in order; None where none is divided."""
+        """For each whole operator the ids of its parts, in order; None if none is divided."""
         if not self.is_divided:
             return None
         wholes: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Where tensors lie: layouts, the bytes they take, and who reads what another writes."""
+"""How tensors lie in memory: layouts, sizes, and which operators read what others write."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ side, as (N,C/16,H,W,16), and fills the last block up with zeros."""
 BLOCK = 16
 
 ALIGNMENT = 64
-"""Bytes every tensor's address is a multiple of: what TVM's code generator assumes."""
+"""Every tensor's address is a multiple of so many bytes, as TVM's code generator assumes."""
 
 
 GPU_PART_ALIGNMENT = 32
-"""Bytes that a part of a tensor on a GPU begins at a multiple of.
+"""On a GPU a part of a tensor begins at a multiple of so many bytes.
 
 CUDA wants an address to be a multiple of what is read or written there at once, which in TVM's
 kernels is a vector of up to 16 bytes. The GPU's memory comes in sectors of 32: two operators that
@@ -27,7 +27,7 @@ write parts side by side then never write the same one.
 """
 
 PEER_COPY = "peer copy"
-"""What an operator calls its kernel that copies a tensor from one GPU to another."""
+"""The kernel name of an operator that copies a tensor from one GPU to another."""
 
 
 class Stored(Protocol):
@@ -49,10 +49,10 @@ class Writer(Protocol):
 
 
 def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """The shape of the memory behind a tensor of `shape`.
+    """The shape in memory of a tensor of `shape`.
 
-    Where blocks are full it is `shape` itself: as many numbers, in another order, which what works
-    on each number by itself need not know.
+    If all blocks are full, it is `shape` itself: there are as many numbers, in another order.
+    Element-wise kernels need not know that order.
     """
     if layout == "plain" or shape[1] % BLOCK == 0:
         return shape
@@ -77,7 +77,7 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
     """Producer and consumer of each tensor that an operator reads of another, repeats kept.
 
-    What reads a tensor of several parts depends on whoever writes one of them.
+    An operator that reads a tensor of several parts depends on the writers of all parts.
     """
     return [(read.producer, read.consumer) for read in reads(values, operators)]
 

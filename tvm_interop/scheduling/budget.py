@@ -61,6 +61,7 @@ class BudgetedLatency(LatencyModel):
         self.refused = 0
         self.pricing_us = 0.0
         self.is_costly = model.is_costly
+        self.stage_us = model.stage_us
         self._model = model
         self._op_us = op_us
         self._budget = budget
@@ -91,7 +92,7 @@ class BudgetedLatency(LatencyModel):
         for i in range(done, len(batch)):
             ops = [op for group in batch[i] for op in group]
             is_known = len(ops) == 1
-            prices[i] = self._op_us[ops[0]] if is_known else math.inf
+            prices[i] = self._op_us[ops[0]] + self.stage_us if is_known else math.inf
             self.refused += not is_known
         return prices
 

@@ -53,7 +53,8 @@ def ios(
         longest first), and it is the packed stage that is priced. None: a stream per group.
     max_transitions: the most (state, ending) pairs looked at; those of one block are kept, 8 bytes
         each, and all that the search holds is a few times that. They are shared out between the
-        blocks. A block with more than its share is not searched through: see below.
+        blocks. A block with more than its share is not searched through: see below. All such blocks
+        together get a quarter of what the others leave: as it is, one or two seconds.
     time_budget_s: with a number of seconds, blocks that are too large are searched until then,
         however many transitions that takes, and fewer blocks are searched through where the time
         is short. What is found then depends on the machine. None: `max_transitions` alone decides,
@@ -76,6 +77,13 @@ def ios(
         The search then takes each as a whole, on all streams, and a group is one of them: inside a
         group there is nothing left to run side by side. None where no operator is divided.
 
+    Borders of blocks. All that is before one comes before all behind it, so a stage that crosses it
+    is a single group, and takes what its operators take one after the other: it saves what a stage
+    costs by itself (`LatencyModel.stage_us`), and nothing where that is 0, as in a plan without
+    barriers. Block by block, a schedule is within that cost a border of the best, and the states of
+    the blocks are added up and not multiplied. Where the cost is above 0, windows across the
+    borders are searched at the end.
+
     Blocks too large. The search holds the cheapest sequence of stages known, which `greedy`'s are
     at first. Beams look for cheaper ones: they build sequences stage by stage, in both directions,
     and keep the best 1, 2, 4, ... for each number of operators done, by what they cost and what is
@@ -92,7 +100,8 @@ def ios(
     distinct ones; below_bound, bound_scale (what bounds were lowered to, as a share; 0 without
     bounds). `lower_bound_us` is what no schedule of these stages is below, as far as no stage is
     faster than its operators suggest: where the makespan is above it, the difference is the most
-    that more searching may gain. `optimal` says whether all blocks were searched through.
+    that more searching may gain. `optimal` says whether all blocks were searched through, and
+    no border costs anything.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

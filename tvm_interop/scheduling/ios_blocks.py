@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,18 @@ import numpy as np
 from .._native import passes as native
 from ..latency.batch import Groups, StageBatch
 from ..program.graph import OpGraph
+from . import budget
 from .ios_pricing import StagePrices
 from .schedule import unpack_stages
 
-BEAM_SHARE = 0.25
+BEAM_SHARE = 0.5
 """Of the transitions of a block, each of which takes longer than one of the windows' own."""
 _LEAST_GAIN = 1e-9
 """What counts as cheaper, as a share: sums of the same prices in another order do not."""
 _FIRST_WINDOW = 2_000
 """Transitions of a window at first."""
+_WIDEST_WINDOW = 8_000_000
+"""Transitions of a window, 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
 """So often a beam of guessed prices is run anew with what was learned of its stages."""
@@ -48,16 +50,21 @@ class Allowance:
     def __init__(self, transitions: int, end_s: float | None) -> None:
         self._transitions: float = transitions if end_s is None else math.inf
         self._end_s = math.inf if end_s is None else end_s
+        self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
+        """Take transitions off, and off the allowance that this is a share of."""
         self._transitions -= transitions
+        if self._whole is not None:
+            self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
         """An allowance of `part` of what is left."""
         shared = Allowance(0, None)
+        shared._whole = self
         shared._transitions = self._transitions * part
         left_s = self.seconds_left
-        shared._end_s = math.inf if math.isinf(left_s) else time.perf_counter() + part * left_s
+        shared._end_s = math.inf if math.isinf(left_s) else budget.now_s() + part * left_s
         return shared
 
     @property
@@ -66,11 +73,16 @@ class Allowance:
 
     @property
     def seconds_left(self) -> float:
-        return self._end_s - time.perf_counter() if math.isfinite(self._end_s) else math.inf
+        return self._end_s - budget.now_s() if math.isfinite(self._end_s) else math.inf
 
     @property
     def is_over(self) -> bool:
         return self._transitions < 1 or self.seconds_left <= 0
+
+    @property
+    def clock(self) -> Callable[[], bool] | None:
+        """Tells native code whether the time is over; None without a clock."""
+        return None if math.isinf(self._end_s) else lambda: self.seconds_left <= 0
 
 
 class LargeBlock:
@@ -116,7 +128,7 @@ class LargeBlock:
 
     def groups(self) -> list[Groups]:
         """The groups of each stage."""
-        search = self._windows(1, 1)
+        search = self._windows(1, 1, None)
         return [*StageBatch.from_bytes(native.ios_stages(search))]
 
     def run_beams(self, allowance: Allowance) -> None:
@@ -138,13 +150,14 @@ class LargeBlock:
         rounds_in_vain, first = 0, 0
         round_s = 0.0
         while not allowance.is_over and allowance.seconds_left > round_s:
-            started = time.perf_counter()
-            search = self._windows(first + 1, min(self._window, allowance.transitions_left))
-            transitions = int(native.ios_stats(search)["transitions"])
+            started = budget.now_s()
+            window = min(self._window, allowance.transitions_left)
+            search = self._windows(first or len(self.stages), window, allowance.clock)
+            windows, transitions = native.ios_effort(search)
             allowance.spend(transitions)
             self.transitions += transitions
             solved, makespan = native.ios_solve(search, self._prices.values(search))
-            round_s = time.perf_counter() - started
+            round_s = budget.now_s() - started
             before_us = self.cost_us
             if makespan < self.cost_us * (1 - _LEAST_GAIN):
                 self.cost_us = float(makespan)
@@ -152,16 +165,18 @@ class LargeBlock:
                     tuple(op for group in stage.groups for op in group)
                     for stage in unpack_stages(solved)
                 ]
+            if windows == 1:
+                return  # Nothing is left to find.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
             # Windows with other borders next, then wider ones.
             first = (first + 2) % 5
             if rounds_in_vain == 3:
                 rounds_in_vain = 0
-                if transitions < self._window:
-                    return  # One window holds all.
+                if self._window >= min(_WIDEST_WINDOW, allowance.transitions_left):
+                    return
                 self._window *= 4
 
-    def _windows(self, first: int, transitions: int) -> Any:
+    def _windows(self, first: int, transitions: int, clock: Callable[[], bool] | None) -> Any:
         return native.ios_windows(
             self._graph.native,
             self._limits.max_group_ops,
@@ -170,6 +185,7 @@ class LargeBlock:
             [list(stage) for stage in self.stages],
             first,
             transitions,
+            clock,
         )
 
     def _greedy(self) -> StageBatch:
@@ -195,8 +211,9 @@ class LargeBlock:
             backward,
             self.cost_us,
             max(work_us / self.cost_us, 1.0) if self.cost_us > 0 else 1.0,
+            self._prices.certain,
             allowance.transitions_left if width > 1 else _ANY,
-            allowance.seconds_left,
+            allowance.clock,
             ask,
         )
         allowance.spend(int(transitions))
@@ -216,6 +233,7 @@ class LargeBlock:
             self._limits.max_group_ops,
             self._limits.max_groups,
             self._limits.single_root,
+            self._prices.set_of,
         )
 
     def _ask(self, flat: Any) -> bytes:
@@ -233,6 +251,7 @@ class LargeBlock:
             for backward in (False, True):
                 # What is known of stages now is not what the last beam went by.
                 self._beam = None
-                self._run(backward, 8, allowance, self._guess)
+                if not self._run(backward, 8, allowance, self._guess):
+                    self._run(backward, 1, allowance, self._guess)
             if self._prices.num_asked == asked:
                 return

@@ -24,6 +24,7 @@ def ios_both(
     endings: str = "complete",
     streams: int | None = None,
     max_transitions: int = 8_000_000,
+    time_budget_s: float | None = None,
 ) -> Schedule:
     """IOS with both strategies: each stage side by side or, where that is cheaper, merged.
 
@@ -37,9 +38,11 @@ def ios_both(
 
     Parameters
     ----------
-    max_group_ops, max_groups, endings, streams, max_transitions: as `ios`.
+    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s: as `ios`.
     """
-    options = IosOptions(max_group_ops, max_groups, endings, streams, max_transitions)
+    options = IosOptions(
+        max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s=time_budget_s
+    )
     return search_ios("ios-both", graph, latency, options, merges=True)
 
 
@@ -49,6 +52,7 @@ def ios_merge(
     latency: LatencyModel | None,
     max_groups: int = 8,
     max_transitions: int = 8_000_000,
+    time_budget_s: float | None = None,
 ) -> Schedule:
     """IOS with operator merge alone: one operator after the other, some of them merged (IOS-Merge).
 
@@ -58,12 +62,19 @@ def ios_merge(
     Parameters
     ----------
     max_groups: the most operators to merge into one; 0 for any number.
-    max_transitions: as `ios`.
+    max_transitions, time_budget_s: as `ios`.
     """
     known = required_latency(latency, "ios-merge")
     model = _InOrder(known, graph.names)
     options = IosOptions(
-        1, max_groups, "complete", 1, max_transitions, bound_tolerance=0, bound_slack_us=0
+        1,
+        max_groups,
+        "complete",
+        1,
+        max_transitions,
+        bound_tolerance=0,
+        bound_slack_us=0,
+        time_budget_s=time_budget_s,
     )
     return search_ios("ios-merge", graph, model, options, merges=True)
 
@@ -72,7 +83,7 @@ class _InOrder(LatencyTable):
     """Stages as long as their operators together, on one stream; merges as `model` has it."""
 
     def __init__(self, model: LatencyModel, names: Sequence[str]) -> None:
-        super().__init__(op_latencies(model, names), streams=1)
+        super().__init__(op_latencies(model, names), streams=1, stage_us=model.stage_us)
         self._model = model
         self.is_costly = model.is_costly
 

@@ -58,7 +58,9 @@ class StagePrices:
     Attributes
     ----------
     op_us: latencies of the operators, where stages are packed onto streams by them; else None.
-    alone_us: (num_ops,) what a stage of each operator alone takes.
+    alone_us: (num_ops,) what each operator adds to a stage: what a stage of it alone takes, less
+        what every stage costs.
+    stage_us: what every stage costs (see `LatencyModel`).
     scale: what the bounds were lowered to, as a share; 0 without bounds.
     below_bound: how many prices were below their bound.
     asking_us: microseconds that the model took to answer.
@@ -96,15 +98,29 @@ class StagePrices:
         if merges:
             for i, ops in enumerate(model.mergeable()):
                 self._set_of[list(ops)] = i
+        self.stage_us = model.stage_us
         singles = StageBatch.from_stages([[[op]] for op in range(graph.num_ops)])
-        self.alone_us = self.ask(singles)
+        us = self.ask(singles)
+        self.alone_us = np.maximum(us - self.stage_us, 0.0)
         self._weights = self.alone_us.tobytes()
-        self.write(singles, self.alone_us)
+        self.write(singles, us)
 
     @property
     def are_costly(self) -> bool:
         """Whether a price is worth sparing, as one that is measured."""
         return self._model.is_costly
+
+    @property
+    def set_of(self) -> list[int]:
+        """By operator, the set in which it may be merged, -1 for none; empty where none can be."""
+        return [] if np.all(self._set_of < 0) else [int(i) for i in self._set_of]
+
+    @property
+    def certain(self) -> float:
+        """The share of a path that no schedule is below; 0 where merging may shorten any."""
+        if self.set_of:
+            return 0.0
+        return self.scale if self.below_bound else 1.0
 
     @property
     def num_asked(self) -> int:
@@ -138,7 +154,13 @@ class StagePrices:
         return us
 
     def guess(self, stages: StageBatch) -> Floats:
-        """Prices that are known, and for the others what their longest streams take alone."""
+        """Prices that are known, and for the others what their longest streams take alone.
+
+        That says nothing of what can be merged, which is asked for.
+        """
+        mergeable = self._mergeable(stages)
+        if len(mergeable):
+            self.of(select(stages, mergeable))
         flat: Sequence[bytes] = stages.to_bytes()
         known = np.frombuffer(
             native.stage_book_read(self._book, flat, self._weights), dtype=np.float64
@@ -148,6 +170,7 @@ class StagePrices:
         longest = np.frombuffer(
             native.price_stages(flat, self.alone_us.tobytes()), dtype=np.float64
         )
+        longest = longest + self.stage_us
         if self._refused:
             longest = np.full(len(longest), math.inf)
         return np.array(np.where(np.isnan(known), longest, known), dtype=np.float64)

@@ -96,9 +96,10 @@ class _WholeLatency(LatencyModel):
         self._wholes = wholes
         self.is_costly = model.is_costly
         self.may_refuse = model.may_refuse
+        self.stage_us = model.stage_us
 
     def op(self, op: int) -> float:
-        return self.stage([[op]])
+        return self.stage([[op]]) - self.stage_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         return float(self.stages([groups])[0])

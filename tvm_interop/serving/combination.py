@@ -16,8 +16,10 @@ from .run import ServingRun
 Combination = tuple[tuple[Part, ...], ...]
 """Combined blocks, each of (model, block) in order; every block is in one."""
 
-BUFFER = 64
-"""The most requests that wait for a block; of TOP's paper nothing is known."""
+BUFFER = 2
+"""The most requests that wait for a block. TOP's paper says nothing of it. Under more load than can
+be served the fullest combined block is one of first blocks for as long as these may run ahead, so
+a large buffer fills before anything is served."""
 
 
 def combination_of(models: Sequence[ServedModel], cells: Iterable[Iterable[Part]]) -> Combination:

@@ -166,6 +166,11 @@ class ServedModel:
         costs = {batch: OperatorCosts.of(prices, graph) for batch, prices in by_batch.items()}
         return cls(name, graph, costs, tuple(tuple(block) for block in blocks))
 
+    def slower(self, times: float) -> ServedModel:
+        """The same model with operators that take so many times as long."""
+        costs = {batch: replace(c, op_us=c.op_us * times) for batch, c in self.costs.items()}
+        return replace(self, costs=costs)
+
     def divided(self, count: int) -> ServedModel:
         """The same model, its blocks joined into at most `count` blocks of about equal time.
 

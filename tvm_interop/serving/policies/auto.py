@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +21,19 @@ from .observed import Observed
 
 _AS_FAST = 0.997
 """Candidates that serve this share of the most that any serves differ by chance."""
-_FIRST, _GROWTH, _MOST = 128, 4, 4096
+_FIRST, _GROWTH, _MOST = 128, 2, 4096
 """Arrivals after which it decides first; again when there are so many times as many; and those it
 looks back on at most."""
-_SCREENED, _SIMULATED = 512, 4096
+_SCREENED, _SIMULATED = 256, 2048
 """Requests in the simulation of every candidate, and of the best of them."""
-_FINALISTS = 8
+_FINALISTS = 6
+"""Of each load."""
+_NEARLY = 0.97
+"""As `_AS_FAST`, for the short simulations."""
+_UNCERTAIN = 2.0
+"""Standard deviations by which the load may be higher than it seems."""
+_KEEP = 1.03
+"""What is chosen stays if its latency is at most so many times the best."""
 _CHANGED = 0.15
 """A load that differs by this share is another."""
 
@@ -73,10 +81,11 @@ class Auto(Policy):
     """Simulates the other policies on the load that it sees, and serves by the best.
 
     The best has the most throughput, and of those within 0.3% of it the least 99th percentile of
-    latency. It begins with what is best for a saturated device, decides after 128 arrivals, again
-    after four times as many, and so on to 4,096; and whenever the rate of some model has changed by
-    more than a sixth and by more than chance. What instances took is held against what they should
-    have taken, and interference is corrected by that. `explanation` says what it chose and why.
+    latency; both at the load that was seen, and at one as much higher as so few arrivals leave
+    open. It begins with what is best for a saturated device, decides after 128 arrivals, again
+    after twice as many, and so on to 4,096; and whenever the rate of some model has changed by more
+    than 15% and by more than chance. What instances took is held against what they should have
+    taken, and interference is corrected by that. `explanation` says what it chose and why.
 
     Parameters
     ----------
@@ -158,8 +167,8 @@ class Auto(Policy):
         self._correct(arrivals, seconds)
         before = self._current
         self._choose(view.now_us, arrivals, seconds, reason)
-        observed.decided()
         if self._current != before:
+            observed.decided()
             self._inner = self._made(self._current)
             self._drains = True
 
@@ -169,48 +178,78 @@ class Auto(Policy):
         return policy
 
     def _correct(self, arrivals: Arrivals, seconds: float) -> None:
-        """Take the interference by which instances would have taken what they took."""
-        device = self._programs.device
+        """Take the interference and the speed by which instances would have taken what they took.
+
+        Interference is told from speed by instances that ran beside few and beside many. Where all
+        ran beside as many, the speed is believed.
+        """
+        models, device = self._programs.models, self._programs.device
         arrivals, seconds = _first(arrivals, seconds, _COMPARED)
 
-        def excess(interference: float) -> float | None:
-            programs = Programs(self._programs.models, device.with_interference(interference))
+        def excess(interference: float) -> tuple[float, float] | None:
+            programs = Programs(models, device.with_interference(interference))
             watched = _Watched(self._current.make())
-            simulate_serving(
-                programs.models, arrivals, watched, programs.device, seconds, programs=programs
-            )
+            simulate_serving(models, arrivals, watched, programs.device, seconds, programs=programs)
             return self._observed.excess(watched.observed)
 
+        def error(found: tuple[float, float]) -> float:
+            mean, spread = found
+            return math.hypot(mean * _SPREAD_OF_SPEED, spread)
+
         as_believed = excess(device.interference)
-        if as_believed is None or abs(as_believed) < _AS_BELIEVED:
+        if as_believed is None or max(map(abs, as_believed)) < _AS_BELIEVED:
             return
-        errors = {i: abs(e) for i in _INTERFERENCES if (e := excess(i)) is not None}
-        if errors and min(errors.values()) < abs(as_believed) / 2:
-            found = min(errors, key=lambda interference: errors[interference])
-            self._log.append(
-                (self._observed.now_us, f"interference is {found}, not {device.interference}")
+        tried = {i: found for i in _INTERFERENCES if (found := excess(i)) is not None}
+        if not tried:
+            return
+        best = min(tried, key=lambda interference: error(tried[interference]))
+        if error(tried[best]) > error(as_believed) * _CORRECTED:
+            return
+        slower = math.exp(tried[best][0])
+        self._log.append(
+            (
+                self._observed.now_us,
+                f"interference is {best}, not {device.interference}, and operators take "
+                f"{slower:.2f} times as long as believed",
             )
-            self._programs = Programs(self._programs.models, device.with_interference(found))
+        )
+        self._programs = Programs(
+            [model.slower(slower) for model in models], device.with_interference(best)
+        )
 
     def _choose(self, now_us: float, arrivals: Arrivals, seconds: float, reason: str) -> None:
-        screened, screened_s = _first(arrivals, seconds, _SCREENED)
-        runs = [(c, self._simulated(c, screened, screened_s)) for c in self._candidates]
-        runs = sorted(runs, key=lambda row: _rank(row[1], _most(runs), 0.97))[:_FINALISTS]
-        if len(arrivals.at_us) > len(screened.at_us):
-            runs = [(c, self._simulated(c, arrivals, seconds)) for c, _ in runs]
-        most = _most(runs)
-        runs.sort(key=lambda row: _rank(row[1], most, _AS_FAST))
-        self._current = runs[0][0]
-        rates = np.bincount(arrivals.models, minlength=len(self._programs.models)) / seconds
-        texts = [
-            f"{candidate}: {run.throughput():.0f}/s, p99 {run.latency().p99:.2f} ms"
-            for candidate, run in runs[:3]
+        """Take the best candidate at the load that was seen, and at one as high as it may be."""
+        seen = min(self._observed.count, _MOST)
+        loads = (1.0, 1 + _UNCERTAIN / math.sqrt(seen)) if seen else (1.0,)
+        finalists: dict[Candidate, None] = {}
+        for load in loads:
+            screened, screened_s = _faster(*_first(arrivals, seconds, _SCREENED), load)
+            runs = [(c, self._simulated(c, screened, screened_s)) for c in self._candidates]
+            most = max(run.throughput() for _, run in runs)
+            runs.sort(key=lambda row: _rank([row[1]], [most], _NEARLY))
+            finalists |= dict.fromkeys(c for c, _ in runs[:_FINALISTS])
+        if self._current in self._candidates:
+            finalists[self._current] = None
+        rows = [
+            (c, [self._simulated(c, *_faster(arrivals, seconds, load)) for load in loads])
+            for c in finalists
         ]
+        most_each = [max(runs[i].throughput() for _, runs in rows) for i in range(len(loads))]
+        ranked = sorted((_rank(runs, most_each, _AS_FAST), i) for i, (_, runs) in enumerate(rows))
+        best = rows[ranked[0][1]]
+        for rank, i in ranked:
+            # Another one must be better by more than chance.
+            is_current = rows[i][0] == self._current
+            if is_current and rank[0] == ranked[0][0][0] == 0 and rank[1] < _KEEP * ranked[0][0][1]:
+                best = rows[i]
+        self._current = best[0]
+        rates = np.bincount(arrivals.models, minlength=len(self._programs.models)) / seconds
+        others = [rows[i] for _, i in ranked if rows[i] is not best][:2]
         self._log.append(
             (
                 now_us,
                 f"{reason}: at {', '.join(f'{rate:.0f}' for rate in rates)} requests a second "
-                f"{texts[0]}; then {'; '.join(texts[1:]) or 'nothing else'}",
+                f"{_told(best)}; then {'; '.join(map(_told, others)) or 'nothing else'}",
             )
         )
 
@@ -241,19 +280,29 @@ _COMPARED = 1024
 """Requests in a simulation that is held against what was seen."""
 _AS_BELIEVED = 0.04
 """A logarithm: instances that take 4% more or less take what they should."""
+_SPREAD_OF_SPEED = 0.2
+"""How much less a wrong speed tells against an interference than kinds that differ do."""
+_CORRECTED = 0.7
+"""A correction must leave at most this share of the error."""
 _INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
 
 
-def _most(runs: Sequence[tuple[Candidate, ServingRun]]) -> float:
-    return max(run.throughput() for _, run in runs)
+def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
+    candidate, runs = row
+    return f"{candidate}: {runs[0].throughput():.0f}/s, p99 {runs[0].latency().p99:.2f} ms"
 
 
-def _rank(run: ServingRun, most: float, share: float) -> tuple[float, float]:
-    """Those that are as fast as any come first, by their latency."""
-    throughput = run.throughput()
-    if throughput >= share * most and throughput > 0:
-        return (0.0, run.latency().p99)
-    return (1.0, -throughput)
+def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
+    """Those that are as fast as any at each load come first, by their latency."""
+    speeds = [run.throughput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
+    if min(speeds) < share or not min(speeds):
+        return (1.0, -min(speeds))
+    return (0.0, math.prod(run.latency().p99 for run in runs) ** (1 / len(runs)))
+
+
+def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, float]:
+    """The same arrivals at so many times the rate."""
+    return Arrivals(arrivals.at_us / load, arrivals.models), seconds / load
 
 
 def _first(arrivals: Arrivals, seconds: float, count: int) -> tuple[Arrivals, float]:

@@ -14,7 +14,7 @@ _RECENT = 192
 """Arrivals that are held against those before them."""
 _CHANCE = 4.0
 """Standard deviations beyond which a difference is none of chance."""
-_OF_A_KIND = 5
+_OF_A_KIND = 4
 """The fewest instances of a kind that tell anything."""
 
 Kind = tuple[tuple[int, ...], int]
@@ -65,20 +65,26 @@ class Observed:
         again = np.concatenate([at_us - at_us[0] + i * period_us for i in range(times)])
         return Arrivals(again, np.tile(models, times)), times * period_us / 1e6
 
-    def excess(self, other: Observed) -> float | None:
-        """By what share instances took longer here than there, as a logarithm.
+    def excess(self, other: Observed) -> tuple[float, float] | None:
+        """By what instances took longer here than there, as logarithms: the mean, and the spread.
 
-        Instances of one kind are held against each other: the same model and batch, started beside
-        as many others. None where too few kinds were seen in both.
+        Instances of one kind are held against each other: the same models in a batch or a joint
+        graph, started beside as many others. The spread is that of the kinds. None where too few
+        were seen in both.
         """
-        total, weight = 0.0, 0
+        ratios: list[float] = []
+        counts: list[int] = []
         for kind, took_us in self._took_us.items():
             theirs = other._took_us.get(kind, [])
             count = min(len(took_us), len(theirs))
             if count >= _OF_A_KIND:
-                total += count * math.log(float(np.mean(took_us)) / float(np.mean(theirs)))
-                weight += count
-        return total / weight if weight >= _RECENT // 2 else None
+                ratios.append(math.log(float(np.mean(took_us)) / float(np.mean(theirs))))
+                counts.append(count * len(kind[0]))
+        if sum(counts) < _RECENT // 2:
+            return None
+        mean = float(np.average(ratios, weights=counts))
+        spread = float(np.average((np.array(ratios) - mean) ** 2, weights=counts)) ** 0.5
+        return mean, spread
 
     def decided(self) -> None:
         """Instances from before a decision tell nothing of those after it."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ...plain_data import is_whole
-from ..arrivals import closed_loop, periodic
+from ..arrivals import periodic
 from ..combination import (
     BUFFER,
     Combination,
@@ -24,8 +24,10 @@ from ..policy import Policy, Setting, register_policy
 from ..programs import Part, Programs
 from ..tasks import Admit, Request, Start, View, Wait
 
-_REQUESTS = 200
-"""Requests in the simulation of one combination."""
+_REQUESTS = 250
+"""Requests in one simulation."""
+_LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
+"""Rates at which the launcher is tried, over what one instance after the other serves."""
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
 """Of the cross-entropy method."""
 
@@ -43,7 +45,9 @@ class Search(Policy):
     combination: of blocks as `combination.combination_of` gives it; None to search for one.
     rates: requests a second of each model that are expected, only their proportions count; None
         for equal ones.
-    interval_us: as for `streams`.
+    interval_us: as for `streams`; None for those, in the proportions of `rates`, at which the
+        combination that was found serves most of that mix, and for 0 with a given combination.
+    buffer: how many requests may wait for a block.
     schedule, barriers: of the combined blocks.
     seed: of the search.
     """
@@ -56,13 +60,14 @@ class Search(Policy):
         combination: Combination | None = None,
         rates: Sequence[float] | None = None,
         interval_us: Sequence[float] | None = None,
+        buffer: int = BUFFER,
         schedule: str = "greedy",
         barriers: bool = True,
         seed: int = 0,
     ) -> None:
         if method not in _METHODS:
             raise InputError(f"`method` is {method!r}; it must be one of {', '.join(_METHODS)}")
-        for name, value in (("budget", budget), ("most", most)):
+        for name, value in (("budget", budget), ("most", most), ("buffer", buffer)):
             if not is_whole(value) or value < 1:
                 raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")
         self._method = method
@@ -71,6 +76,7 @@ class Search(Policy):
         self.combination = combination
         self._rates = rates
         self._interval_us = interval_us
+        self._buffer = buffer
         self._schedule = schedule
         self._barriers = barriers
         self._seed = seed
@@ -80,10 +86,12 @@ class Search(Policy):
         super().prepare(setting)
         programs = setting.programs
         if self.combination is None:
-            score = _Score(programs, self._rates, self._schedule, self._barriers)
+            score = _Score(programs, self._rates, self._buffer, self._schedule, self._barriers)
             self.combination = _METHODS[self._method](
                 programs, score, self._budget, self._most, random.Random(self._seed)
             )
+            if self._interval_us is None:
+                self._interval_us = score.interval_us(self.combination)
         self.combination = combination_of(programs.models, self.combination)
         self._due_us = [0.0] * len(programs.models)
         self._intervals = list(self._interval_us or self._due_us)
@@ -96,7 +104,7 @@ class Search(Policy):
         """Admit what is due; run the fullest combined block when nothing runs."""
         due_us = math.inf
         for model, queue in enumerate(view.queues):
-            if queue and len(view.between[model][0]) < BUFFER:
+            if queue and len(view.between[model][0]) < self._buffer:
                 if self._due_us[model] <= view.now_us:
                     self._due_us[model] = view.now_us + self._intervals[model]
                     return Admit(queue[0])
@@ -106,7 +114,7 @@ class Search(Policy):
         best: tuple[float, float, int] | None = None
         assert self.combination is not None
         for index, cell in enumerate(self.combination):
-            inputs = [_input(view, part) for part in cell]
+            inputs = [self._input(view, part) for part in cell]
             since = [request.ready_us for request in inputs if request is not None]
             if since:
                 key = (-len(since) / len(cell), min(since), index)
@@ -114,55 +122,78 @@ class Search(Policy):
         if best is None:
             return Wait(due_us)
         cell = self.combination[best[2]]
-        taken = tuple(_input(view, part) for part in cell)
+        taken = tuple(self._input(view, part) for part in cell)
         return Start(taken, self._schedule, cell, self._barriers, alone=True)
 
-
-def _input(view: View, part: Part) -> Request | None:
-    """The request that is next in a block; None where there is none, or no room behind it."""
-    model, block = part
-    buffers = view.between[model]
-    if not buffers[block] or (block + 1 < len(buffers) and len(buffers[block + 1]) >= BUFFER):
-        return None
-    return buffers[block][0]
+    def _input(self, view: View, part: Part) -> Request | None:
+        """The request that is next in a block; None where there is none, or no room behind it."""
+        model, block = part
+        buffers = view.between[model]
+        if not buffers[block]:
+            return None
+        if block + 1 < len(buffers) and len(buffers[block + 1]) >= self._buffer:
+            return None
+        return buffers[block][0]
 
 
 class _Score:
-    """Requests served a second by a combination under more load than it can serve."""
+    """Requests of the mix that a combination serves a second under more load than it can serve."""
 
     def __init__(
-        self, programs: Programs, rates: Sequence[float] | None, schedule: str, barriers: bool
+        self,
+        programs: Programs,
+        rates: Sequence[float] | None,
+        buffer: int,
+        schedule: str,
+        barriers: bool,
     ) -> None:
         models = range(len(programs.models))
         shares = np.ones(len(models)) if rates is None else np.asarray(rates, dtype=np.float64)
         if len(shares) != len(models) or shares.sum() <= 0:
             raise InputError(f"`rates` has {len(shares)} rates for {len(models)} models")
-        shares = shares / shares.sum()
-        mean_us = sum(share * programs.model_us(m) for m, share in zip(models, shares, strict=True))
-        self._seconds = _REQUESTS * mean_us / 1e6
-        # Three times what one instance after the other serves.
-        self._arrivals = periodic([3e6 * share / mean_us for share in shares], self._seconds)
-        if not len(self._arrivals.at_us):
-            self._arrivals = closed_loop([1 for _ in models])
+        self._shares = shares / shares.sum()
+        alone_us = np.array([programs.model_us(m) for m in models])
+        self._mean_us = float((self._shares * alone_us).sum())
+        self._seconds = _REQUESTS * self._mean_us / 1e6
+        self._arrivals = periodic((3e6 / self._mean_us * self._shares).tolist(), self._seconds)
         self._programs = programs
+        self._buffer = buffer
         self._schedule = schedule
         self._barriers = barriers
-        self._known: dict[Combination, float] = {}
-        self.calls = 0
+        self._known: dict[Combination, tuple[float, float]] = {}
+
+    @property
+    def calls(self) -> int:
+        """How many combinations were simulated."""
+        return len(self._known)
 
     def __call__(self, combination: Combination) -> float:
+        """The most that it serves at any of the launcher's rates."""
+        return self._best(combination)[0]
+
+    def interval_us(self, combination: Combination) -> list[float]:
+        """The launcher's intervals at which it serves most."""
+        return self._intervals(self._best(combination)[1])
+
+    def _best(self, combination: Combination) -> tuple[float, float]:
         if combination not in self._known:
-            self.calls += 1
-            run = simulate_combined(
-                self._programs, self._arrivals, combination, self._seconds,
-                schedule=self._schedule, barriers=self._barriers,
-            )  # fmt: skip
-            # By work, so that no model is favoured for being cheap.
-            work_us = sum(
-                count * self._programs.model_us(m) for m, count in enumerate(run.served())
-            )
-            self._known[combination] = work_us / run.end_us
+            self._known[combination] = max((self._served(combination, x), x) for x in _LOADS)
         return self._known[combination]
+
+    def _served(self, combination: Combination, load: float) -> float:
+        run = simulate_combined(
+            self._programs, self._arrivals, combination, self._seconds,
+            interval_us=self._intervals(load), schedule=self._schedule, barriers=self._barriers,
+            buffer=self._buffer,
+        )  # fmt: skip
+        wanted = self._shares > 0
+        # What is served beyond the mix counts for nothing, but for ties.
+        in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
+        return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
+
+    def _intervals(self, load: float) -> list[float]:
+        rates = load / self._mean_us * self._shares
+        return [1 / rate if rate > 0 else 0.0 for rate in rates]
 
 
 def _climb(

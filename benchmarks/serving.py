@@ -1,0 +1,190 @@
+"""Policies that serve many models on one device, compared on paper; TOP's figures beside ours.
+
+    python -m benchmarks.serving [--json FILE] [--quick | --figures | --seconds S]
+
+The comparison is a grid of devices, interferences, loads, mixes and patterns of arrival; `auto` is
+held against the best of the others in each cell. `--figures` makes the paper's figures instead, and
+the table of its claims, in `benchmarks/results/serving`. `--quick` runs a part of it in under three
+minutes, and the simulator's check against this CPU on one network; its last line is one JSON
+object, `{"rows": [...], "validation": [...]}`.
+
+None of the seeds, loads, mixes and changed devices here took part in the making of `auto`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving_cells import CONTESTANTS, Cell, programs_on, run_cell, verdict
+
+_QUICK_S = 100.0
+"""Seconds after which `--quick` begins no other cell; the check on the CPU comes behind."""
+_KEPT = ("device", "interference", "load", "policy", "throughput", "p99_ms", "backlog_variance")
+RESULTS = Path(__file__).parent / "results" / "serving"
+_OTHER_DEVICES: dict[str, tuple[tuple[str, float], ...]] = {
+    "a100": (("bytes_a_us", 1000e3), ("launch_us", 5.0), ("cores", 80)),
+    "xavier-nx": (("flops_a_us", 3.4e6), ("cores", 8)),
+}
+"""Devices that differ from their data sheets."""
+
+
+def quick_cells() -> Iterator[Cell]:
+    """A part of the grid, in order of interest."""
+    for load, device, interference in itertools.product(
+        (2.0, 0.6), ("a100", "xavier-nx"), (0.0, 0.03, 0.1)
+    ):
+        yield Cell(device, interference, load, seed=101, requests=2000)
+
+
+def full_cells() -> Iterator[Cell]:
+    """The whole grid."""
+    cells = [
+        Cell(device, interference, load, seed=211)
+        for device, interference, load in itertools.product(
+            ("a100", "xavier-nx", "tx2", "nano"), (0.0, 0.03, 0.1), (0.3, 0.8, 1.5, 3.0)
+        )
+    ]
+    for mix, interference in itertools.product(((1, 1, 1), (4, 1, 1), (0, 1, 9)), (0.0, 0.03, 0.1)):
+        cells.append(Cell("a100", interference, 1.3, mix, seed=307))
+    for arrivals, load, device in itertools.product(
+        ("on_off", "periodic"), (0.6, 2.2), ("a100", "tx2")
+    ):
+        cells.append(Cell(device, 0.03, load, arrivals=arrivals, seed=401))
+    # So that what is left out for want of time is of every kind.
+    random.Random(0).shuffle(cells)
+    yield from cells
+
+
+def compare(cells: Sequence[Cell], seconds: float | None = None) -> dict[str, Any]:
+    """Every policy in every cell; no further cell after so many seconds."""
+    rows: list[dict[str, Any]] = []
+    verdicts = []
+    began = time.perf_counter()
+    left_out = 0
+    for cell in cells:
+        if seconds is not None and time.perf_counter() - began > seconds:
+            left_out += 1
+            continue
+        here = [run_cell(cell, policy)[1] for policy in CONTESTANTS]
+        rows += here
+        verdicts.append(verdict(here))
+        print(_line(verdicts[-1]), flush=True)
+    return {"rows": rows, "auto": verdicts, "cells_left_out": left_out}
+
+
+def compare_on_others() -> list[dict[str, Any]]:
+    """`auto` on devices that are not as it was told: other sheets, and other interference.
+
+    The device is what it is; `auto` believes the data sheet, and an interference of 0.03.
+    """
+    verdicts = []
+    for (device, changes), interference, load in itertools.product(
+        _OTHER_DEVICES.items(), (0.0, 0.1), (0.7, 2.0)
+    ):
+        cell = Cell(device, interference, load, seed=503)
+        programs = programs_on(device, interference, sheet_changes=changes)
+        believed = programs.device.with_interference(0.03)
+        rows = [
+            run_cell(cell, policy, programs, **({"believed": believed} if policy == "auto" else {}))
+            for policy in CONTESTANTS
+        ]
+        verdicts.append(verdict([row for _, row in rows]))
+        print("told otherwise:", _line(verdicts[-1]), flush=True)
+    return verdicts
+
+
+def summary(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The worst cells of `auto`, and its gains."""
+    gains = {}
+    for name in ("sequential", "pos, skip", "the best fixed streams"):
+        ratios = [v["over"][name]["throughput"] for v in verdicts]
+        gains[name] = {
+            "throughput, geometric mean": statistics.geometric_mean(ratios),
+            "throughput, most": max(ratios),
+            "p99, geometric mean": statistics.geometric_mean(
+                v["over"][name]["p99"] for v in verdicts
+            ),
+        }
+    return {
+        "cells": len(verdicts),
+        "least throughput over the best": min(v["throughput"] for v in verdicts),
+        "cells below 0.99": sum(v["throughput"] < 0.99 for v in verdicts),
+        "most p99 over the best": max(v["p99"] for v in verdicts),
+        "cells above 1.1": sum(v["p99"] > 1.1 for v in verdicts),
+        "cells where no other serves as much": sum(v["is_alone"] for v in verdicts),
+        "gains": gains,
+    }
+
+
+def _plain(found: Any) -> Any:
+    """The same for JSON, which has no nan: the latency where nothing was served is null."""
+    if isinstance(found, dict):
+        return {key: _plain(value) for key, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [_plain(value) for value in found]
+    return None if isinstance(found, float) and math.isnan(found) else found
+
+
+def _line(found: dict[str, Any]) -> str:
+    return (
+        f"{found['device']}, interference {found['interference']}, load {found['load']}, mix "
+        f"{found['mix']}, {found['arrivals']}: auto's throughput {found['throughput']:.3f} of "
+        f"{found['fastest']}'s, p99 {found['p99']:.3f} of {found['least_p99']}'s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--quick", action="store_true", help="under three minutes")
+    parser.add_argument("--figures", action="store_true", help="the paper's figures instead")
+    parser.add_argument("--seconds", type=float, help="begin no cell after so many seconds")
+    options = parser.parse_args()
+    found: dict[str, Any]
+    if options.figures:
+        from benchmarks.serving_figures import claims_table, figures
+
+        made, claims = figures(RESULTS)
+        found = {"figures": made, "claims": claims}
+        print(claims_table(claims))
+    elif options.quick:
+        from benchmarks.serving_reality import NETWORKS, validate
+
+        found = compare(list(quick_cells()), _QUICK_S)
+        # What compiles says things of its own.
+        with contextlib.redirect_stdout(sys.stderr):
+            found["validation"] = validate(NETWORKS[:1], 3, 0.2, quick=True)["validation"]
+    else:
+        found = {"told_otherwise": compare_on_others()}
+        found["told_otherwise_summary"] = summary(found["told_otherwise"])
+        found |= compare(list(full_cells()), options.seconds)
+    if "auto" in found:
+        found["summary"] = summary(found["auto"])
+        print(json.dumps(found["summary"], indent=1))
+        if found["cells_left_out"]:
+            print(f"{found['cells_left_out']} cells were left out for want of time")
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(_plain(found), indent=1) + "\n")
+    if options.quick:
+        rows = [{key: row[key] for key in _KEPT} for row in found["rows"]]
+        validation = [
+            {key: row[key] for key in ("streams", "predicted", "measured", "noise")}
+            for row in found["validation"]
+        ]
+        print(json.dumps(_plain({"rows": rows, "validation": validation})))
+
+
+if __name__ == "__main__":
+    main()

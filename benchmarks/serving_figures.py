@@ -1,0 +1,441 @@
+"""TOP's figures that need no learning (Lin et al., TPDS 36(2), 2025), made on the simulator.
+
+All run on the data sheet of an A100 unless said otherwise. The paper's loads are in requests a
+second of its own engine; here a load of 1 is what one instance after the other can serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serving_cells import BARRIER_US, Cell, arrivals_of, capacity, served_model
+from tvm_interop.serving import (
+    Arrivals,
+    Programs,
+    ServedModel,
+    ServingDevice,
+    ServingRun,
+    make_policy,
+    periodic,
+    simulate_serving,
+)
+from tvm_interop.serving.devices import SHEETS
+from tvm_interop.serving.policies.search import Search
+
+_SHEET = SHEETS["a100"]
+_KAPPAS = (0.0, 0.03, 0.1)
+_MIX = (1, 2, 4)
+_FEW = 200
+"""Combinations that `search` may simulate: TOP without its learning."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper beside what we found.
+
+    Attributes
+    ----------
+    holds: `reproduced`, `not reproduced`, `depends`, or `ours` for what the paper does not compare.
+    """
+
+    figure: str
+    claim: str
+    theirs: str
+    ours: str
+    holds: str
+    because: str
+
+
+def _programs(
+    names: Sequence[str], kappa: float, batches: Sequence[int] = (), barrier_us: float = BARRIER_US
+) -> Programs:
+    models = [served_model(name, _SHEET, batches) for name in names]
+    device = replace(ServingDevice.described(_SHEET, kappa), barrier_us=barrier_us)
+    return Programs(models, device)
+
+
+def _serve(
+    programs: Programs, arrivals: Arrivals, seconds: float, policy: str, **options: Any
+) -> ServingRun:
+    return simulate_serving(
+        programs.models, arrivals, make_policy(policy, **options), programs.device, seconds,
+        programs=programs,
+    )  # fmt: skip
+
+
+def _saturated(programs: Programs, mix: Sequence[float], requests: int = 3000) -> Any:
+    """Six times what one instance after the other serves, all at fixed distances."""
+    total = 6 * capacity(programs, mix)
+    seconds = requests / total
+    return periodic([total * share / sum(mix) for share in mix], seconds), seconds
+
+
+def figure_2() -> tuple[dict[str, Any], list[Claim]]:
+    """Latency and utilisation of ResNet-50 over the rate at which instances start."""
+    found: dict[str, Any] = {}
+    for kappa in _KAPPAS:
+        programs = _programs(["resnet50"], kappa)
+        alone_us = programs.model_us(0, schedule="ios", barriers=True)
+        points = []
+        for load in (0.01, 0.25, 0.5, 0.75, 0.95, 1.05, 1.25, 1.5, 1.75, 2.0):
+            rate = load * 1e6 / alone_us
+            seconds = 300 / rate
+            run = _serve(
+                programs, periodic([rate], seconds), seconds, "streams", streams=100000,
+                schedule="ios", barriers=True,
+            )  # fmt: skip
+            points.append((load, run.latency().mean / (alone_us / 1e3), run.utilisation))
+        found[str(kappa)] = points
+    rise = {kappa: {p[0]: p[1] for p in points} for kappa, points in found.items()}
+    knee = {kappa: {p[0]: p[2] for p in points}[0.95] for kappa, points in found.items()}
+    return found, [
+        Claim(
+            "2", "latency is flat up to one instance per its own latency, then rises",
+            "flat up to 167 a second (6 ms), then rises",
+            "; ".join(
+                f"interference {k}: {r[0.95]:.2f} of alone just below, {r[1.5]:.2f} at 1.5 times, "
+                f"{r[2.0]:.2f} at twice" for k, r in rise.items()
+            ),
+            "reproduced" if all(r[0.95] < 1.05 and r[2.0] > 1.05 for r in rise.values())
+            else "depends",
+            "instances overlap from there on; without interference the device has room to spare",
+        ),
+        Claim(
+            "2", "utilisation is low where latency begins to rise", "below 50%",
+            f"{knee['0.0']:.0%}", "reproduced" if knee["0.0"] < 0.5 else "not reproduced",
+            "small operators leave cores idle",
+        ),
+    ]  # fmt: skip
+
+
+def figure_3() -> tuple[dict[str, Any], list[Claim]]:
+    """Latency of a joint graph of two models when one of them has half as many requests."""
+    programs = _programs(["resnet50", "inception_v3"], 0.03)
+    joint_us = programs.alone_us(programs.of_parts(((0, -1), (1, -1)), "greedy"), 3)
+    rate = 0.8e6 / joint_us
+    found: dict[str, Any] = {}
+    for absent in ("wait", "skip"):
+        for name, rates in (
+            ("120+120", (rate, rate)), ("60+120", (rate / 2, rate)), ("120+60", (rate, rate / 2))
+        ):  # fmt: skip
+            seconds = 400 / rate
+            run = _serve(programs, periodic(rates, seconds), seconds, "pos", absent=absent)
+            found[f"{absent}, {name}"] = (run.latency().mean, run.utilisation)
+    rises = {
+        absent: min(found[f"{absent}, {pair}"][0] for pair in ("60+120", "120+60"))
+        / found[f"{absent}, 120+120"][0]
+        for absent in ("wait", "skip")
+    }
+    return found, [
+        Claim(
+            "3", "under POS unequal rates have higher latency though the load is less",
+            "60+120 and 120+60 above 120+120",
+            f"wait: {rises['wait']:.1f} times; skip: {rises['skip']:.2f} times",
+            "depends",
+            "only if POS waits for a request of each model; the paper does not say that it does",
+        )
+    ]  # fmt: skip
+
+
+def _sustained(
+    programs: Programs, mix: Sequence[float], policy: str, requests: int = 1500, **options: Any
+) -> float:
+    """Requests a second of a mix that a policy can serve, by bisection to 2%.
+
+    It serves a load if at least 0.96 of each model's requests are served by the end. 0 where it
+    does not serve a tenth of what one instance after the other can.
+    """
+
+    def serves(load: float) -> bool:
+        total = load * capacity(programs, mix)
+        seconds = requests / total
+        rates = [total * share / sum(mix) for share in mix]
+        run = _serve(programs, periodic(rates, seconds), seconds, policy, **options)
+        came = np.bincount(run.models, minlength=len(mix))
+        return bool((run.served() >= 0.96 * came).all())
+
+    low, high = 0.1, 6.0
+    if not serves(low):
+        return 0.0
+    while high / low > 1.02:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if serves(middle) else (low, middle)
+    return low * capacity(programs, mix)
+
+
+def _best_streams(programs: Programs, mix: Sequence[float]) -> tuple[float, int]:
+    return max(
+        (_sustained(programs, mix, "streams", streams=k), k) for k in (1, 2, 4, 6, 8, 12, 24)
+    )
+
+
+def figure_14() -> tuple[dict[str, Any], list[Claim]]:
+    """One model: the throughput that can be sustained, by ways to serve it."""
+    found: dict[str, Any] = {}
+    for name in ("inception_v3", "resnet50", "squeezenet"):
+        for kappa in _KAPPAS:
+            programs = _programs([name], kappa)
+            best, streams = _best_streams(programs, [1])
+            found[f"{name}, {kappa}"] = {
+                "sequential": _sustained(programs, [1], "sequential"),
+                "ios": _sustained(programs, [1], "sequential", schedule="ios", barriers=True),
+                "TOP, searched": _sustained(programs, [1], "search", **_searched(programs, [1])),
+                "best streams": best,
+                "streams": streams,
+            }
+    gains = [row["TOP, searched"] / row["ios"] for row in found.values()]
+    beside = [row["TOP, searched"] / row["best streams"] for row in found.values()]
+    return found, [
+        Claim(
+            "14", "TOP serves more of one model than IOS and the frameworks", "+14% to +180%",
+            f"searched combinations over IOS: {min(gains):.2f} to {max(gains):.2f} times",
+            "reproduced" if min(gains) >= 1.14 else "not reproduced",
+            "several instances are in flight in different blocks",
+        ),
+        Claim(
+            "14", "(not in the paper) TOP against K plain streams", "not compared",
+            f"{min(beside):.2f} to {max(beside):.2f} times the best K", "ours",
+            "streams have no barriers, and one slow block holds up no other",
+        ),
+    ]  # fmt: skip
+
+
+def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> dict[str, Any]:
+    """The options of `search` with what it found, so that it need not search again."""
+    arrivals, seconds = _saturated(programs, mix, 10)
+    policy = make_policy("search", budget=budget, rates=mix)
+    simulate_serving(programs.models, arrivals, policy, programs.device, seconds, programs=programs)
+    assert isinstance(policy, Search)
+    # Without its launcher it can serve no less below what it sustains.
+    return {"combination": policy.combination}
+
+
+def figure_15() -> tuple[dict[str, Any], list[Claim]]:
+    """Three models at 1:2:4: the throughput that can be sustained, by ways to serve them."""
+    found: dict[str, Any] = {}
+    names = ("inception_v3", "resnet50", "squeezenet")
+    for kappa in _KAPPAS:
+        for barrier_us in (0.0, BARRIER_US):
+            programs = _programs(names, kappa, (2, 4, 8), barrier_us)
+            best, streams = _best_streams(programs, _MIX)
+            found[f"{kappa}, barrier {barrier_us:.0f} us"] = {
+                "sequential": _sustained(programs, _MIX, "sequential"),
+                "pos, wait": _sustained(programs, _MIX, "pos", absent="wait"),
+                "pos, skip": _sustained(programs, _MIX, "pos", absent="skip"),
+                "TOP, searched": _sustained(programs, _MIX, "search", **_searched(programs, _MIX)),
+                "batching, 8": _sustained(programs, _MIX, "batching", batch=8),
+                "best streams": best,
+                "streams": streams,
+                "auto": _sustained(programs, _MIX, "auto", 600) if barrier_us else None,
+            }
+    gains = [row["TOP, searched"] / row["pos, skip"] for row in found.values()]
+    waits = max(row["pos, wait"] for row in found.values())
+    claims = [
+        Claim(
+            "15", "TOP serves more than POS; POS waits", "+63%",
+            "POS sustains no load at 1:2:4" if waits == 0 else f"POS sustains {waits:.0f} a second",
+            "depends",
+            "POS that waits serves every model as often as the rarest: of any load 3 of 7 requests",
+        ),
+        Claim(
+            "15", "TOP serves more than POS; POS skips", "+63%",
+            f"searched combinations: {min(gains):.2f} to {max(gains):.2f} times",
+            "reproduced" if min(gains) >= 1.5 else "not reproduced",
+            "both run one staged graph at a time",
+        ),
+    ]  # fmt: skip
+    beside = [row["best streams"] / row["TOP, searched"] for row in found.values()]
+    claims.append(
+        Claim(
+            "15", "(not in the paper) K plain streams against TOP", "not compared",
+            f"the best K serves {min(beside):.2f} to {max(beside):.2f} times as much",
+            "ours",
+            "what TOP gains over POS is less than what plain streams gain over TOP",
+        )
+    )  # fmt: skip
+    return found, claims
+
+
+def figure_17() -> tuple[dict[str, Any], list[Claim]]:
+    """The variance of the queues' lengths over time, at a load that POS cannot serve."""
+    programs = _programs(("inception_v3", "resnet50", "squeezenet"), 0.03)
+    cell = Cell("a100", 0.03, 1.4, arrivals="periodic", requests=8000)
+    arrivals, seconds = arrivals_of(cell, programs)
+    found: dict[str, Any] = {}
+    times_us = np.linspace(0, seconds * 1e6, 41)[1:]
+    for name, policy, options in (
+        ("pos, wait", "pos", {"absent": "wait"}),
+        ("pos, skip", "pos", {"absent": "skip"}),
+        ("sequential", "sequential", {}),
+        ("sequential, longest queue", "sequential", {"order": "longest"}),
+        ("4 streams", "streams", {"streams": 4}),
+        ("auto", "auto", {}),
+    ):
+        run = _serve(programs, arrivals, seconds, policy, **options)
+        found[name] = run.backlog(times_us).var(axis=1).tolist()
+    found["seconds"] = (times_us / 1e6).tolist()
+    bounded = [n for n in ("4 streams", "auto", "sequential, longest queue") if found[n][-1] < 1e3]
+    return found, [
+        Claim(
+            "17", "the variance of the remaining tasks grows under POS and stays bounded under TOP",
+            "POS grows; TOP below 2e5",
+            f"at the end: pos, wait {found['pos, wait'][-1]:.3g}; pos, skip "
+            f"{found['pos, skip'][-1]:.3g}; 4 streams {found['4 streams'][-1]:.3g}; longest queue "
+            f"first, one at a time {found['sequential, longest queue'][-1]:.3g}",
+            "reproduced" if found["pos, wait"][-1] > 1e3 and len(bounded) == 3 else "depends",
+            "what serves the load keeps every queue short, and longest queue first keeps them "
+            "equal whatever the load: it takes no learning",
+        )
+    ]  # fmt: skip
+
+
+def figure_24() -> tuple[dict[str, Any], list[Claim]]:
+    """Copies of one model: one request each in flight, and TOP's combined blocks over them."""
+    found: dict[str, Any] = {}
+    for name in ("inception_v3", "resnet50", "squeezenet"):
+        for kappa in (0.0, 0.1):
+            one = _programs([name], kappa)
+            rate = 8e6 / one.model_us(0)
+            for copies in (1, 2, 4, 8):
+                models: list[ServedModel] = [one.models[0]] * copies
+                programs = Programs(models, one.device)
+                seconds = 1500 / rate
+                arrivals = periodic([rate / copies] * copies, seconds)
+                found[f"{name}, {kappa}, {copies}"] = {
+                    "streams": _serve(
+                        programs, arrivals, seconds, "streams", streams=copies
+                    ).throughput(),
+                    "TOP, searched": _serve(
+                        programs, arrivals, seconds, "search", budget=60
+                    ).throughput(),
+                }
+    rise = [
+        found[f"{n}, 0.0, 4"]["streams"] / found[f"{n}, 0.0, 1"]["streams"]
+        for n in ("inception_v3", "resnet50", "squeezenet")
+    ]
+    beside = [
+        row["TOP, searched"] / row["streams"] for key, row in found.items() if key.endswith(", 4")
+    ]
+    return found, [
+        Claim(
+            "24", "throughput rises with the copies of a model, without TOP too", "rises",
+            f"4 copies on streams: {min(rise):.2f} to {max(rise):.2f} times one",
+            "reproduced" if min(rise) > 1.2 else "not reproduced", "idle cores are filled",
+        ),
+        Claim(
+            "24", "TOP gains more from copies than plain concurrency", "larger gain",
+            f"at 4 copies TOP serves {min(beside):.2f} to {max(beside):.2f} times what streams do",
+            "reproduced" if min(beside) > 1 else "not reproduced",
+            "combined blocks wait for each other at barriers",
+        ),
+    ]  # fmt: skip
+
+
+def figure_26() -> tuple[dict[str, Any], list[Claim]]:
+    """Batch sizes (Figs. 26 and 27): throughput and utilisation, saturated."""
+    found: dict[str, Any] = {}
+    names = ("inception_v3", "resnet50", "squeezenet")
+    sizes = (1, 2, 4, 8, 16, 32, 64, 128)
+    for label, chosen in (("three models", names), *((n, (n,)) for n in names)):
+        programs = _programs(chosen, 0.03, sizes[1:])
+        mix = _MIX if len(chosen) > 1 else (1,)
+        points = []
+        for batch in sizes:
+            total = 20 * capacity(programs, mix)
+            seconds = 12000 / total
+            arrivals = periodic([total * share / sum(mix) for share in mix], seconds)
+            run = _serve(programs, arrivals, seconds, "batching", batch=batch)
+            points.append((batch, run.throughput(), run.utilisation))
+        found[label] = points
+
+    def saturates(label: str) -> int:
+        most = max(point[1] for point in found[label])
+        return int(next(point[0] for point in found[label] if point[1] >= 0.9 * most))
+
+    at_64 = next(p[2] for p in found["three models"] if p[0] == 64)
+    return found, [
+        Claim(
+            "26", "throughput of several models saturates at a batch of 64, at 90% utilisation",
+            "64, about 90%",
+            f"90% of the most at a batch of {saturates('three models')}; utilisation at 64 "
+            f"{at_64:.0%}",
+            "reproduced" if 32 <= saturates("three models") <= 64 and at_64 > 0.85 else "depends",
+            "an operator of our data sheet fills the device at smaller batches",
+        ),
+        Claim(
+            "27", "single models saturate at 128", "128",
+            "90% of the most at batches of "
+            + ", ".join(str(saturates(name)) for name in names),
+            "reproduced" if all(saturates(name) >= 64 for name in names) else "not reproduced",
+            "an operator of our data sheet fills the device at smaller batches",
+        ),
+    ]  # fmt: skip
+
+
+FIGURES = {
+    "2": figure_2, "3": figure_3, "14": figure_14, "15": figure_15, "17": figure_17,
+    "24": figure_24, "26 and 27": figure_26,
+}  # fmt: skip
+
+
+def figures(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """All of them, their plots and the table of claims written into a folder; and the claims."""
+    found: dict[str, Any] = {}
+    claims: list[dict[str, str]] = []
+    for name, make in FIGURES.items():
+        found[name], made = make()
+        claims += [asdict(claim) for claim in made]
+        print(f"figure {name} done", flush=True)
+    _plot(found, folder)
+    (folder / "claims.md").write_text(claims_table(claims) + "\n")
+    return found, claims
+
+
+def claims_table(claims: Sequence[dict[str, str]]) -> str:
+    """As Markdown."""
+    lines = [
+        "| figure | claim | the paper's | ours | | because |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join(claim.values()) + " |" for claim in claims]
+    return "\n".join(lines)
+
+
+def _plot(found: dict[str, Any], folder: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    figure, ((a, b), (c, d)) = plt.subplots(2, 2, figsize=(11, 8))
+    for kappa, points in found["2"].items():
+        a.plot([p[0] for p in points], [p[1] for p in points], label=f"interference {kappa}")
+    a.set(title="Fig. 2: ResNet-50, IOS's schedule", xlabel="starts per latency alone",
+          ylabel="latency over alone")  # fmt: skip
+    rows = found["15"]
+    names = ["sequential", "pos, wait", "pos, skip", "TOP, searched", "batching, 8",
+             "best streams", "auto"]  # fmt: skip
+    width = 0.8 / len(rows)
+    for i, (label, row) in enumerate(rows.items()):
+        b.bar(np.arange(len(names)) + i * width, [row[n] or 0 for n in names], width, label=label)
+    b.set_xticks(np.arange(len(names)) + 0.4, names, rotation=30, ha="right", fontsize=8)
+    b.set(title="Fig. 15: three models, sustained", ylabel="requests a second")
+    for name, values in found["17"].items():
+        if name != "seconds":
+            c.plot(found["17"]["seconds"], np.maximum(values, 1e-2), label=name)
+    c.set(title="Fig. 17: variance of the queues", xlabel="seconds", yscale="log")
+    for label, points in found["26 and 27"].items():
+        d.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=label)
+    d.set(title="Figs. 26, 27: batches", xlabel="batch", ylabel="requests a second",
+          xscale="log", yscale="log")  # fmt: skip
+    for axes in (a, b, c, d):
+        axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(folder / "figures.svg")
+    plt.close(figure)

@@ -1,0 +1,101 @@
+"""The stages that a search with few measurements chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .._native import passes as native
+from ..latency.batch import StageBatch
+from ..latency.learned import Floats
+from ..scheduling.schedule import Stage, unpack_stages
+
+_NEVER_US = 1e15
+"""Stands for a price nobody would pay."""
+
+
+class Known(Protocol):
+    """What is known of stages; `MeasuredLatency` knows it."""
+
+    def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
+        """Microseconds of those stages that were measured before, not a number for the others."""
+
+    def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
+        """Names of the stages; those of one name are the same kernels, and take equally long."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Stages in the order in which they run, and their microseconds together."""
+
+    stages: tuple[Stage, ...]
+    makespan_us: float
+
+
+class StageSpace:
+    """The stages of a native search, priced as they are measured.
+
+    Stages that run the same kernels are of one kind: one is measured for all.
+
+    Attributes
+    ----------
+    kinds: a stage of each kind, as it runs.
+    price_us: (kinds,) microseconds, not a number for those not measured yet.
+    of_one_operator: the kinds of single operators.
+    stats: of the native search.
+    """
+
+    def __init__(
+        self, search: Any, device: Known, packed: Callable[[StageBatch], StageBatch]
+    ) -> None:
+        """Ask what is known of the stages.
+
+        Parameters
+        ----------
+        packed: gives stages as they run, on as many streams as there are.
+        """
+        self._search = search
+        stages = StageBatch.from_bytes(native.ios_stages(search))
+        batch = packed(stages)
+        _, firsts, self._kind_of = np.unique(
+            device.keys(batch), return_index=True, return_inverse=True
+        )
+        self.kinds = StageBatch.from_stages([batch[int(i)] for i in firsts])
+        self.price_us = np.array(device.known(self.kinds), dtype=np.float64)
+        self.of_one_operator = np.unique(self._kind_of[stages.num_ops == 1])
+        self.stats: dict[str, Any] = dict(native.ios_stats(search))
+
+    @property
+    def num_stages(self) -> int:
+        return len(self._kind_of)
+
+    @property
+    def num_priced(self) -> int:
+        """Stages, not kinds, whose price is known."""
+        return int(np.isfinite(self.price_us[self._kind_of]).sum())
+
+    @property
+    def unmeasured(self) -> npt.NDArray[np.intp]:
+        """The kinds that nobody has measured."""
+        return np.flatnonzero(np.isnan(self.price_us))
+
+    def cheapest(self) -> Found:
+        """The cheapest sequence of measured stages; dear beyond measure where there is none."""
+        price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
+        stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())
+        return Found(unpack_stages(stages), float(makespan_us))
+
+    def wanted(self, guess_us: Floats, at_least: int) -> list[int]:
+        """Unmeasured kinds on the cheapest way by a guess of each, and more up to `at_least`.
+
+        Those more are on the ways that cost least more. The most important first.
+        """
+        is_priced = ~np.isnan(self.price_us)
+        value_us = np.where(is_priced, self.price_us, guess_us)[self._kind_of]
+        marks = is_priced.astype(np.int8)[self._kind_of]
+        found = native.ios_wanted(self._search, value_us.tobytes(), marks.tobytes(), at_least)
+        return list(dict.fromkeys(self._kind_of[np.frombuffer(found, dtype=np.int64)].tolist()))

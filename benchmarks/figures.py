@@ -28,6 +28,7 @@ def page() -> str:
         _INTRODUCTION,
         *_peers(),
         *_zoo(),
+        *_where_it_pays(),
         *_whole_networks(),
         *_schedulers(),
         *_learned(),
@@ -285,6 +286,52 @@ def _zoo() -> list[str]:
         "seconds that compiling took. OpenVINO as installed computes in bfloat16 here, all others "
         "in float32.",
         _table(["", "ms", *columns, "noise", "error", "compile s"], rows),
+    ]
+
+
+_KINDS = {
+    "recommenders, mixtures of experts": ("my_dlrm", "my_mmoe", "my_mmoe_b32", "my_wide_deep"),
+    "recurrent, both directions": ("my_bilstm",),
+    "transformers of text": (
+        "hf_bert_small", "hf_bert_base", "hf_gpt2_small", "hf_t5enc", "hf_distilbert", "hf_albert",
+        "hf_llama_small",
+    ),
+    "transformers and mixers of images": (
+        "tv_vit_b_16", "tv_swin_t", "tv_convnext_tiny", "timm_mixer_s16", "timm_poolformer_s12",
+        "timm_mobilevit_s", "timm_pvt_v2_b0",
+    ),
+    "convolutions, several branches": (
+        "tv_googlenet", "timm_inception_v4", "timm_hrnet_w18_small", "tv_densenet121",
+        "timm_res2net50", "timm_dla34", "my_unet",
+    ),
+    "convolutions, one chain": (
+        "tv_resnet50", "tv_resnext50", "tv_mobilenet_v2", "tv_mobilenet_v3_small",
+        "tv_efficientnet_b0", "tv_mnasnet1_0", "tv_regnet_y_400mf", "tv_shufflenet_v2",
+        "timm_ghostnet",
+    ),
+}  # fmt: skip
+
+
+def _where_it_pays() -> list[str]:
+    report = _read("zoo")
+    ratios = {
+        row["network"]: row["ratios"]["ours, sequential"]
+        for row in report["rows"]
+        if row["refused"] is None
+    }
+    rows = []
+    for kind, networks in _KINDS.items():
+        found = sorted((ratios[name], name) for name in networks if name in ratios)
+        mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
+        each = ", ".join(f"{name.split('_', 1)[1]} {ratio:.2f}" for ratio, name in found)
+        rows.append([kind, f"{mean:.2f}", each])
+    return [
+        "## Where scheduling pays\n\nThe same runs: what ships over sequential execution of the "
+        "same kernels, by kind of network; below 1 is faster. Side by side pays where there are "
+        "many operators that are too small to be divided over the cores. Where each operator keeps "
+        "all cores busy there is nothing to gain, and most of those networks ship sequential. "
+        "Medians of few runs differ by some percent: see the noise above.",
+        _table(["", "geometric mean", "networks"], rows),
     ]
 
 

@@ -26,8 +26,8 @@ class LowerToUnits:
     """Lower `main` to fused `call_tir` units, each bound to a readable unique name.
 
     Transposed convolutions become convolutions, batch norms fold into them, constants are computed,
-    operators become kernels and element-wise ones join the kernel they follow. What only changes a shape becomes
-    `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
+    operators become kernels and element-wise ones join the kernel they follow. What only changes a
+    shape becomes `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
     convolution or matrix product before it stays one that a library could take over. Those of
     float16 add up in float32.
 

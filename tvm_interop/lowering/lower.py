@@ -27,9 +27,9 @@ class LowerToUnits:
 
     Transposed convolutions become convolutions, batch norms fold into them, constants are computed,
     operators become kernels and element-wise ones join the kernel they follow. What only changes a
-    shape becomes `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
-    convolution or matrix product before it stays one that a library could take over. Those of
-    float16 add up in float32.
+    shape becomes `relax.reshape`, which the executor treats as a view. A reshape ends a fusion
+    group: the convolution or matrix product before it stays one that a library could take over.
+    Those of float16 add up in float32.
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 

@@ -36,6 +36,7 @@ from tvm_interop.explaining.findings import find_pair
 from tvm_interop.explaining.subject import Subject, subject_of
 from tvm_interop.explaining.verdict import Verdict
 from tvm_interop.explaining.wholes import Wholes
+from tvm_interop.models.source import read_onnx
 from tvm_interop.scheduling.budget import Budget
 from tvm_interop.scheduling.paired_rounds import FEWEST_ROUNDS, checked_rounds, confirm
 
@@ -88,8 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subjects: dict[str, tuple[Any, Subject]] = {}
     pairs: list[Pair] = []
     for i, network in enumerate(given.networks):
-        model = models.build(network, image_size=given.size)
+        is_file = Path(network).suffix == ".onnx"
+        model = read_onnx(network) if is_file else models.build(network, image_size=given.size)
         subject = subject_of(model, CompileOptions(), None, True)
+        network = Path(network).stem if is_file else network
         subjects[network] = (model, subject)
         count = given.pairs * (i + 1) // len(given.networks) - len(pairs)
         chosen = choose(subject.wholes, count)
@@ -229,7 +232,8 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("networks", nargs="*", default=NETWORKS, help=", ".join(models.list()))
+    names = ", ".join(models.list())
+    parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"ONNX files, or {names}")
     parser.add_argument("--pairs", type=int, default=20, help="how many, over all networks")
     parser.add_argument("--size", type=int, default=None, help="pixels or tokens of the inputs")
     parser.add_argument("--seconds", type=float, default=20.0, help="to measure each pair, at most")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from ..errors import InputError, did_you_mean
+from ..plain_data import is_whole
 from .programs import Programs
 from .tasks import Admit, Start, View, Wait
 
@@ -104,3 +105,15 @@ def make_policy(name: str, **options: Any) -> Policy:
                 + (f"its options are {', '.join(known)}" if known else "it takes none")
             )
     return _REGISTRY[name](**options)
+
+
+def require_counts(**options: int) -> None:
+    """Check that options of a policy are whole numbers, 1 or more.
+
+    Raises
+    ------
+    InputError: one is not; it is named.
+    """
+    for name, value in options.items():
+        if not is_whole(value) or value < 1:
+            raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")

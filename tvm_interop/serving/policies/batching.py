@@ -6,8 +6,8 @@ import math
 from collections import deque
 
 from ...errors import InputError
-from ...plain_data import is_finite, is_whole
-from ..policy import Policy, Setting, register_policy
+from ...plain_data import is_finite
+from ..policy import Policy, Setting, register_policy, require_counts
 from ..tasks import Request, Start, View, Wait
 from .slots import free_slot
 
@@ -31,9 +31,7 @@ class Batching(Policy):
         streams: int = 1,
         schedule: str = "sequential",
     ) -> None:
-        for name, value in (("batch", batch), ("streams", streams)):
-            if not is_whole(value) or value < 1:
-                raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")
+        require_counts(batch=batch, streams=streams)
         if not is_finite(delay_us) or delay_us < 0:
             raise InputError(f"`delay_us` is {delay_us!r}; give microseconds, 0 or more")
         self._batch = batch

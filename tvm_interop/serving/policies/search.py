@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ...plain_data import is_whole
 from ..arrivals import periodic
 from ..combination import (
     BUFFER,
@@ -20,7 +19,7 @@ from ..combination import (
     equal_depth,
     simulate_combined,
 )
-from ..policy import Policy, Setting, register_policy
+from ..policy import Policy, Setting, register_policy, require_counts
 from ..programs import Part, Programs
 from ..tasks import Admit, Request, Start, View, Wait
 
@@ -67,9 +66,7 @@ class Search(Policy):
     ) -> None:
         if method not in _METHODS:
             raise InputError(f"`method` is {method!r}; it must be one of {', '.join(_METHODS)}")
-        for name, value in (("budget", budget), ("most", most), ("buffer", buffer)):
-            if not is_whole(value) or value < 1:
-                raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")
+        require_counts(budget=budget, most=most, buffer=buffer)
         self._method = method
         self._budget = budget
         self._most = most

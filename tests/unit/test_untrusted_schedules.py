@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -13,8 +12,16 @@ from tvm_interop.errors import GraphError, LatencyError, PlanError, ScheduleErro
 from tvm_interop.latency import LatencyModel, LatencyTable, StageBatch
 from tvm_interop.program.graph import OpGraph
 from tvm_interop.program.planning import Buffer, memory_order, memory_plan, sync_plan
-from tvm_interop.scheduling import Schedule, Stage, register_scheduler, registry, schedule
-from tvm_interop.scheduling.schedule import pack_onto_streams
+from tvm_interop.scheduling import (
+    Schedule,
+    Stage,
+    ios_merge,
+    register_scheduler,
+    registry,
+    schedule,
+    schedules,
+)
+from tvm_interop.scheduling.schedules import pack_onto_streams
 from tvm_interop.scheduling.simulation import simulate
 
 GRAPH = OpGraph.from_edges(["a", "b", "c"], [("a", "b")])
@@ -258,8 +265,7 @@ def test_buffers_of_more_bytes_than_there_are():
 
 
 def compensate(monkeypatch):
-    for name in ("schedule", "ios_merge"):  # `scheduling` itself has functions of these names.
-        module = sys.modules[f"tvm_interop.scheduling.{name}"]
+    for module in (schedules, ios_merge):
         monkeypatch.setattr(module, "sum", math.fsum, raising=False)
 
 

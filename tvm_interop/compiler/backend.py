@@ -20,7 +20,7 @@ from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
-from ..scheduling.schedule import Schedule
+from ..scheduling.schedules import Schedule
 
 
 class Kernels:

@@ -27,7 +27,7 @@ from ..plan.plan import Plan
 from ..program.concat_in_place import concat_in_place
 from ..program.host_memory import aligned_copy
 from ..program.program import Program
-from ..scheduling.schedule import Schedule
+from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered, measured_latency
 from .kernel_choice import choose_kernels
 from .options import CompileOptions, positive

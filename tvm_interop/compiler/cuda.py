@@ -41,7 +41,7 @@ from ..plan.stream_priority import prefer_longest_chain
 from ..program.concat_in_place import concat_in_place
 from ..program.program import Program
 from ..program.storage import GPU_PART_ALIGNMENT
-from ..scheduling.schedule import Schedule
+from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered, measured_latency
 from .options import CompileOptions, positive
 from .provider_choice import fastest_plain, give_to_libraries

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .._native import passes as native
 from ..latency.batch import StageBatch
 from ..latency.learned import Floats
-from ..scheduling.schedule import Stage, unpack_stages
+from ..scheduling.schedules import Stage, unpack_stages
 
 _NEVER_US = 1e15
 """Stands for a price nobody would pay."""

@@ -11,7 +11,7 @@ from ..program.graph import OpGraph
 from ..program.planning import launch_order, memory_plan, sync_plan
 from ..program.program import Program
 from ..program.storage import ALIGNMENT
-from ..scheduling.schedule import Schedule
+from ..scheduling.schedules import Schedule
 from .check import check_plan
 from .device_placement import Placement, place_on_devices
 from .limits import MAX_DEVICES

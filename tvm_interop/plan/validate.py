@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import ArtifactError
 from ..program.storage import ALIGNMENT, GPU_PART_ALIGNMENT, dependencies, span
-from ..scheduling.schedule import Schedule
+from ..scheduling.schedules import Schedule
 from .limits import (
     DTYPES,
     MAX_BYTES,

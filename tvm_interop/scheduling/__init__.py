@@ -19,7 +19,7 @@ from . import (
     sequential,
 )
 from .registry import options_of, register_scheduler, schedule, schedulers
-from .schedule import Schedule, Stage
+from .schedules import Schedule, Stage
 
 __all__ = [
     "OperatorTraits",

@@ -32,7 +32,7 @@ from .paired_rounds import (
     take_rounds,
 )
 from .registry import MEASURED_AGAIN, register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 from .sequential import sequential
 
 _LOG = logging.getLogger("tvm_interop")

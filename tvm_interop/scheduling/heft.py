@@ -9,7 +9,7 @@ from ..latency.base import LatencyModel
 from ..program.graph import OpGraph
 from .on_gpus import GpuPrices, check_gpu_options, gpu_schedule, with_windows
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("heft")

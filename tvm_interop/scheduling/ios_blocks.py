@@ -14,7 +14,7 @@ from ..latency.batch import Groups, StageBatch
 from ..program.graph import OpGraph
 from . import budget
 from .ios_pricing import StagePrices
-from .schedule import unpack_stages
+from .schedules import unpack_stages
 
 BEAM_SHARE = 0.5
 """Of the transitions of a block, each of which takes longer than one of the windows' own."""

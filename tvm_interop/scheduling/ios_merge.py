@@ -12,7 +12,7 @@ from ..program.graph import OpGraph
 from .ios_search import IosOptions, search_ios
 from .options import required_latency
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("ios-both")

@@ -24,7 +24,7 @@ from ..latency.base import (
 from ..latency.batch import StageBatch
 from ..program.graph import OpGraph
 from .options import us_since
-from .schedule import Stage
+from .schedules import Stage
 
 _LOG = logging.getLogger("tvm_interop")
 

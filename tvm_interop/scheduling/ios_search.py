@@ -20,7 +20,7 @@ from . import budget
 from .ios_blocks import BEAM_SHARE, Allowance, LargeBlock, Limits
 from .ios_pricing import Bounds, StagePrices
 from .options import check_counts, check_streams, required_latency, us_since
-from .schedule import Schedule, Stage, pack_onto_streams, unpack_stages
+from .schedules import Schedule, Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
 """Of the transitions that blocks searched through leave over: what blocks too large for that get.

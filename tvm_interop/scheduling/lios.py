@@ -7,7 +7,7 @@ from ..latency.base import LatencyModel
 from ..program.graph import OpGraph
 from .list_scheduling import list_schedule
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("lios")

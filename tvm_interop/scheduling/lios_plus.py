@@ -8,7 +8,7 @@ from ..program.graph import OpGraph
 from .list_scheduling import list_schedule
 from .options import check_numbers
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("lios+")

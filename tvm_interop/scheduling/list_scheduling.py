@@ -11,7 +11,7 @@ import numpy as np
 from ..latency.base import LatencyModel, op_latencies
 from ..program.graph import OpGraph
 from .options import check_streams, required_latency, us_since
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 def list_schedule(

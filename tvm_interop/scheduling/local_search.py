@@ -14,7 +14,7 @@ from .._native import passes as native
 from ..latency.base import LatencyModel, pack_groups_of_stages
 from ..program.graph import OpGraph
 from .budget import Budget
-from .schedule import Stage
+from .schedules import Stage
 
 _LEAST_GAIN = 0.01
 """Stages are replaced only by ones cheaper by this share: measured prices are noisy."""

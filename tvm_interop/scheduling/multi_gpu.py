@@ -34,7 +34,7 @@ from .on_gpus import (
 from .opara import opara
 from .options import check_counts, check_streams, us_since
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 from .sequential import sequential
 
 _STARTS = 2

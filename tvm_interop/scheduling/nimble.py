@@ -11,7 +11,7 @@ from ..program.planning import sync_plan
 from .folding import fold_streams
 from .options import check_streams, us_since
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("nimble")

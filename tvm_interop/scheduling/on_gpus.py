@@ -20,7 +20,7 @@ from ..latency.transfers import edge_transfers
 from ..program.graph import OpGraph
 from .budget import Budget, BudgetedLatency
 from .options import check_counts, required_latency, us_since
-from .schedule import Schedule
+from .schedules import Schedule
 
 _UNASKED = math.inf
 """The price of a stage that there was no time to ask for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from ..program.program import Program
-from .schedule import Schedule, Stage
+from .schedules import Schedule, Stage
 
 
 def one_after_another(program: Program, streams: int) -> Schedule:

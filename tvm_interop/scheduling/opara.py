@@ -13,7 +13,7 @@ from ..program.traits import OperatorTraits, are_memory_bound, demands
 from .folding import fold_streams
 from .options import check_numbers, check_streams, us_since
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("opara")

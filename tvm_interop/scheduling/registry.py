@@ -12,7 +12,7 @@ from ..errors import ScheduleError, did_you_mean
 from ..latency.base import LatencyModel
 from ..program.graph import OpGraph
 from .options import us_since
-from .schedule import Schedule
+from .schedules import Schedule
 
 MEASURED_AGAIN = "stages_measured_again"
 """Where `Schedule.stats` counts them. A scheduler that writes it has measured them itself."""

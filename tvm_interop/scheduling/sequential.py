@@ -12,7 +12,7 @@ from ..program.graph import OpGraph
 from ..program.planning import Buffer, memory_order
 from .options import us_since
 from .registry import register_scheduler
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @register_scheduler("sequential")

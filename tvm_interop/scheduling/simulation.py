@@ -15,7 +15,7 @@ from ..latency.base import LatencyModel, op_latencies
 from ..plain_data import is_finite
 from ..program.graph import OpGraph
 from ..program.planning import sync_plan
-from .schedule import Schedule
+from .schedules import Schedule
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from ..errors import ScheduleError
 from ..latency.base import LatencyModel, LatencyTable
 from ..latency.batch import Groups
 from ..program.graph import OpGraph
-from .schedule import Stage, pack_onto_streams
 from .schedule_fields import as_ids, as_tuple
+from .schedules import Stage, pack_onto_streams
 
 
 class WholeOperators:

@@ -14,7 +14,7 @@ from ..latency.contended import ContendedLatency
 from ..program.graph import OpGraph
 from ..program.planning import sync_plan
 from ..scheduling.registry import schedule as make_schedule
-from ..scheduling.schedule import Schedule
+from ..scheduling.schedules import Schedule
 from .models import OperatorCosts, ServedModel, ServingDevice
 from .tasks import WHOLE, Start
 

@@ -53,6 +53,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         them.
     sha256: of each other member.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
+    batch_sizes: where the shapes of an artifact are batch sizes: that of each shape, in order. The
+        first axis of all inputs and outputs is then the batch, and its rows are computed apart.
     """
 
     tvm_interop_version: str
@@ -64,8 +66,16 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speed_check: SpeedCheck | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
+    batch_sizes: tuple[int, ...] = ()
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
-    version: Literal[1, 2, 3] = 2
+    version: Literal[1, 2, 3, 4] = 2
+
+    def to_json(self) -> bytes:
+        """As JSON text; without `batch_sizes` where there are none: older versions read that."""
+        fields = msgspec.to_builtins(self)
+        if not self.batch_sizes:
+            del fields["batch_sizes"]
+        return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
 def check_manifest(manifest: Manifest) -> None:

@@ -20,8 +20,8 @@ _LOG = logging.getLogger("tvm_interop.serving")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SUFFIX = ".tar"
 
-Source = str | os.PathLike[str] | Artifact
-"""An artifact, or its file."""
+Source = str | os.PathLike[str] | Artifact | Model
+"""An artifact, its file, or a `Model` that somebody has made, of another kind perhaps."""
 
 
 def check_name(name: str) -> None:
@@ -58,8 +58,11 @@ class Repository:
             As for `GraphModule`.
         """
         check_name(name)
-        artifact = source if isinstance(source, Artifact) else load(source)
-        model = Model(name, artifact, self._instances)
+        if isinstance(source, Model):
+            model = source
+        else:
+            artifact = source if isinstance(source, Artifact) else load(source)
+            model = Model(name, artifact, self._instances)
         check_types(model)
         _LOG.info(
             "model `%s`: %.1f MiB of weights, %.1f MiB for each of %d instances",

@@ -46,7 +46,7 @@ class Server:
 
         Parameters
         ----------
-        models: artifacts, or their files, by name.
+        models: artifacts, their files, or instances of `Model`, by name.
         config: options, or a TOML file with options and models.
         options: attributes of `ServerConfig`; they win over those of `config`.
 

@@ -40,6 +40,19 @@ def two_types() -> tvm_interop.Artifact:
     )  # fmt: skip
 
 
+@functools.cache
+def heavy() -> tvm_interop.Artifact:
+    """`y = x W W W W` of 192 by 192: some milliseconds, and answers of 150 kB."""
+    net = Net()
+    y = net.input("x", [192, 192])
+    weight = net.weight(192, 192, scale=0.07)
+    for i in range(4):
+        y = net.op("MatMul", [y, weight], f"y{i}")
+    return tvm_interop.compile(
+        net.model(y), scheduler="sequential", streams=1, providers=["tvm"], latency_db=":memory:"
+    )
+
+
 def rows(count: int, seed: int = 0) -> np.ndarray:
     """Inputs of `perceptron`."""
     return np.random.default_rng(seed).standard_normal((count, 12)).astype(np.float32)

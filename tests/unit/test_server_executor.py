@@ -196,6 +196,28 @@ def test_priorities_are_served_first(
     assert gate.runs == [[0], [3], [5], [1], [4], [2]]
 
 
+@pytest.mark.parametrize("policy", [Choice(p, instances=1).make for p in POLICIES])
+def test_of_equal_priority_the_earlier_deadline_is_served_first(
+    policy: Callable[[], Policy],
+) -> None:
+    gate = Gate()
+    models = [Slow("a", perceptron()), Slow("b", perceptron()), Slow("c", perceptron())]
+    executor = Executor(models, policy)
+    for model in models:
+        model.gate = gate
+    waiters = [Waiter() for _ in range(4)]
+    asked = [("a", None), ("a", None), ("b", 60e6), ("c", 50e6)]
+    for (name, timeout_us), waiter in zip(asked, waiters, strict=True):
+        executor.submit(name, {"x": rows(4)}, waiter, timeout_us=timeout_us)
+        if waiter is waiters[0]:
+            assert gate.entered.acquire(timeout=20)
+    gate.open()
+    for waiter in waiters:
+        waiter.outputs()
+    executor.close()
+    assert gate.runs == [[0], [3], [2], [1]]
+
+
 def test_late_requests_never_start(held: Callable[..., tuple[Executor, Gate]]) -> None:
     executor, gate = held()
     first = submitted(executor)

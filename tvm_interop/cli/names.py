@@ -11,6 +11,8 @@ SCHEDULERS = (
     "multi-gpu", "nimble", "opara", "sequential",
 )  # fmt: skip
 
+POLICIES = ("auto", "sequential", "streams", "batching")
+
 PROVIDERS = ("tvm", "onednn", "cudnn", "cublaslt")
 
 DEVICES = ("a40", "a100", "h100", "v100")

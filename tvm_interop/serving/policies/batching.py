@@ -48,7 +48,10 @@ class Batching(Policy):
         ]
 
     def decide(self, view: View) -> Start | Wait:
-        """Start the model whose first request has the highest priority, then the oldest, if due."""
+        """Start, of the models that are due, that of the first request that is most urgent.
+
+        The highest priority, then the earliest deadline, then the earliest arrival.
+        """
         if len(view.running) >= self._streams:
             return Wait(full=True)
         due_us = math.inf
@@ -60,15 +63,17 @@ class Batching(Policy):
             head_due_us = head.arrived_us + self._delay_us
             if head_due_us > view.now_us and len(queue) < max(self._sizes[model]):
                 due_us = min(due_us, head_due_us)
-            elif best is None or (-head.priority, head.arrived_us) < (
-                -best.priority, best.arrived_us,
-            ):  # fmt: skip
+            elif best is None or _urgency(head) < _urgency(best):
                 best = head
         if best is None:
             return Wait(due_us)
         taken = _largest(view.queues[best.model], self._sizes[best.model])
         alone = self._streams == 1
         return Start(taken, self._schedule, slot=free_slot(view), alone=alone)
+
+
+def _urgency(request: Request) -> tuple[float, float, float]:
+    return (-request.priority, request.deadline_us, request.arrived_us)
 
 
 def _largest(queue: deque[Request], sizes: set[int]) -> tuple[Request, ...]:

@@ -13,6 +13,9 @@ from ..policy import Policy, make_policy
 POLICIES = ("auto", "sequential", "streams", "batching")
 """Those of ours that run models whole."""
 _IN_PARTS = ("pos", "search")
+_ORDER = {"order": "deadline"}
+"""First come first served among requests without a deadline: the longest queue first would starve
+models that few ask for, or that take long."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,10 @@ class Choice:
                 f"policy `{self.policy}` runs parts of several models jointly, and compiled models "
                 f"run whole; choose one of {', '.join(POLICIES)}"
             )
+        if self.policy == "sequential":
+            return make_policy("sequential", **_ORDER)
         if self.policy == "streams":
-            return make_policy("streams", streams=self.instances)
+            return make_policy("streams", streams=self.instances, **_ORDER)
         if self.policy == "batching":
             return make_policy("batching", **self._batching(self.instances, self.max_batch))
         if self.policy == "auto":
@@ -64,10 +69,9 @@ class Choice:
         return {"batch": batch, "delay_us": self.max_delay_us, "streams": streams}
 
     def _candidates(self) -> list[Candidate]:
-        """First come first served in all: a server does not starve the dear models."""
-        found = [Candidate("sequential")]
+        found = [Candidate("sequential", tuple(_ORDER.items()))]
         for streams in range(2, self.instances + 1):
-            found.append(Candidate("streams", (("streams", streams),)))
+            found.append(Candidate("streams", (("streams", streams), *_ORDER.items())))
         for batch in (2, 4, 8, 16, 32, 64):
             if batch <= self.max_batch:
                 for streams in sorted({1, self.instances}):

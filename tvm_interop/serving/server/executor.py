@@ -266,7 +266,8 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            left += [] if self._is_deciding else self._dispatcher.reconfigure([], None)
+            if not self._is_deciding:
+                left += self._dispatcher.reconfigure(self._dispatcher.models, None)
         for ticket in left:
             self._refuse(ticket, UnavailableError("the server has ended"))
 

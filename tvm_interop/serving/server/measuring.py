@@ -41,12 +41,12 @@ def served_model(model: Model) -> ServedModel:
     if cores > 1:
         smallest = model.sizes[0]
         together_s = _side_by_side(model, smallest)
-        alone_s = model.statistics.expected_us(smallest) / 1e6
+        alone_s = model.statistics.median_us(smallest) / 1e6
         # Two that keep `busy` of two cores busy each take `busy` times as long together.
         busy = float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
     costs = {
         size: OperatorCosts(
-            np.array([model.statistics.expected_us(size)]), np.array([busy]), np.zeros(1)
+            np.array([model.statistics.median_us(size)]), np.array([busy]), np.zeros(1)
         )
         for size in model.sizes
     }

@@ -11,7 +11,7 @@ from ...errors import CancelledError, DeadlineError, OverloadedError
 from .ticket import Ticket
 
 _RECENT = 16
-"""Runs whose median is what the next one is expected to take."""
+"""Runs whose upper quartile is what the next one is expected to take."""
 
 
 class _Duration:
@@ -86,7 +86,13 @@ class Statistics:
             self._recent_us[size] = deque((s * 1e6 for s in seconds), maxlen=_RECENT)
 
     def expected_us(self, size: int) -> float:
-        """The median of what the latest runs of a batch size took; 0 where there were none."""
+        """The upper quartile of what the latest runs of a batch size took; 0 where none were."""
+        with self._lock:
+            recent = sorted(self._recent_us.get(size, ()))
+        return recent[3 * len(recent) // 4] if recent else 0.0
+
+    def median_us(self, size: int) -> float:
+        """The median of the same."""
         with self._lock:
             recent = sorted(self._recent_us.get(size, ()))
         return recent[len(recent) // 2] if recent else 0.0

@@ -78,6 +78,8 @@ class Artifact:
     fallback: what runs, on TVM's kernels alone and one operator after the other, where a kernel
         library that `plan` needs is missing; of the same values. None where it needs none.
     others: the same model for other shapes of its inputs; each has no `others` of its own.
+    precision_choice: what `compile` took for precision `auto`, and why; None otherwise, and of an
+        artifact that was loaded.
     """
 
     plan: Plan
@@ -88,6 +90,7 @@ class Artifact:
     fallback: Plan | None = None
     path: Path | None = field(default=None, compare=False)
     others: list[Artifact] = field(default_factory=list)
+    precision_choice: str | None = field(default=None, compare=False)
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
@@ -324,7 +327,10 @@ def _prefixes_in(members: Mapping[str, object]) -> list[str]:
 
 
 def _json(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    fields = msgspec.to_builtins(manifest)
+    if manifest.precision is None:
+        del fields["precision"]  # Older versions read what computes in float32.
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
 def _manifest(members: dict[str, Member]) -> Manifest:

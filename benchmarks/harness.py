@@ -63,6 +63,7 @@ def measure(
     *,
     warmup: int = 2,
     lead_in: int = 1,
+    in_a_row: int = 1,
     rest_s: float = REST_S,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -74,7 +75,9 @@ def measure(
     ----------
     contestants: what to call, by name; a call is one inference.
     warmup: rounds before anything is timed.
-    lead_in: calls just before each that is timed, which wake threads that went to sleep meanwhile.
+    lead_in: calls just before those that are timed, which wake threads that slept meanwhile.
+    in_a_row: calls that are timed in each turn. Their median is the turn's time, so that a single
+        call which the machine held up does not count.
     clock, sleep: in seconds; tests bring their own.
     """
     entries = {**contestants, baseline + AGAIN: contestants[baseline]}
@@ -87,11 +90,13 @@ def measure(
             sleep(rest_s)
             for _ in range(lead_in):
                 entries[name]()
-            began = clock()
-            entries[name]()
-            took = clock() - began
+            took = []
+            for _ in range(in_a_row):
+                began = clock()
+                entries[name]()
+                took.append(clock() - began)
             if round_ >= 0:
-                times[name].append(took * 1e6)
+                times[name].append(float(np.median(took)) * 1e6)
     return {name: np.array(found) for name, found in times.items()}
 
 

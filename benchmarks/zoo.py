@@ -4,8 +4,8 @@ The folder holds what `benchmarks.zoo_export` or any exporter wrote: `NAME.onnx`
 `NAME.npz` with the inputs in the order of the graph's, and perhaps `NAME.pt2`, without which
 PyTorch takes no part. Each network is compiled in a process of its own, with the schedule that
 ships and with sequential execution of the same kernels, checked against onnxruntime's numbers and
-timed beside the others, in turns. onnxruntime takes part twice: how far it is from itself is the
-noise.
+timed beside the others, in turns: a rest, a run to wake up, then `--in-a-row` runs whose median
+counts. onnxruntime takes part twice: how far it is from itself is the noise.
 
 Compiling takes far longer than measuring. What is compiled is kept in the folder `--artifacts` as
 `NAME.tar`, `NAME.sequential.tar` and `NAME.json` (what compiling took), and taken from there where
@@ -264,7 +264,7 @@ def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
     feed = network.feed(model)
     runners = _runners(network, model, feed, row, arguments)
     row.error = relative_error(runners[OURS](), runners[ONNXRUNTIME]())
-    times = harness.measure(runners, ONNXRUNTIME, arguments.rounds)
+    times = harness.measure(runners, ONNXRUNTIME, arguments.rounds, in_a_row=arguments.in_a_row)
     found = harness.summarise(times, ONNXRUNTIME)
     row.noise = found[ONNXRUNTIME + harness.AGAIN].ratio
     row.median_us = {name: summary.median_us for name, summary in found.items()}
@@ -320,6 +320,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
     parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    parser.add_argument("--in-a-row", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     return parser.parse_args()

@@ -50,6 +50,39 @@ class ExecutionError(TVMInteropError):
     """An operator failed while a model ran, or a model was run where it cannot be."""
 
 
+class ServingError(TVMInteropError):
+    """A server did not answer a request; the classes below say why."""
+
+
+class ModelNotFoundError(ServingError):
+    """A server has no model of that name or version."""
+
+
+class OverloadedError(ServingError):
+    """The queue of a model is full.
+
+    Attributes
+    ----------
+    retry_after_s: in how many seconds there should be room.
+    """
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UnavailableError(ServingError):
+    """A server takes no requests: it ends, or it is not ready yet."""
+
+
+class DeadlineError(ServingError):
+    """A request could not be served by its deadline; it was never started."""
+
+
+class CancelledError(ServingError):
+    """Whoever made a request has gone; it was never started."""
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """A question with the name of `known` that is closest to `name`; empty if none is close.
 

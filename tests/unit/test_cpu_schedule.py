@@ -107,6 +107,11 @@ CONVOLUTIONS: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "batch of groups": ((2, 4, 7, 5), (18, 2, 1, 1), {"groups": 2}),
     "groups of one tile": ((1, 20, 7, 7), (36, 5, 1, 1), {"groups": 4}),
     "groups and left over": ((1, 20, 14, 14), (36, 5, 1, 1), {"groups": 4}),
+    "batch of many groups": (
+        (2, 8, 9, 9),
+        (12, 2, 3, 3),
+        {"strides": 2, "padding": 1, "groups": 4},
+    ),
     "batch, flat": ((3, 4, 7, 5), (9, 4, 1, 1), {}),
 }
 
@@ -116,6 +121,15 @@ def test_convolutions(case: str, tmp_path: Path) -> None:
     data, weight, options = CONVOLUTIONS[case]
     scheduled = assert_same(lowered(conv(**options), data, weight), tmp_path)
     assert all(is_register_tiled(func) for func in scheduled.functions.values()), "pattern missed"
+
+
+@pytest.mark.parametrize(("groups", "packed_at_once"), [(6, 1), (1, 6)])
+def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
+    """So that a share of the kernel packs no group that is not its own."""
+    kernels = lowered(conv(padding=1, groups=groups), (2, 6, 9, 9), (6, 6 // groups, 3, 3))
+    (kernel,) = DefaultCPUSchedule("llvm")(kernels).functions.values()
+    images = 1 if groups > 1 else 2
+    assert f"alloc_buffer(({images}, {packed_at_once}, " in kernel.script()
 
 
 @pytest.mark.parametrize("registers", [Registers(16, 16), Registers(16, 32), Registers(32, 64)])

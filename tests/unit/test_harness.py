@@ -78,6 +78,19 @@ def test_only_the_last_call_of_a_turn_is_timed() -> None:
     assert times["a"] == pytest.approx([1e6] * 3)
 
 
+def test_a_turn_counts_by_its_median_call() -> None:
+    seconds = iter([9.0, 1.0, 5.0, 2.0] * 4)  # A lead-in, then three calls in a row.
+    machine = FakeMachine(0)
+
+    def run() -> None:
+        machine.now += next(seconds)
+
+    times = harness.measure(
+        {"a": run}, "a", 2, warmup=0, in_a_row=3, clock=lambda: machine.now, sleep=lambda s: None
+    )
+    assert times["a"] == pytest.approx([2e6] * 2)
+
+
 def test_rounds_are_interleaved_and_warm_up_is_not_counted() -> None:
     machine = FakeMachine(0)
     times = machine.measure({"a": 1.0, "b": 2.0}, rounds=10)

@@ -3,8 +3,9 @@
 Members: `manifest.json` (versions, target, how it was scheduled, a SHA-256 of each other member,
 where each weight begins), `plan.json`, `schedule.json`, `kernels.so`, `weights.bin` (one block, see
 `weights`), and `fallback.json`, a plan without kernel libraries, where `plan.json` needs one.
-A model compiled for several shapes of its inputs (version 3) has all of these but the weights once
-more for each further shape, in `shapes/1/`, `shapes/2/`, ...: they share one block of weights.
+A model compiled for several shapes of its inputs (version 3; version 4 where they are batch sizes)
+has all of these but the weights once more for each further shape, in `shapes/1/`, `shapes/2/`, ...:
+they share one block of weights.
 Files of version 1 have `weights.npz` in place of the block.
 
 Whatever reads one checks all of it but the machine code before anything in it is used
@@ -31,6 +32,7 @@ from ..machine.kernel_libraries import library_version, why_missing
 from ..plan.check import read_plan
 from ..plan.plan import Plan
 from ..plan.validate import (
+    check_batch_sizes,
     check_fallback,
     check_schedule,
     check_shapes,
@@ -45,9 +47,9 @@ from .tar import Member, mapped, read_tar, write_tar
 
 _LOG = logging.getLogger("tvm_interop")
 
-VERSION = 3
-_VERSION_OF_ONE_SHAPE = 2
-"""What older versions can read is written so that they can."""
+VERSION = 4
+_VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES = 2, 3
+"""What older versions can read is written so that they can: batch sizes they cannot."""
 MAX_SHAPES = 64
 """How many shapes of its inputs one artifact may be compiled for."""
 _KEPT = {
@@ -137,6 +139,7 @@ class Artifact:
         """
         models = (self, *self.others)
         check_shapes([model.plan for model in models])
+        check_batch_sizes(self.manifest.batch_sizes, [model.plan for model in models])
         each = [model._weights_to_save() for model in models]
         table, places = weights_file.shared(each) if self.others else (each[0], [])
         offsets = weights_file.offsets_of(table)
@@ -146,9 +149,9 @@ class Artifact:
                 model.manifest,
                 sha256={},
                 weights={v: offsets[index] for v, index in place.items()},
-                version=VERSION,
+                version=_VERSION_OF_SHAPES,
             )
-            texts = {"manifest.json": _json(own), **model._texts()}
+            texts = {"manifest.json": own.to_json(), **model._texts()}
             small.update((f"{_prefix(i)}{name}", data) for name, data in texts.items())
         small |= self._texts()
         manifest = msgspec.structs.replace(
@@ -158,13 +161,18 @@ class Artifact:
                 "weights.bin": _sha256(weights_file.chunks_of(table)),
             },
             weights={v: offsets[i] for v, i in places[0].items()} if self.others else offsets,
-            version=VERSION if self.others else _VERSION_OF_ONE_SHAPE,
+            version=self._version(),
         )
-        members: dict[str, Iterable[bytes | memoryview]] = {"manifest.json": [_json(manifest)]}
+        members: dict[str, Iterable[bytes | memoryview]] = {"manifest.json": [manifest.to_json()]}
         members.update((name, [data]) for name, data in small.items())
         write_tar(path, {**members, "weights.bin": weights_file.chunks_of(table)})
         self.manifest = manifest
         self.path = Path(path)
+
+    def _version(self) -> int:
+        if self.manifest.batch_sizes:
+            return VERSION
+        return _VERSION_OF_SHAPES if self.others else _VERSION_OF_ONE_SHAPE
 
     def _weights_to_save(self) -> dict[int, np.ndarray]:
         plans = [self.plan, *([self.fallback] if self.fallback else [])]
@@ -278,7 +286,9 @@ def _read(path: Path, kernels: bool, sha256: str | None) -> Artifact:
         own = decoded(f"{prefix}manifest.json", _data(members, f"{prefix}manifest.json"), Manifest)
         check_manifest(own)
         others.append(_model(members, prefix, own, block))
-    check_shapes([first.plan, *(other.plan for other in others)])
+    plans = [first.plan, *(other.plan for other in others)]
+    check_shapes(plans)
+    check_batch_sizes(manifest.batch_sizes, plans)
     return replace(first, others=others, path=path)
 
 
@@ -324,13 +334,6 @@ def _prefixes_in(members: Mapping[str, object]) -> list[str]:
             break
         found.append(_prefix(i))
     return found
-
-
-def _json(manifest: Manifest) -> bytes:
-    fields = msgspec.to_builtins(manifest)
-    if manifest.precision is None:
-        del fields["precision"]  # Older versions read what computes in float32.
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
 def _manifest(members: dict[str, Member]) -> Manifest:

@@ -74,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: of each other member.
     precision: what it computes in, if that is not float32.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
+    batch_sizes: where the shapes of an artifact are batch sizes: that of each shape, in order. The
+        first axis of all inputs and outputs is then the batch, and its rows are computed apart.
     """
 
     tvm_interop_version: str
@@ -86,8 +88,17 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: Precision | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
+    batch_sizes: tuple[int, ...] = ()
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
-    version: Literal[1, 2, 3] = 2
+    version: Literal[1, 2, 3, 4] = 2
+
+    def to_json(self) -> bytes:
+        """As JSON text; without fields that say nothing, so that older versions read it."""
+        fields = msgspec.to_builtins(self)
+        for name in ("batch_sizes", "precision"):
+            if not fields[name]:
+                del fields[name]
+        return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
 def check_manifest(manifest: Manifest) -> None:

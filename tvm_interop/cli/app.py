@@ -22,6 +22,7 @@ from . import explain as explain_verb
 from . import models as models_verb
 from . import run as run_verb
 from . import schedule as schedule_verb
+from . import serve as serve_verb
 from . import show as show_verb
 from . import tune as tune_verb
 from .console import complain
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command("compile")(compile_verb.compile_model)
 app.command("run")(run_verb.run_model)
+app.command("serve")(serve_verb.serve_models)
 app.command("schedule")(schedule_verb.schedule_model)
 app.command("tune")(tune_verb.tune_model)
 app.command("show")(show_verb.show)
@@ -62,10 +64,10 @@ def _top(
 ) -> None:
     """Make a model run its independent operators side by side.
 
-    compile a model to an artifact, run the artifact, draw it, look at the schedule alone, tune it
-    with few measurements, compare schedulers, explain why operators do not run side by side,
-    compare artifacts, prove a program of several streams free of races, list the models and devices
-    there are to try it on, or look after the measured latencies.
+    compile a model to an artifact, run the artifact, serve several of them, draw it, look at the
+    schedule alone, tune it with few measurements, compare schedulers, explain why operators do not
+    run side by side, compare artifacts, prove a program of several streams free of races, list the
+    models and devices there are to try it on, or look after the measured latencies.
     """
 
 

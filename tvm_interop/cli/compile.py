@@ -33,6 +33,7 @@ def compile_model(
     target: options.Target = "llvm",
     arch: options.Archs = None,
     input_shapes: options.SeveralInputShapes = None,
+    batch_sizes: options.BatchSizes = None,
     model_format: Annotated[
         str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
     ] = "onnx",
@@ -161,6 +162,7 @@ def compile_model(
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
             input_shapes=[options.parse_input_shapes(text) or {} for text in input_shapes or [""]],
+            batch_sizes=options.parse_batch_sizes(batch_sizes),
             streams=streams,
             threads=threads,
             latency=options.parse_latency(latency),
@@ -231,6 +233,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "input_shapes": artifact.input_shapes,
         "precision": _precision(artifact),
         "precision_choice": artifact.precision_choice,
+        "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "kernels": dict(_kernels(artifact)),
         "ratio_to_sequential": checked.ratio if checked else None,
         "noise_ratio": checked.noise_ratio if checked else None,

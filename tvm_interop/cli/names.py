@@ -6,10 +6,12 @@ import importlib.util
 from pathlib import Path
 
 SCHEDULERS = (
-    "auto", "greedy", "heft", "hios-lp", "hios-mr", "ios", "ios-both", "ios-merge", "ios-parallel",
-    "lios", "lios+", "lios-rand", "lios-rand1", "lios-rand2", "multi-gpu", "nimble", "opara",
-    "sequential",
+    "auto", "gpg", "gpg-scored", "greedy", "heft", "hios-lp", "hios-mr", "ios", "ios-both",
+    "ios-merge", "ios-parallel", "lios", "lios+", "lios-rand", "lios-rand1", "lios-rand2",
+    "multi-gpu", "nimble", "opara", "sequential",
 )  # fmt: skip
+
+POLICIES = ("auto", "sequential", "streams", "batching")
 
 PROVIDERS = ("tvm", "onednn", "cudnn", "cublaslt")
 

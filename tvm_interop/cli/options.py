@@ -105,6 +105,16 @@ SeveralInputShapes = Annotated[
         rich_help_panel="Model",
     ),
 ]
+BatchSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-sizes",
+        metavar="N,...",
+        help="Sizes of the inputs' first dimension, such as 1,2,4,8, for `serve`, which joins "
+        "requests; the first is the usual one. The rows of a batch must not depend on each other.",
+        rich_help_panel="Model",
+    ),
+]
 Scheduler = Annotated[
     str,
     typer.Option(
@@ -399,6 +409,24 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
     if tracker is None or key is None:
         raise InputError("--rpc-tracker and --rpc-key go together: give both")
     return ServerAddress.parse(tracker, key)
+
+
+def parse_batch_sizes(text: str | None) -> list[int] | None:
+    """`1,2,4` as numbers.
+
+    Raises
+    ------
+    InputError
+        Something there is no number.
+    """
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--batch-sizes `{text}`: give whole numbers with commas between them, such as 1,2,4"
+        ) from None
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:

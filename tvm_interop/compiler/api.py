@@ -8,12 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from ..artifact.artifact import MAX_SHAPES, Artifact
 from ..artifact.manifest import Precision
-from ..errors import InputError
+from ..errors import ArtifactError, InputError
+from ..frontend.load import batch_shapes
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
 from ..measure.measured import Progress
+from ..plain_data import is_whole
+from ..plan.validate import check_batch_sizes
 from ..scheduling import Schedule
 from .annotate import annotated_schedule
 from .compilation import Compilation, why_not_in_bf16
@@ -36,6 +41,7 @@ def compile(
     *,
     schedule: Schedule | None = None,
     input_shapes: Shapes | Sequence[Shapes] | None = None,
+    batch_sizes: Sequence[int] | None = None,
     streams: int | None = None,
     threads: int | None = None,
     latency: LatencyModel | str | None = None,
@@ -74,6 +80,10 @@ def compile(
     input_shapes: shapes of inputs the model leaves open, by name. Of several such, the artifact
         holds the model for each, with its own schedule; `GraphModule` takes the one that fits what
         it is given, and weights are kept once.
+    batch_sizes: sizes of the first dimension of all inputs and outputs, for a server that joins
+        requests: the artifact holds the model for each, the first is the usual one. The rows of a
+        batch must not depend on each other; nobody checks that. `input_shapes` says the other
+        dimensions, where the model leaves any open.
     streams, threads: CPU streams, and threads for each; by default as many as there are cores.
     latency: prices operators and stages; by default they are measured here. `learned` predicts
         most of IOS's stages and measures those that decide; `max_measurements` and `time_budget_s`
@@ -143,7 +153,7 @@ def compile(
         precision="f32" if precision == "f32" else "bf16",
     )
     _check_precision(precision, max_error, keep_f32, inputs)
-    each = _list_of(input_shapes)
+    each = _shapes_of(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError("a schedule is made for one shape: give `input_shapes` once beside it")
     artifact, *others = (
@@ -158,9 +168,43 @@ def compile(
         for shapes in each
     )
     artifact.others = others
+    if batch_sizes is not None:
+        _mark_batches(artifact, batch_sizes)
     if out is not None:
         artifact.save(out)
     return artifact
+
+
+def _shapes_of(
+    model: Any,
+    input_shapes: Shapes | Sequence[Shapes] | None,
+    batch_sizes: Sequence[int] | None,
+) -> list[dict[str, tuple[int, ...]]]:
+    """The shapes of inputs to compile for, one after the other."""
+    each = _list_of(input_shapes)
+    if batch_sizes is None:
+        return each
+    sizes = list(batch_sizes)
+    if not sizes or not all(is_whole(size) and size > 0 for size in sizes):
+        raise InputError(f"`batch_sizes` is {sizes}: give whole numbers above 0")
+    if len(set(sizes)) < len(sizes) or len(sizes) > MAX_SHAPES:
+        raise InputError(f"`batch_sizes` is {sizes}: give 1 to {MAX_SHAPES}, each once")
+    if len(each) > 1:
+        if len(each) != len(sizes):
+            raise InputError(f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`")
+        return each
+    return [batch_shapes(model, each[0], size) for size in sizes]
+
+
+def _mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
+    """Say in the manifest that the artifact's shapes are batch sizes."""
+    try:
+        check_batch_sizes(batch_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
+    except ArtifactError as error:
+        raise InputError(f"the model cannot be compiled for batches: {error}") from error
+    artifact.manifest = msgspec.structs.replace(
+        artifact.manifest, batch_sizes=tuple(map(int, batch_sizes))
+    )
 
 
 def _list_of(input_shapes: Shapes | Sequence[Shapes] | None) -> list[dict[str, tuple[int, ...]]]:

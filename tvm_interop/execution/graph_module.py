@@ -74,7 +74,7 @@ class GraphModule:
         self.artifact = artifact
         self._models = [artifact, *(artifact.others if server is None else ())]
         self._instance: PlanInstance = (
-            _open(artifact) if server is None else RemoteInstance(artifact, server)
+            open_instance(artifact) if server is None else RemoteInstance(artifact, server)
         )
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
@@ -327,7 +327,7 @@ class GraphModule:
         model = self._models[i]
         kept = self._kept_inputs(model.plan, given)
         if i not in self._instances:
-            self._instances[i] = _open(model)
+            self._instances[i] = open_instance(model)
             self._replace_weights(self._instances[i], self._params)
         self._instance = self._instances[i]
         self.plan = self._instance.plan
@@ -398,13 +398,25 @@ def measure_interleaved(
     return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}
 
 
-def _open(artifact: Artifact) -> Instance | CudaInstance:
-    """The artifact's plan with memory under it, where it was compiled for."""
+def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
+    """The artifact's plan with memory under it, where it was compiled for.
+
+    Parameters
+    ----------
+    kernels: what `artifact.load_kernels` returned; instances may share it. None loads them.
+
+    Raises
+    ------
+    ArtifactError, DeviceError
+        As for `GraphModule`.
+    """
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
         require_gpu(plan)
-        return CudaInstance(plan, artifact.load_kernels(), artifact.weights)
-    instance = Instance(plan, artifact.load_kernels(), artifact.weights)
+    kernels = artifact.load_kernels() if kernels is None else kernels
+    if runs_on_cuda(plan):
+        return CudaInstance(plan, kernels, artifact.weights)
+    instance = Instance(plan, kernels, artifact.weights)
     wanted = sum(stream.threads for stream in plan.streams)
     if wanted > _runtime.num_threads():
         warnings.warn(

@@ -10,11 +10,11 @@ import onnx
 import onnx.inliner
 import tvm
 
-from ..errors import UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError
 from ..models.source import read_onnx
 from .expand import expand_functions
 from .onnx_importer import check_operators, import_graph, known_operators
-from .shapes import bind_relax_shapes, check_outputs, onnx_input_shapes
+from .shapes import bind_relax_shapes, check_outputs, onnx_batch_shapes, onnx_input_shapes
 from .torch_importer import (
     SUFFIX,
     import_exported_program,
@@ -76,6 +76,32 @@ def load_model(
         "onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule, not "
         f"`{type(model).__name__}`"
     )
+
+
+def batch_shapes(
+    model: Model, input_shapes: Mapping[str, Sequence[int]] | None, size: int
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of all inputs for a batch of `size`, which is their first dimension.
+
+    Parameters
+    ----------
+    input_shapes
+        As for `load_model`; what is given as first dimension does not matter.
+
+    Raises
+    ------
+    InputError
+        The model is not ONNX; as `load_model`.
+    """
+    if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
+        model = read_onnx(model)
+    if not isinstance(model, onnx.ModelProto):
+        raise InputError(
+            "batch sizes can be given for ONNX models; give the shapes of the inputs for each "
+            "batch size, and the batch sizes too, for any other"
+        )
+    shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
+    return onnx_batch_shapes(model.graph, shapes, size)
 
 
 def _from_onnx(

@@ -26,6 +26,31 @@ def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dic
     return {value.name: _static_shape(value, given.get(value.name)) for value in inputs}
 
 
+def onnx_batch_shapes(
+    graph: onnx.GraphProto, given: Mapping[str, Shape], size: int
+) -> dict[str, Shape]:
+    """The shape of each input of `graph` with `size` in place of its first dimension.
+
+    Raises
+    ------
+    InputError
+        An input has no dimensions.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    shapes = dict(given)
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in weights or (not dims and value.name not in given):
+            continue
+        if value.name not in given and all(dim.HasField("dim_value") for dim in dims[1:]):
+            shapes[value.name] = (size, *(dim.dim_value for dim in dims[1:]))
+    for name, shape in onnx_input_shapes(graph, shapes).items():
+        if not shape:
+            raise InputError(f"input `{name}` has no dimensions: there is no batch in it")
+        shapes[name] = (size, *shape[1:])
+    return shapes
+
+
 def check_outputs(graph: onnx.GraphProto) -> None:
     """Refuse outputs of `graph` that are no tensors."""
     for value in graph.output:

@@ -65,7 +65,11 @@ class _Nest:
         ]
         self._plane = vectors * self._lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
-        shape = (op.batch, op.groups * op.in_channels, height + 1, width + 1, self._plane)
+        # Groups share no input: where there are many, each is packed just before it is used, and
+        # is still in a cache then.
+        self._packs_by_group = op.groups >= _TILES_TO_SHARE
+        images = (1, 1) if self._packs_by_group else (op.batch, op.groups)
+        shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
         self._packed = tirx.decl_buffer(shape, op.dtype, "packed")
 
     def build(self) -> tuple[tirx.Stmt, list[Any]]:
@@ -83,6 +87,8 @@ class _Nest:
         enough = planes * pixel_tiles >= min(planes * channel_tiles, _TILES_TO_SHARE)
         larger = self._pixels > op.out_channels or pixel_tiles == 1
         pixels_first = self._is_flat and larger and enough
+        if self._packs_by_group and not self._in_place:
+            return self._by_groups(kind), []
         parts = self._by_pixels(kind) if pixels_first else self._by_channels(kind)
         if self._in_place:
             return loops.in_turn(parts), []
@@ -95,12 +101,48 @@ class _Nest:
 
         def channel(i: Any) -> tirx.Stmt:
             n, c = (loops.index(0), i) if op.batch == 1 else (i // channels, i % channels)
-            return loops.in_turn([self._pack_plane(n, c, y, x) for y, x in self._used_planes])
+            return self._pack_channel(n, c, (n, c))
 
         # Never shared: who runs a share of the kernel packs for itself.
         return loops.loop(op.batch * channels, channel)
 
-    def _pack_plane(self, n: Any, c: Any, plane_y: int, plane_x: int) -> tirx.Stmt:
+    def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
+        """Pack a group of an image, then compute all of it; then the next."""
+        op, zero = self._op, loops.index(0)
+
+        def group_of_image(plane: Any) -> tirx.Stmt:
+            n, group = self._image_and_group(plane)
+            return loops.in_turn([
+                tirx.AllocBuffer(self._packed),
+                loops.loop(
+                    op.in_channels,
+                    lambda c: self._pack_channel(n, group * op.in_channels + c, (zero, c)),
+                ),
+                *(
+                    loops.loop(
+                        tiles,
+                        lambda i, first=first, channels=channels: self._channels_of_plane(  # type: ignore[misc]
+                            n, group, i * channels + first, channels
+                        ),
+                    )
+                    for first, tiles, channels in self._channel_parts()
+                ),
+            ])  # fmt: skip
+
+        return loops.loop(op.batch * op.groups, group_of_image, kind)
+
+    def _pack_channel(self, n: Any, c: Any, to: tuple[Any, Any]) -> tirx.Stmt:
+        """Copy a channel `c` of an image.
+
+        Parameters
+        ----------
+        to: which image and channel of the buffer it becomes.
+        """
+        return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
+
+    def _pack_plane(
+        self, n: Any, c: Any, to: tuple[Any, Any], plane_y: int, plane_x: int
+    ) -> tirx.Stmt:
         op, row = self._op, self._row
         y_from, y_to = _inside(
             op.padding[0] - plane_y, op.in_size[0], op.stride[0], -(-self._plane // row)
@@ -109,14 +151,14 @@ class _Nest:
         y_to = max(min(y_to, (self._plane - x_to) // row + 1), y_from)
 
         def fill(q: Any) -> tirx.Stmt:
-            return tirx.BufferStore(self._packed, op.padding_value, [n, c, plane_y, plane_x, q])
+            return tirx.BufferStore(self._packed, op.padding_value, [*to, plane_y, plane_x, q])
 
         def copy(y: Any, x: Any) -> tirx.Stmt:
             y, x = y + y_from, x + x_from
             source_y = y * op.stride[0] + (plane_y - op.padding[0])
             source_x = x * op.stride[1] + (plane_x - op.padding[1])
             value = op.data_at(n, c, source_y, source_x)
-            return tirx.BufferStore(self._packed, value, [n, c, plane_y, plane_x, y * row + x])
+            return tirx.BufferStore(self._packed, value, [*to, plane_y, plane_x, y * row + x])
 
         rows = loops.loop(y_to - y_from, lambda y: loops.loop(x_to - x_from, lambda x: copy(y, x)))
         return loops.in_turn([loops.loop(self._plane, fill), rows])
@@ -254,7 +296,8 @@ class _Nest:
             return op.data_at(tile.n, channel, *self._position(pixel))
         y, x = y * op.dilation[0], x * op.dilation[1]
         offset = y // op.stride[0] * self._row + x // op.stride[1]
-        indices = [tile.n, channel, y % op.stride[0], x % op.stride[1], pixel + offset]
+        n, channel = (loops.index(0), c) if self._packs_by_group else (tile.n, channel)
+        indices = [n, channel, y % op.stride[0], x % op.stride[1], pixel + offset]
         return tirx.BufferLoad(self._packed, indices)
 
     def _position(self, pixel: Any) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
 from .loops import SCHEDULED
 from .row_sums import vectorize_along_sum
+from .transposes import tile_across_memory
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
         return tirx.PrimFunc(inlined.params, realize, inlined.ret_type, inlined.attrs)
     for block in schedule.get_child_blocks(root):
         if not _is_reduction(schedule, block):
-            _share_between_threads(schedule, block)
+            _schedule_elementwise(schedule, block, registers)
         elif not vectorize_along_sum(schedule, block, registers):
             _vectorize_across_sums(schedule, block, registers)
     return schedule.mod["main"]
@@ -178,6 +179,16 @@ def _is_pointwise(schedule: s_tir.Schedule, block: Any) -> bool:
         and all(index.same_as(axis) for index, axis in zip(indices, axes, strict=True))
         for buffer, indices in accesses
     )
+
+
+def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
+    """Tiles where the block reads across memory, and threads where it is large."""
+    work = _iterations(schedule, block)
+    tiles = tile_across_memory(schedule, block, registers)
+    if tiles is None:
+        _share_between_threads(schedule, block)
+    elif work >= _PARALLEL_WORK and _writes_output(schedule, block):
+        schedule.parallel(tiles)
 
 
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:

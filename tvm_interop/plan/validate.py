@@ -149,6 +149,36 @@ def check_shapes(plans: Sequence[Plan]) -> None:
             raise ArtifactError(f"shapes {known[shapes]} and {i} are the same: {shapes}")
 
 
+def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
+    """See that plans are of one model for these batch sizes, one each, if there are any.
+
+    Raises
+    ------
+    ArtifactError
+        Names the input or output whose first axis is not the batch, or the size.
+    """
+    if not sizes:
+        return
+    if len(sizes) != len(plans) or len(set(sizes)) != len(sizes) or min(sizes) < 1:
+        raise ArtifactError(
+            f"the batch sizes are {list(sizes)} for {len(plans)} shapes: there must be one for "
+            "each, all different and above 0"
+        )
+    for size, plan in zip(sizes, plans, strict=True):
+        for name, shape, _ in _interface(plan, (*plan.inputs, *plan.outputs)):
+            if not shape or shape[0] != size:
+                raise ArtifactError(
+                    f"`{name}` has shape {shape} for a batch of {size}: its first axis must be "
+                    "the batch"
+                )
+    interfaces = {
+        tuple((name, shape[1:]) for name, shape, _ in _interface(p, (*p.inputs, *p.outputs)))
+        for p in plans
+    }
+    if len(interfaces) > 1:
+        raise ArtifactError("the shapes of the batch sizes differ in more than the first axis")
+
+
 def _interface(plan: Plan, values: Sequence[int]) -> list[tuple[str, tuple[int, ...], str]]:
     found = (plan.values[v] for v in values)
     return [(value.name, value.shape, value.dtype) for value in found]

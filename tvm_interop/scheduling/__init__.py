@@ -4,6 +4,7 @@
 from ..program.traits import OperatorTraits
 from . import (
     auto,
+    gpg,
     greedy,
     heft,
     hios_lp,
@@ -26,6 +27,7 @@ __all__ = [
     "Schedule",
     "Stage",
     "auto",
+    "gpg",
     "greedy",
     "heft",
     "hios_lp",

@@ -1,4 +1,10 @@
-"""Many models on one device: queues, policies, and a simulator to compare them on."""
+"""Many models on one device: queues, policies, a simulator to compare them on, and a server."""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 from . import policies as _registered  # noqa: F401
 from .arrivals import Arrivals, closed_loop, dependent, on_off, periodic, poisson, trace_file
@@ -16,6 +22,10 @@ from .run import Latency, ServingRun
 from .simulation import simulate_serving
 from .tasks import WHOLE, Admit, Request, Running, Start, View, Wait
 
+if TYPE_CHECKING:
+    from .server.config import ServerConfig
+    from .server.server import Server
+
 __all__ = [
     "WHOLE",
     "Admit",
@@ -28,6 +38,8 @@ __all__ = [
     "Request",
     "Running",
     "ServedModel",
+    "Server",
+    "ServerConfig",
     "ServingDevice",
     "ServingRun",
     "Setting",
@@ -49,3 +61,12 @@ __all__ = [
     "simulate_serving",
     "trace_file",
 ]
+
+_HOME = {"Server": "server.server", "ServerConfig": "server.config"}
+"""Imported when they are first asked for: simulations need neither TVM nor a server's libraries."""
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _HOME:
+        raise AttributeError(f"module `tvm_interop.serving` has no attribute `{name}`")
+    return getattr(_importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,12 +92,15 @@ class Auto(Policy):
     ----------
     rates: requests a second of each model that are expected; None where nobody knows.
     candidates: what to choose from; None for those of `candidates_for`.
+    background: decide again in a thread of its own, while requests are served as before; for
+        servers. Runs in the simulator are then no longer the same each time.
     """
 
     def __init__(
         self,
         rates: Sequence[float] | None = None,
         candidates: Sequence[Candidate] | None = None,
+        background: bool = False,
     ) -> None:
         for rate in rates or ():
             if not is_finite(rate) or rate < 0:
@@ -105,6 +109,10 @@ class Auto(Policy):
             raise InputError("`candidates` is empty; give at least one policy to choose from")
         self._rates = rates
         self._given = candidates
+        self._background = background
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._before: Candidate | None = None
         self._log: list[tuple[float, str]] = []
 
     def prepare(self, setting: Setting) -> None:
@@ -124,7 +132,7 @@ class Auto(Policy):
         seconds = _SCREENED / max(sum(rates), 1e-9)
         expected = periodic(rates, seconds)
         self._current = self._candidates[0]
-        self._choose(0.0, expected, seconds, "to begin with")
+        self._choose(self._observed, expected, seconds, "to begin with")
         self._inner = self._made(self._current)
 
     def explanation(self) -> list[tuple[float, str]]:
@@ -134,8 +142,12 @@ class Auto(Policy):
     def decide(self, view: View) -> Start | Admit | Wait:
         """What the chosen policy does."""
         self._observed.look(view)
-        if self._is_due(view):
-            self._reconsider(view)
+        if self._thread is not None:
+            if not self._thread.is_alive():
+                self._thread = None
+                self._adopt()
+        elif self._is_due(view):
+            self._reconsider()
         if self._drains:
             # The next policy may want the device to itself.
             if view.running:
@@ -152,7 +164,7 @@ class Auto(Policy):
         self._check_at = count + _FIRST // 2
         return self._observed.has_changed(_CHANGED)
 
-    def _reconsider(self, view: View) -> None:
+    def _reconsider(self) -> None:
         observed = self._observed
         reason = "the load is known better"
         if observed.count < self._decide_at:
@@ -164,11 +176,36 @@ class Auto(Policy):
             self._decide_at = observed.count + _MOST
         self._check_at = observed.count + _FIRST // 2
         arrivals, seconds = observed.replayed(_SIMULATED)
-        self._correct(arrivals, seconds)
-        before = self._current
-        self._choose(view.now_us, arrivals, seconds, reason)
-        if self._current != before:
-            observed.decided()
+        self._before = self._current
+        if self._background:
+            self._thread = threading.Thread(
+                target=self._simulate,
+                args=(observed.snapshot(), arrivals, seconds, reason),
+                name="tvm-interop-auto",
+                daemon=True,
+            )
+            self._thread.start()
+            return
+        self._correct(observed, arrivals, seconds)
+        self._choose(observed, arrivals, seconds, reason)
+        self._adopt()
+
+    def _simulate(
+        self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str
+    ) -> None:
+        """What `_reconsider` does, in a thread."""
+        try:
+            self._correct(observed, arrivals, seconds)
+            self._choose(observed, arrivals, seconds, reason)
+        except Exception as error:
+            self._error = error
+
+    def _adopt(self) -> None:
+        """Serve by what was chosen."""
+        if self._error is not None:
+            raise self._error
+        if self._current != self._before:
+            self._observed.decided()
             self._inner = self._made(self._current)
             self._drains = True
 
@@ -177,7 +214,7 @@ class Auto(Policy):
         policy.prepare(Setting(self._programs))
         return policy
 
-    def _correct(self, arrivals: Arrivals, seconds: float) -> None:
+    def _correct(self, seen: Observed, arrivals: Arrivals, seconds: float) -> None:
         """Take the interference and the speed by which instances would have taken what they took.
 
         Interference is told from speed by instances that ran beside few and beside many. Where all
@@ -190,7 +227,7 @@ class Auto(Policy):
             programs = Programs(models, device.with_interference(interference))
             watched = _Watched(self._current.make())
             simulate_serving(models, arrivals, watched, programs.device, seconds, programs=programs)
-            return self._observed.excess(watched.observed)
+            return seen.excess(watched.observed)
 
         def error(found: tuple[float, float]) -> float:
             mean, spread = found
@@ -208,7 +245,7 @@ class Auto(Policy):
         slower = math.exp(tried[best][0])
         self._log.append(
             (
-                self._observed.now_us,
+                seen.now_us,
                 f"interference is {best}, not {device.interference}, and operators take "
                 f"{slower:.2f} times as long as believed",
             )
@@ -217,9 +254,9 @@ class Auto(Policy):
             [model.slower(slower) for model in models], device.with_interference(best)
         )
 
-    def _choose(self, now_us: float, arrivals: Arrivals, seconds: float, reason: str) -> None:
+    def _choose(self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str) -> None:
         """Take the best candidate at the load that was seen, and at one as high as it may be."""
-        seen = min(self._observed.count, _MOST)
+        seen = min(observed.count, _MOST)
         loads = (1.0, 1 + _UNCERTAIN / math.sqrt(seen)) if seen else (1.0,)
         finalists: dict[Candidate, None] = {}
         for load in loads:
@@ -247,7 +284,7 @@ class Auto(Policy):
         others = [rows[i] for _, i in ranked if rows[i] is not best][:2]
         self._log.append(
             (
-                now_us,
+                observed.now_us,
                 f"{reason}: at {', '.join(f'{rate:.0f}' for rate in rates)} requests a second "
                 f"{_told(best)}; then {'; '.join(map(_told, others)) or 'nothing else'}",
             )

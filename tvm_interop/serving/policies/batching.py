@@ -48,7 +48,10 @@ class Batching(Policy):
         ]
 
     def decide(self, view: View) -> Start | Wait:
-        """Start the model whose first request is oldest, of those that are due."""
+        """Start, of the models that are due, that of the first request that is most urgent.
+
+        The highest priority, then the earliest deadline, then the earliest arrival.
+        """
         if len(view.running) >= self._streams:
             return Wait(full=True)
         due_us = math.inf
@@ -60,7 +63,7 @@ class Batching(Policy):
             head_due_us = head.arrived_us + self._delay_us
             if head_due_us > view.now_us and len(queue) < max(self._sizes[model]):
                 due_us = min(due_us, head_due_us)
-            elif best is None or head.arrived_us < best.arrived_us:
+            elif best is None or _urgency(head) < _urgency(best):
                 best = head
         if best is None:
             return Wait(due_us)
@@ -69,14 +72,21 @@ class Batching(Policy):
         return Start(taken, self._schedule, slot=free_slot(view), alone=alone)
 
 
+def _urgency(request: Request) -> tuple[float, float, float]:
+    return (-request.priority, request.deadline_us, request.arrived_us)
+
+
 def _largest(queue: deque[Request], sizes: set[int]) -> tuple[Request, ...]:
-    """The first requests of the queue that make up the largest batch size there is."""
+    """The first requests of the queue that make up the largest batch size there is.
+
+    The first one by itself where it alone brings more.
+    """
     taken: list[Request] = []
     count = fitting = 0
     most = max(sizes)
     for request in queue:
         count += request.batch
-        if count > most:
+        if count > most and taken:
             break
         taken.append(request)
         if count in sizes:

@@ -108,6 +108,13 @@ class Observed:
         differs = np.abs(now - expected)
         return bool(((differs > share * expected) & (differs > _CHANCE * spread)).any())
 
+    def snapshot(self) -> Observed:
+        """A copy that `look` does not change: of the times that instances took, and of `count`."""
+        copy = Observed(self._num_models, self._arrivals.maxlen or 0)
+        copy._took_us = {kind: list(us) for kind, us in self._took_us.items()}
+        copy.count, copy.now_us = self.count, self.now_us
+        return copy
+
     def forget_before_change(self) -> None:
         """Keep the latest arrivals alone."""
         while len(self._arrivals) > _RECENT:

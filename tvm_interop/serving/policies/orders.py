@@ -25,25 +25,23 @@ def _fifo(view: View) -> Request | None:
 
 
 def _longest(view: View) -> Request | None:
-    """The longest queue; ties: the earliest arrival."""
-    best, best_length = None, 0
+    """The highest priority, then the longest queue; ties: the earliest arrival."""
+    best, least = None, (math.inf, 0, math.inf)
     for queue in view.queues:
-        if not queue:
-            continue
-        head = queue[0]
-        if len(queue) > best_length or (
-            best is not None and len(queue) == best_length and head.arrived_us < best.arrived_us
-        ):
-            best, best_length = head, len(queue)
+        if queue:
+            key = (-queue[0].priority, -len(queue), queue[0].arrived_us)
+            if best is None or key < least:
+                best, least = queue[0], key
     return best
 
 
 def _deadline(view: View) -> Request | None:
-    """The earliest deadline among the first of each queue; ties: the earliest arrival."""
-    best, least = None, (math.inf, math.inf, 0)
+    """The highest priority, then the earliest deadline; ties: the earliest arrival."""
+    best, least = None, (math.inf, math.inf, math.inf, 0)
     for queue in view.queues:
         if queue:
-            key = (queue[0].deadline_us, queue[0].arrived_us, queue[0].id)
+            head = queue[0]
+            key = (-head.priority, head.deadline_us, head.arrived_us, head.id)
             if best is None or key < least:
                 best, least = queue[0], key
     return best
@@ -51,7 +49,8 @@ def _deadline(view: View) -> Request | None:
 
 ORDERS: dict[str, Order] = {"fifo": _fifo, "longest": _longest, "deadline": _deadline}
 """First come first served, longest queue first, earliest deadline first; all between the queues,
-of which each keeps its own order (priority, then arrival)."""
+of which each keeps its own order (priority, then arrival), and among those whose first request has
+the highest priority."""
 
 
 def order_named(name: str) -> Order:

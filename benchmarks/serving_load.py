@@ -1,0 +1,376 @@
+"""The server under load on the loopback: two models, every policy, and onnxruntime behind it too.
+
+    python -m benchmarks.serving_load [--json FILE] [--seconds S] [--quick]
+
+Each contestant is a server in a process of its own, asked over gRPC by this process, which takes
+its share of the same cores. Contestants: the policies, over artifacts compiled for batches of 1, 2
+and 4; and onnxruntime's sessions in place of our instances, behind the same executor and protocol,
+with as many instances and threads, first come first served (`onnxruntime`).
+
+The capacity of a contestant is what a closed loop of clients gets. Then requests arrive by
+Poisson's law, as many for each model, at 0.5, 0.8, 1.0 and 1.5 times the capacity of `sequential`:
+the same for all. A request is good if its answer comes within five times what its model takes alone
+behind `sequential` (the bound); each carries 0.85 of the bound as its timeout, which is for the
+server alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import onnx
+from tritonclient.grpc import service_pb2
+
+import tvm_interop
+from benchmarks.machine_state import observe
+from tvm_interop import models
+from tvm_interop.serving import Server
+from tvm_interop.serving.server.model import Memory, Model
+from tvm_interop.serving.server.statistics import Statistics
+from tvm_interop.serving.server.tensors import TensorSpec
+from tvm_interop.serving.server.ticket import Ticket
+
+NETWORKS: tuple[tuple[str, int | None], ...] = (("squeezenet", 128), ("resnet50", 128))
+"""Networks and image sizes."""
+QUICK: tuple[tuple[str, int | None], ...] = (("squeezenet", 48), ("resnet50", 48))
+BATCH_SIZES = (1, 2, 4)
+LOADS = (0.5, 0.8, 1.0, 1.5)
+CONTESTANTS = ("sequential", "streams", "batching", "auto", "onnxruntime")
+BOUND, TIMEOUT = 5.0, 0.85
+INSTANCES = 2
+_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+
+
+class OrtModel(Model):
+    """A session of onnxruntime for each instance, where `Model` has instances of a plan."""
+
+    def __init__(self, name: str, path: Path, instances: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = tvm_interop.num_threads()
+        self._sessions = [
+            onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+            for _ in range(instances)
+        ]
+        self.name = name
+        session = self._sessions[0]
+        self.inputs, self.outputs = (
+            tuple(TensorSpec(v.name, "float32", tuple(v.shape)) for v in values)
+            for values in (session.get_inputs(), session.get_outputs())
+        )
+        self.sizes, self.is_batched = (1,), False
+        self.memory = Memory(0, 0)
+        self.statistics = Statistics()
+
+    @property
+    def num_instances(self) -> int:
+        return len(self._sessions)
+
+    def _fitting(self, inputs: Any) -> int:
+        return 0
+
+    def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
+        (ticket,) = tickets
+        began = time.perf_counter()
+        ticket.outputs = self._sessions[slot].run(None, dict(ticket.inputs))
+        ticket.ran_batch, ticket.infer_us = 1, (time.perf_counter() - began) * 1e6
+
+    def run_once(self, slot: int, size: int) -> float:
+        given = {spec.name: np.zeros(spec.shape, np.float32) for spec in self.inputs}
+        began = time.perf_counter()
+        self._sessions[slot].run(None, given)
+        return time.perf_counter() - began
+
+
+# The server's process.
+
+
+def serve(folder: Path, contestant: str) -> None:
+    """Serve what `prepare` left in the folder, until it is ended; prints the port."""
+    names = json.loads((folder / "names.json").read_text())
+    sources: dict[str, Any] = {name: folder / f"{name}.tar" for name in names}
+    policy = contestant
+    if contestant == "onnxruntime":
+        policy = "sequential"
+        sources = {name: OrtModel(name, folder / f"{name}.onnx", 1) for name in names}
+    options = {"policy": policy, "instances": INSTANCES, "max_queue": 64}
+    logging.getLogger("tvm_interop.serving.requests").setLevel(logging.ERROR)
+    with Server(sources, http_port=None, grpc_port=0, **options) as server:
+        print(server.grpc_port, flush=True)
+        sys.stdin.readline()
+        assert server.service is not None
+        told = server.service.executor.explanation()
+        print(json.dumps([[round(at / 1e6, 1), text] for at, text in told]), flush=True)
+
+
+@contextlib.contextmanager
+def served(folder: Path, contestant: str) -> Iterator[tuple[int, list[Any]]]:
+    """The port of a server in its own process, and what its policy said, once it has ended."""
+    said: list[Any] = []
+    command = [sys.executable, "-m", "benchmarks.serving_load", "--serve", contestant]
+    process = subprocess.Popen(
+        [*command, "--folder", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, env=os.environ,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline()), said
+        process.stdin.write("\n")
+        process.stdin.flush()
+        said += json.loads(process.stdout.readline())
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def prepare(folder: Path, networks: Sequence[tuple[str, int | None]]) -> dict[str, bytes]:
+    """Compile the networks into the folder; a request for each, serialised, without a timeout."""
+    requests = {}
+    for name, size in networks:
+        model = models.build(name, image_size=size)
+        onnx.save(model, folder / f"{name}.onnx")
+        tvm_interop.compile(
+            model, scheduler="sequential", streams=1, batch_sizes=BATCH_SIZES,
+            providers=["tvm", "onednn"], out=folder / f"{name}.tar",
+        )  # fmt: skip
+        message = service_pb2.ModelInferRequest(model_name=name)
+        for value in model.graph.input:
+            shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            message.inputs.add(name=value.name, datatype="FP32", shape=shape)
+            array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+            message.raw_input_contents.append(array.tobytes())
+        requests[name] = message.SerializeToString()
+    (folder / "names.json").write_text(json.dumps(list(requests)))
+    return requests
+
+
+def with_timeout(request: bytes, timeout_us: float) -> bytes:
+    """The same request, given so much time."""
+    message = service_pb2.ModelInferRequest.FromString(request)
+    message.parameters["timeout"].int64_param = max(1, round(timeout_us))
+    return bytes(message.SerializeToString())
+
+
+# The clients.
+
+
+@dataclass
+class Seen:
+    """What clients saw.
+
+    Attributes
+    ----------
+    took_ms: by model, of each request that was answered.
+    outcomes: how many requests ended how.
+    lag_ms: how late requests were sent: of an open loop, beyond their time.
+    """
+
+    took_ms: dict[str, list[float]] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    lag_ms: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def answered(self) -> int:
+        return sum(len(each) for each in self.took_ms.values())
+
+    def good(self, bounds_ms: dict[str, float]) -> int:
+        return sum(sum(t <= bounds_ms[name] for t in each) for name, each in self.took_ms.items())
+
+
+class Clients:
+    """Clients of one server."""
+
+    def __init__(self, port: int) -> None:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options)
+        self._call = self._channel.unary_unary(_METHOD)
+
+    async def __aenter__(self) -> Clients:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def alone_ms(self, request: bytes, count: int) -> float:
+        """The median of requests one after the other."""
+        took = []
+        for _ in range(count):
+            began = time.perf_counter()
+            await self._call(request)
+            took.append(time.perf_counter() - began)
+        return float(np.median(took)) * 1e3
+
+    async def closed_loop(self, requests: dict[str, bytes], each: int, seconds: float) -> Seen:
+        """`each` clients of each model that send as soon as they are answered."""
+        seen = Seen()
+        until = time.perf_counter() + seconds
+
+        async def client(name: str) -> None:
+            while time.perf_counter() < until:
+                await self._one(name, requests[name], seen)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(client(name) for name in requests for _ in range(each)))
+        seen.seconds = time.perf_counter() - began
+        return seen
+
+    async def open_loop(
+        self, requests: dict[str, bytes], rate: float, seconds: float, seed: int = 0
+    ) -> Seen:
+        """Poisson arrivals, `rate` a second of all models together, as many of each."""
+        draw = np.random.default_rng(seed)
+        at_s = np.sort(draw.random(draw.poisson(rate * seconds)) * seconds)
+        names = draw.choice(list(requests), len(at_s))
+        seen = Seen()
+        tasks = []
+        began = time.perf_counter()
+        for due_s, name in zip(at_s, names, strict=True):
+            if (left := began + due_s - time.perf_counter()) > 0:
+                await asyncio.sleep(left)
+            seen.lag_ms.append((time.perf_counter() - began - due_s) * 1e3)
+            tasks.append(asyncio.create_task(self._one(str(name), requests[str(name)], seen)))
+        await asyncio.gather(*tasks)
+        seen.seconds = time.perf_counter() - began
+        return seen
+
+    async def _one(self, name: str, request: bytes, seen: Seen) -> None:
+        began = time.perf_counter()
+        try:
+            await self._call(request)
+        except grpc.aio.AioRpcError as error:
+            seen.outcomes[error.code().name] += 1
+        else:
+            seen.outcomes["OK"] += 1
+            seen.took_ms.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
+
+
+# The benchmark.
+
+
+def row_of(seen: Seen, bounds_ms: dict[str, float]) -> dict[str, Any]:
+    """The figures of a cell."""
+    every = np.array([t for each in seen.took_ms.values() for t in each] or [np.nan])
+    return {
+        "sent": sum(seen.outcomes.values()),
+        "throughput": seen.answered() / seen.seconds,
+        "goodput": seen.good(bounds_ms) / seen.seconds,
+        "p50_ms": float(np.percentile(every, 50)),
+        "p99_ms": float(np.percentile(every, 99)),
+        "by_model": {
+            name: {"p50_ms": float(np.percentile(t, 50)), "p99_ms": float(np.percentile(t, 99))}
+            for name, t in seen.took_ms.items()
+        },
+        "rejected": seen.outcomes["RESOURCE_EXHAUSTED"],
+        "late": seen.outcomes["DEADLINE_EXCEEDED"],
+        "outcomes": dict(seen.outcomes),
+        "client_lag_p99_ms": float(np.percentile(seen.lag_ms or [0.0], 99)),
+    }
+
+
+def run(networks: Sequence[tuple[str, int | None]], seconds: float) -> dict[str, Any]:
+    """Everything, as JSON has it."""
+    machine = observe().as_dict()
+    rows: list[dict[str, Any]] = []
+    capacities: dict[str, float] = {}
+    alone_ms: dict[str, dict[str, float]] = {}
+    decisions: dict[str, list[Any]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain = prepare(folder, networks)
+        for contestant in CONTESTANTS:
+            with served(folder, contestant) as (port, said):
+
+                async def measure(port: int = port, contestant: str = contestant) -> None:
+                    async with Clients(port) as clients:
+                        alone_ms[contestant] = {
+                            name: await clients.alone_ms(request, 30)
+                            for name, request in plain.items()
+                        }
+                        closed = await clients.closed_loop(plain, 4, max(2.0, seconds / 2))
+                        capacities[contestant] = closed.answered() / closed.seconds
+                        # The first contestant sets the loads and the bounds for all.
+                        own_ms = alone_ms[CONTESTANTS[0]]
+                        bounds_ms = {name: BOUND * ms for name, ms in own_ms.items()}
+                        timed = {
+                            n: with_timeout(r, TIMEOUT * bounds_ms[n] * 1e3)
+                            for n, r in plain.items()
+                        }
+                        for load in LOADS:
+                            rate = load * capacities[CONTESTANTS[0]]
+                            seen = await clients.open_loop(timed, rate, seconds)
+                            row = row_of(seen, bounds_ms)
+                            rows.append({"contestant": contestant, "load": load, **row})
+
+                asyncio.run(measure())
+            decisions[contestant] = said
+    return {
+        "machine": machine,
+        "networks": [list(network) for network in networks],
+        "seconds": seconds,
+        "capacity": capacities,
+        "alone_ms": alone_ms,
+        "bound": BOUND,
+        "rows": rows,
+        "decisions": decisions,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """As Markdown."""
+    lines = [
+        "| server | capacity /s | load | throughput /s | goodput /s | goodput over capacity | "
+        "p50 ms | p99 ms | rejected | late |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in found["rows"]:
+        capacity = found["capacity"][row["contestant"]]
+        lines.append(
+            f"| {row['contestant']} | {capacity:.1f} | {row['load']} | {row['throughput']:.1f} | "
+            f"{row['goodput']:.1f} | {row['goodput'] / capacity:.2f} | {row['p50_ms']:.1f} | "
+            f"{row['p99_ms']:.1f} | {row['rejected'] / row['sent']:.1%} | "
+            f"{row['late'] / row['sent']:.1%} |"
+        )
+    load = ", ".join(f"{value:.2f}" for value in found["machine"]["load"])
+    return "\n".join([*lines, "", f"load averages before: {load}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--seconds", type=float, default=25.0, help="of each cell")
+    parser.add_argument("--quick", action="store_true", help="small networks, 3 seconds a cell")
+    parser.add_argument("--serve", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.folder, options.serve)
+        return
+    found = run(QUICK, 3.0) if options.quick else run(NETWORKS, options.seconds)
+    print(table(found))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

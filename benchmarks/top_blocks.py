@@ -1,0 +1,118 @@
+"""Combined blocks to train GPG on, and others to judge it by."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.serving_cells import NETWORKS, served_model
+from tvm_interop.latency.contended import ContendedLatency
+from tvm_interop.program.graph import OpGraph
+from tvm_interop.serving import ServedModel, ServingDevice
+from tvm_interop.serving.devices import SHEETS
+from tvm_interop.serving.programs import Part, joint_graph
+
+DEVICES = ("a100", "xavier-nx")
+HELD_OUT = "googlenet"
+"""A model that no training sees."""
+Graph = tuple[OpGraph, ContendedLatency]
+
+
+def models_on(device: str, names: Sequence[str] = tuple(NETWORKS)) -> list[ServedModel]:
+    """Networks on a device's data sheet, divided as TOP does; others into nine blocks."""
+    found = [served_model(name, SHEETS[device]) for name in names]
+    return [m if m.name in NETWORKS else m.divided(9) for m in found]
+
+
+def joined(models: Sequence[ServedModel], parts: Sequence[Part], device: str) -> Graph:
+    """A combined block and its prices, which know of contention and of no interference."""
+    graph, costs, _ = joint_graph(models, parts)
+    limits = ServingDevice.described(SHEETS[device])
+    return graph, ContendedLatency(
+        costs.op_us, limits.cores, limits.bandwidth, costs.op_cores, costs.memory_share
+    )
+
+
+def combinations(device: str, count: int, seed: int, most: int = 4) -> list[tuple[Part, ...]]:
+    """Different random sets of one to four blocks of the paper's models."""
+    rng = random.Random(seed)
+    models = models_on(device)
+    every = [(m, b) for m, model in enumerate(models) for b in range(len(model.blocks))]
+    found: dict[tuple[Part, ...], None] = {}
+    while len(found) < count:
+        parts = tuple(sorted(rng.sample(every, rng.randint(1, most))))
+        if sum(len(models[m].blocks[b]) for m, b in parts) > 1:
+            found[parts] = None
+    return list(found)
+
+
+def split(device: str, count: int = 160, seed: int = 7) -> tuple[list[Graph], list[Graph]]:
+    """Combined blocks to train on, and a fifth of all that are held out."""
+    models = models_on(device)
+    made = [joined(models, parts, device) for parts in combinations(device, count, seed)]
+    kept = count * 4 // 5
+    return made[:kept], made[kept:]
+
+
+def perturbed(graphs: Sequence[Graph], seed: int = 23) -> list[Graph]:
+    """The same graphs with other costs: times changed at random, cores and shares dealt anew."""
+    rng = np.random.default_rng(seed)
+    found: list[Graph] = []
+    for graph, latency in graphs:
+        dealt = rng.permutation(graph.num_ops)
+        us = latency.op_us * rng.lognormal(0.0, 0.6, graph.num_ops)
+        changed = ContendedLatency(
+            us, latency.cores, latency.bandwidth, latency.op_cores[dealt],
+            latency.memory_share[dealt],
+        )  # fmt: skip
+        found.append((graph, changed))
+    return found
+
+
+def of_held_out_model(device: str, count: int = 16, seed: int = 11) -> list[Graph]:
+    """Combined blocks of two to four blocks of the held-out model."""
+    models = models_on(device, (HELD_OUT,))
+    rng = random.Random(seed)
+    every = [(0, b) for b in range(len(models[0].blocks))]
+    return [
+        joined(models, sorted(rng.sample(every, rng.randint(2, 4))), device) for _ in range(count)
+    ]
+
+
+def small_blocks(device: str, most: int = 11) -> list[Graph]:
+    """Every block of the four models of 2 to 11 operators, and every pair of them that is so small.
+
+    A block is one of `OpGraph.blocks` or of TOP's division. Blocks that cost the same are one.
+    """
+    found: list[Graph] = []
+    seen: set[tuple[object, ...]] = set()
+    distinct: list[tuple[ServedModel, Part]] = []
+    for name in (*NETWORKS, HELD_OUT):
+        whole = served_model(name, SHEETS[device])
+        divided = models_on(device, (name,))[0]
+        fine = ServedModel(name, whole.graph, whole.costs)
+        for model in (fine, divided):
+            for number in range(len(model.blocks)):
+                if len(model.blocks[number]) <= most:
+                    graph, latency = joined([model], [(0, number)], device)
+                    key = _key(graph, latency)
+                    if key not in seen:
+                        seen.add(key)
+                        distinct.append((model, (0, number)))
+                        if graph.num_ops > 1:
+                            found.append((graph, latency))
+    for (a, (_, i)), (b, (_, j)) in itertools.combinations_with_replacement(distinct, 2):
+        if len(a.blocks[i]) + len(b.blocks[j]) <= most:
+            graph, latency = joined([a, b], [(0, i), (1, j)], device)
+            key = _key(graph, latency)
+            if key not in seen:
+                seen.add(key)
+                found.append((graph, latency))
+    return found
+
+
+def _key(graph: OpGraph, latency: ContendedLatency) -> tuple[object, ...]:
+    return graph.edges, latency.op_us.tobytes(), latency.op_cores.tobytes()

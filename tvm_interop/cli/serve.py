@@ -1,0 +1,169 @@
+"""`tvm-interop serve`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from . import options
+from .names import POLICIES
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _policies_like(incomplete: str) -> list[str]:
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+def serve_models(
+    artifacts: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[MODEL.TAR]...", help="What `compile` wrote.", show_default=False),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            help="The name of each artifact, in order; by default its file's, without `.tar`.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="SERVE.TOML",
+            help="Options and models from a file; the options here win. See the documentation.",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            help="The address to listen on; by default 127.0.0.1. Whoever can reach it can use "
+            "the models.",
+        ),
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", help="By default 8000; 0 for any.")
+    ] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", help="By default 8001; 0 for any.")
+    ] = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="No HTTP.")] = False,
+    no_grpc: Annotated[bool, typer.Option("--no-grpc", help="No gRPC.")] = False,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            help=f"What starts when: one of {', '.join(POLICIES)}; by default auto, which "
+            "simulates the others on the load that it sees.",
+            autocompletion=_policies_like,
+        ),
+    ] = None,
+    instances: Annotated[
+        int | None,
+        typer.Option("--instances", min=1, help="How many batches run at once; by default 2."),
+    ] = None,
+    max_batch: Annotated[
+        int | None,
+        typer.Option("--max-batch", min=1, help="The most rows that are joined; by default 64."),
+    ] = None,
+    max_delay_us: Annotated[
+        float | None,
+        typer.Option(
+            "--max-delay-us", min=0, help="How long a request waits for others to join it."
+        ),
+    ] = None,
+    max_queue: Annotated[
+        int | None,
+        typer.Option(
+            "--max-queue", min=1, help="How many requests of a model may wait; by default 64."
+        ),
+    ] = None,
+    model_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--model-folder",
+            help="Clients may load and unload the artifacts in this folder, which hold machine "
+            "code; by default they may not.",
+        ),
+    ] = None,
+    drain_limit_s: Annotated[
+        float | None,
+        typer.Option(
+            "--drain-limit-s",
+            help="How long to go on with requests that were taken, after SIGTERM; by default 30.",
+        ),
+    ] = None,
+    log_level: Annotated[
+        str,
+        typer.Option("--log-level", help=f"One of {', '.join(_LEVELS)}; info logs each request."),
+    ] = "info",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=1,
+            help="Threads of this process that run models; by default one for each core.",
+        ),
+    ] = None,
+    verbose: options.Verbose = False,
+) -> int:
+    """Serve compiled models to clients of the Open Inference Protocol v2 (KServe, Triton).
+
+    Health, metadata, inference, statistics, configuration and /metrics for Prometheus. SIGTERM or
+    Ctrl-C ends it: requests that were taken are served first. It needs the extra `serve`.
+
+    An artifact holds machine code, which runs with all your rights: serve only those whose origin
+    you trust.
+    """
+    from ..execution.threads import set_num_threads
+    from ..serving.server.server import Server, log_to_stderr
+
+    if log_level not in _LEVELS:
+        raise InputError(f"--log-level `{log_level}`: there are {', '.join(_LEVELS)}")
+    given: dict[str, Any] = {
+        "host": host,
+        "http_port": http_port,
+        "grpc_port": grpc_port,
+        "policy": policy,
+        "instances": instances,
+        "max_batch": max_batch,
+        "max_delay_us": max_delay_us,
+        "max_queue": max_queue,
+        "model_folder": model_folder,
+        "drain_limit_s": drain_limit_s,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if no_http:
+        chosen["http_port"] = None
+    if no_grpc:
+        chosen["grpc_port"] = None
+    if threads is not None:
+        set_num_threads(threads)
+    server = Server(_named(artifacts or [], names or []), config, **chosen)
+    log_to_stderr(_LEVELS[log_level])
+    return server.run()
+
+
+def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:
+    """The artifacts by name.
+
+    Raises
+    ------
+    InputError
+        There are more names than artifacts, or two artifacts of one name.
+    """
+    if len(names) > len(artifacts):
+        raise InputError(f"there are {len(names)} names for {len(artifacts)} artifacts")
+    found: dict[str, Path] = {}
+    for i, path in enumerate(artifacts):
+        name = names[i] if i < len(names) else path.name.removesuffix(".tar")
+        if name in found:
+            raise InputError(f"two artifacts are called `{name}`; give them names with --name")
+        found[name] = path
+    return found

@@ -1,0 +1,321 @@
+"""GPG: stages chosen from the end by a graph network that was trained to (TOP)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
+from .endings import Endings, Mask, bits, endings
+from .gpg_network import (
+    ENDING_SCALARS,
+    FEATURES,
+    STATE_SCALARS,
+    WIDTH,
+    Block,
+    Floats,
+    Weights,
+    perceptron,
+    pooled,
+    sigmoid,
+    states,
+)
+from .options import check_counts, check_streams, required_latency, us_since
+from .registry import register_scheduler
+from .schedules import Schedule, Stage, pack_onto_streams
+
+MAX_GROUP_OPS, MAX_GROUPS = 3, 8
+"""TOP's r and s."""
+_ALL, _KEPT = 512, 48
+"""So many endings of a state are scored all; where there are more, a beam of so many is."""
+
+Ending = tuple[Mask, ...]
+
+
+@register_scheduler("gpg")
+def gpg(
+    graph: OpGraph,
+    latency: LatencyModel | None,
+    weights: str | Path | None = None,
+    streams: int | None = None,
+) -> Schedule:
+    """GPG as printed: a number from 0 to 1 says which ending is the next stage.
+
+    Lin et al., "TOP", TPDS 36(2), 2025, section V-B and Algorithm 2. A graph network embeds what
+    remains of a block, a policy network gives m in [0, 1), and of the M endings in order of
+    enumeration (`endings.Endings.numbered`) number floor(m * M) goes before the stages made so
+    far. The graph is scheduled block by block (`OpGraph.blocks`). Trained with the mended reward,
+    see `serving.learning.gpg`. No stage is priced.
+
+    Parameters
+    ----------
+    weights: a file that `serving.learning.gpg` wrote; None for those of the package.
+    streams: the groups of a stage are packed onto that many streams; None: a stream per group.
+
+    `stats` holds `endings_left_out`: in how many states not all endings were numbered.
+
+    Complexity: O(n) passes of the networks for n operators, and the enumerations.
+    """
+    model = required_latency(latency, "gpg")
+    loaded = load_weights("gpg", weights)
+
+    def make(block: Block) -> tuple[list[Ending], int]:
+        summands = pooled(loaded, block)
+        chosen: list[Ending] = []
+        left_out = 0
+        remaining = (1 << len(block)) - 1
+        while remaining:
+            found = endings(block.successors, remaining, MAX_GROUP_OPS, MAX_GROUPS)
+            left_out += found.left_out
+            chosen.append(found.numbered(numbered_by(loaded, block, summands, found, remaining)))
+            remaining &= ~sum(chosen[-1])
+        return chosen, left_out
+
+    return _schedule("gpg", graph, model, make, streams)
+
+
+@register_scheduler("gpg-scored")
+def gpg_scored(
+    graph: OpGraph,
+    latency: LatencyModel | None,
+    weights: str | Path | None = None,
+    priced: int = 16,
+    width: int = 4,
+    streams: int | None = None,
+) -> Schedule:
+    """GPG with a score for each ending: what its stage takes, and what is left after it.
+
+    As `gpg`, but for the choice. The networks guess what a stage takes, between its longest group
+    and its operators in sequence, and what remains after it, between the longest path and the
+    sequence. Of states with more than 512 endings a beam of 48 is scored, built group by group.
+    Beyond the paper, whose single number must learn steps that move with the number of endings.
+
+    Parameters
+    ----------
+    weights, streams: as for `gpg`.
+    priced: of so many endings of the least sums, of each state, the latency model is asked what
+        they take, in place of the guess; 0 to ask for none.
+    width: how many states are followed side by side, those of which what is spent and what is left
+        is least; 1 for the paper's one.
+
+    A stage that the latency model refuses to price is not taken; where it refuses all, the last
+    operator is a stage by itself.
+
+    Ties: in order of score, then of enumeration. `stats`: as for `gpg`, and `stages_priced`.
+    """
+    model = required_latency(latency, "gpg-scored")
+    check_counts(priced=priced)
+    check_counts(at_least=1, width=width)
+    loaded = load_weights("gpg-scored", weights)
+    asked = 0
+
+    def make(block: Block) -> tuple[list[Ending], int]:
+        nonlocal asked
+        summands = pooled(loaded, block)
+        beam: dict[Mask, _Way] = {(1 << len(block)) - 1: _Way(0.0, 0.0, [])}
+        best = _Way(np.inf, 0.0, [])
+        left_out = 0
+        while beam:
+            reached: dict[Mask, _Way] = {}
+            for remaining, way in beam.items():
+                found = endings(block.successors, remaining, MAX_GROUP_OPS, MAX_GROUPS)
+                left_out += found.left_out
+                candidates, stage_us, rest_us = scored(loaded, block, summands, found, remaining)
+                order = np.argsort(stage_us + rest_us, kind="stable")[: priced or width]
+                if priced:
+                    asked += len(order)
+                    stages = [_groups(block, candidates[i]) for i in order]
+                    stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
+                if not np.isfinite(stage_us[order]).any():
+                    # A budget has refused all of them. An operator alone always has a price.
+                    leaf = remaining.bit_length() - 1
+                    candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
+                    stage_us = block.us[[leaf]]
+                for i in order:
+                    after = remaining & ~sum(candidates[i])
+                    on = _Way(
+                        way.spent_us + float(stage_us[i]), float(rest_us[i]),
+                        [*way.endings, candidates[i]],
+                    )  # fmt: skip
+                    if after == 0 and (on.spent_us < best.spent_us or not best.endings):
+                        best = on
+                    elif after and on.spent_us < reached.get(after, best).spent_us:
+                        reached[after] = on
+            # What already takes longer than a schedule that is known leads nowhere.
+            open_ = [row for row in reached.items() if row[1].spent_us < best.spent_us]
+            open_.sort(key=lambda row: row[1].spent_us + row[1].rest_us)
+            beam = dict(open_[:width])
+        return best.endings, left_out
+
+    made = _schedule("gpg-scored", graph, model, make, streams)
+    made.stats["stages_priced"] = asked
+    return made
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Endings chosen so far, what they take, and what is left after them, guessed."""
+
+    spent_us: float
+    rest_us: float
+    endings: list[Ending]
+
+
+def numbered_by(
+    weights: Weights, block: Block, summands: Floats, found: Endings, remaining: Mask
+) -> int:
+    """The number of the ending that the policy network of `gpg` takes."""
+    leaves = block.leaves(block.rows([remaining]))
+    z = states(weights, leaves @ summands)
+    m = min(float(sigmoid(perceptron(weights, "mu", z))[0, 0]), 1 - 1e-6)
+    # In whole numbers: there may be more endings than a float tells apart.
+    return int(m * 2**53) * found.count >> 53
+
+
+def scored(
+    weights: Weights, block: Block, summands: Floats, found: Endings, remaining: Mask
+) -> tuple[list[Ending], Floats, Floats]:
+    """Endings, what each one's stage takes and what remains after it, in microseconds, guessed."""
+
+    def score(candidates: Sequence[Ending]) -> tuple[Floats, Floats]:
+        masks = [sum(ending) for ending in candidates]
+        members = block.rows(masks)
+        after = block.rows([remaining & ~mask for mask in masks])
+        return (
+            guessed_stage_us(weights, block, summands, candidates, members),
+            guessed_rest_us(weights, block, summands, after),
+        )
+
+    partial: list[Ending] = [()]
+    is_whole = found.count <= _ALL
+    best: dict[Ending, tuple[float, float]] = {}
+    for choices in found.clusters:
+        partial = [
+            (*ending, *choice)
+            for ending in partial
+            for choice in choices
+            if len(ending) + len(choice) <= found.max_groups
+        ]
+        if is_whole:
+            continue
+        some = [ending for ending in partial if ending]
+        stage_us, rest_us = score(some)
+        order = np.argsort(stage_us + rest_us, kind="stable")[:_KEPT]
+        best |= {some[i]: (float(stage_us[i]), float(rest_us[i])) for i in order}
+        partial = [(), *(some[i] for i in order)]
+    if not is_whole:
+        columns = np.array(list(best.values()))
+        return list(best), columns[:, 0], columns[:, 1]
+    some = [ending for ending in partial if ending]
+    return some, *score(some)
+
+
+def guessed_stage_us(
+    weights: Weights,
+    block: Block,
+    summands: Floats,
+    groups: Sequence[Ending],
+    members: npt.NDArray[np.bool_],
+) -> Floats:
+    """(k,): what stages take."""
+    rows = np.concatenate([members @ summands, block.ending_scalars(groups, members)], axis=1)
+    share = sigmoid(perceptron(weights, "stage", rows))[:, 0]
+    longest, total = block.ending_bounds_us(groups)
+    return longest + (total - longest) * share
+
+
+def guessed_rest_us(
+    weights: Weights, block: Block, summands: Floats, remaining: npt.NDArray[np.bool_]
+) -> Floats:
+    """(k,): what the best schedules of states take."""
+    z = states(weights, block.leaves(remaining) @ summands)
+    rows = np.concatenate([z, block.state_scalars(remaining)], axis=1)
+    share = sigmoid(perceptron(weights, "rest", rows))[:, 0]
+    path, total = block.bounds_us(remaining)
+    return path + (total - path) * share
+
+
+def _schedule(
+    name: str,
+    graph: OpGraph,
+    latency: LatencyModel,
+    make: Callable[[Block], tuple[list[Ending], int]],
+    streams: int | None,
+) -> Schedule:
+    check_streams(streams)
+    started = time.perf_counter()
+    op_us = op_latencies(latency, graph.names)
+    stages: list[Stage] = []
+    left_out = 0
+    for ops in graph.blocks():
+        block = Block.of(graph, ops, op_us, latency)
+        if len(ops) == 1:
+            stages.append(Stage((tuple(ops),), (0,)))
+            continue
+        chosen, unseen = make(block)
+        left_out += unseen
+        for ending in reversed(chosen):
+            stages.append(Stage(_groups(block, ending), tuple(range(len(ending)))))
+    if streams is not None:
+        stages = list(pack_onto_streams(stages, op_us.tolist(), streams))
+    stats = {"search_us": us_since(started), "pricing_us": 0.0, "endings_left_out": left_out}
+    return Schedule(name, graph.names, stages=tuple(stages), stats=stats)
+
+
+def _groups(block: Block, ending: Ending) -> tuple[tuple[int, ...], ...]:
+    """As ids of the graph; the operators of a group in topological order."""
+    return tuple(tuple(block.ops[i] for i in bits(group)) for group in ending)
+
+
+def load_weights(name: str, path: str | Path | None = None) -> Weights:
+    """The weights of a network.
+
+    Parameters
+    ----------
+    name: `gpg` or `gpg-scored`.
+    path: a file; None for that of the package.
+
+    Raises
+    ------
+    InputError: the file cannot be read, or holds another network's weights; it is named.
+    """
+    return _packaged(name) if path is None else _read(name, Path(path))
+
+
+@cache
+def _packaged(name: str) -> Weights:
+    return _read(name, Path(str(resources.files(__package__) / "weights" / f"{name}.npz")))
+
+
+def _read(name: str, where: Path) -> Weights:
+    try:
+        with np.load(where, allow_pickle=False) as arrays:
+            loaded = {key: arrays[key].astype(np.float64) for key in arrays.files}
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise InputError(f"the weights `{where}` cannot be read: {error}") from None
+    for key, shape in expected_inputs(name).items():
+        if key not in loaded or loaded[key].shape[:1] != shape:
+            raise InputError(
+                f"the weights `{where}` are not those of `{name}`: `{key}` is not there, or does "
+                f"not take {shape[0]} numbers; train them with `tvm_interop.serving.learning.gpg`"
+            )
+    return loaded
+
+
+def expected_inputs(name: str) -> dict[str, tuple[int]]:
+    """How many numbers the first layer of each network takes."""
+    shared = {"p": FEATURES, "g1": WIDTH, "h1": WIDTH, "g2": WIDTH, "h2": WIDTH}
+    heads = {"mu": WIDTH}
+    if name == "gpg-scored":
+        heads = {"stage": WIDTH + ENDING_SCALARS, "rest": WIDTH + STATE_SCALARS}
+    return {f"{net}.0.w": (inputs,) for net, inputs in (shared | heads).items()}

@@ -1,0 +1,246 @@
+"""TOP's graph network over a block, in NumPy: what `gpg` and `gpg-scored` ask, and no training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..latency.base import LatencyModel
+from ..latency.contended import ContendedLatency
+from ..program.graph import OpGraph
+from .endings import Mask, bits
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Weights = Mapping[str, npt.NDArray[np.floating]]
+"""`g1.0.w`, `g1.0.b`, ...: of each layer of each multilayer perceptron its weights and biases."""
+
+FEATURES = 9
+"""Numbers that describe an operator, see `Block.features`."""
+WIDTH = 32
+"""Numbers in an embedding."""
+STATE_SCALARS = 5
+"""Numbers beside a state's embedding, see `Block.state_scalars`."""
+ENDING_SCALARS = 4
+"""Numbers beside an ending's, see `Block.ending_scalars`."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block to schedule: its operators in topological order, and what they ask of the device.
+
+    Attributes
+    ----------
+    ops: (n,) their ids in the graph.
+    edges: (m, 2) pairs of places in `ops`, each once.
+    us: (n,) microseconds alone.
+    cores, memory: (n,) the share of the device's cores, and of its bandwidth, that each asks for
+        while it runs; 0 where the latency model does not tell.
+    """
+
+    ops: tuple[int, ...]
+    edges: npt.NDArray[np.int64]
+    us: Floats
+    cores: Floats
+    memory: Floats
+
+    @classmethod
+    def of(cls, graph: OpGraph, ops: Sequence[int], op_us: Floats, latency: LatencyModel) -> Block:
+        """Some operators of a graph.
+
+        Parameters
+        ----------
+        ops: in topological order.
+        op_us: (num_ops,) microseconds of each operator of the graph.
+        """
+        place = {op: i for i, op in enumerate(ops)}
+        edges = [(place[u], place[v]) for u in ops for v in graph.successors(u) if v in place]
+        picked = list(ops)
+        cores = memory = np.zeros(len(ops))
+        if isinstance(latency, ContendedLatency):
+            cores = np.minimum(latency.op_cores[picked] / latency.cores, 1.0)
+            memory = np.minimum(latency.memory_share[picked] / latency.bandwidth, 1.0)
+        pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+        return cls(tuple(ops), pairs, op_us[picked], cores, memory)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    @cached_property
+    def total_us(self) -> float:
+        """Microseconds of all operators one after the other."""
+        return float(self.us.sum())
+
+    @cached_property
+    def successors(self) -> list[Mask]:
+        """Of each operator those that read it."""
+        found = [0] * len(self)
+        for source, target in self.edges.tolist():
+            found[source] |= 1 << target
+        return found
+
+    @cached_property
+    def reads(self) -> Floats:
+        """(n, n): 1 where the operator of the column reads that of the row."""
+        found = np.zeros((len(self), len(self)))
+        found[self.edges[:, 0], self.edges[:, 1]] = 1.0
+        return found
+
+    @cached_property
+    def path_us(self) -> Floats:
+        """(n,): the longest path that ends in each operator, itself included."""
+        found: Floats = self.us.copy()
+        for op in range(len(self)):
+            sources = np.flatnonzero(self.reads[:, op])
+            if len(sources):
+                found[op] += found[sources].max()
+        return found
+
+    @cached_property
+    def levels(self) -> list[npt.NDArray[np.int64]]:
+        """The operators by how many lie before them on the longest chain."""
+        level = np.zeros(len(self), dtype=np.int64)
+        for source, target in self.edges.tolist():
+            level[target] = max(level[target], level[source] + 1)
+        return [np.flatnonzero(level == i) for i in range(int(level.max(initial=-1)) + 1)]
+
+    @cached_property
+    def features(self) -> Floats:
+        """(n, FEATURES): what is known of each operator on any graph.
+
+        TOP's are types and shapes, which a graph of operators does not have. These say what shapes
+        are meant to tell: time (its logarithm over the mean, and over the longest path), what it
+        asks of the device (cores, bandwidth), and where it lies (readers, what it reads, the
+        longest path to it and from it).
+        """
+        path = max(float(self.path_us.max(initial=0.0)), 1e-12)
+        from_us = self.us.copy()
+        for op in reversed(range(len(self))):
+            targets = np.flatnonzero(self.reads[op])
+            if len(targets):
+                from_us[op] += from_us[targets].max()
+        mean = max(self.total_us / max(len(self), 1), 1e-12)
+        return np.stack(
+            [
+                np.log(np.maximum(self.us / mean, 1e-3)), self.us / path, self.cores, self.memory,
+                np.minimum(self.reads.sum(0), 8) / 4, np.minimum(self.reads.sum(1), 8) / 4,
+                self.path_us / path, from_us / path, np.full(len(self), len(self) / 32),
+            ],
+            axis=1,
+        )  # fmt: skip
+
+    def rows(self, masks: Sequence[Mask]) -> Bools:
+        """(len(masks), n): sets as rows."""
+        size = (len(self) + 7) // 8
+        packed = b"".join(mask.to_bytes(size, "little") for mask in masks)
+        shaped = np.frombuffer(packed, dtype=np.uint8).reshape(len(masks), size)
+        found = np.unpackbits(shaped, axis=1, count=len(self), bitorder="little")
+        rows: Bools = found.astype(bool)
+        return rows
+
+    def leaves(self, remaining: Bools) -> Bools:
+        """(k, n): of each state the operators that nothing remaining reads."""
+        found: Bools = remaining & (remaining @ self.reads.T == 0)
+        return found
+
+    def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
+        """(k,), (k,): no schedule of a state is below the first, one in sequence is the second."""
+        path = np.where(remaining, self.path_us, 0.0).max(axis=1, initial=0.0)
+        return path, remaining @ self.us
+
+    def state_scalars(self, remaining: Bools) -> Floats:
+        """(k, STATE_SCALARS): how much is left, and how far from the bounds of a device it is."""
+        path, total = self.bounds_us(remaining)
+        below = np.maximum(total, 1e-12)
+        return np.stack(
+            [
+                total / max(self.total_us, 1e-12), path / below,
+                remaining @ (self.us * self.cores) / below,
+                remaining @ (self.us * self.memory) / below,
+                np.minimum(self.leaves(remaining).sum(1), 8) / 8,
+            ],
+            axis=1,
+        )  # fmt: skip
+
+    def ending_bounds_us(self, groups: Sequence[Sequence[Mask]]) -> tuple[Floats, Floats]:
+        """(k,), (k,): of each ending its longest group, and all of its operators in sequence."""
+        longest = np.zeros(len(groups))
+        total = np.zeros(len(groups))
+        known: dict[Mask, float] = {}
+        for i, ending in enumerate(groups):
+            for group in ending:
+                if group not in known:
+                    known[group] = float(self.us[bits(group)].sum())
+                longest[i] = max(longest[i], known[group])
+                total[i] += known[group]
+        return longest, total
+
+    def ending_scalars(self, groups: Sequence[Sequence[Mask]], members: Bools) -> Floats:
+        """(k, ENDING_SCALARS): how much of the device an ending asks for.
+
+        Parameters
+        ----------
+        members: (k, n) the operators of each.
+        """
+        longest, total = self.ending_bounds_us(groups)
+        below = np.maximum(longest, 1e-12)
+        return np.stack(
+            [
+                longest / np.maximum(total, 1e-12),
+                np.minimum(members @ (self.us * self.cores) / below, 8.0),
+                np.minimum(members @ (self.us * self.memory) / below, 8.0),
+                np.array([len(ending) for ending in groups]) / 8,
+            ],
+            axis=1,
+        )  # fmt: skip
+
+
+def perceptron(weights: Weights, name: str, rows: Floats) -> Floats:
+    """A multilayer perceptron: ReLU after each layer but the last."""
+    layer = 0
+    while f"{name}.{layer}.w" in weights:
+        if layer:
+            rows = np.maximum(rows, 0.0)
+        rows = rows @ weights[f"{name}.{layer}.w"] + weights[f"{name}.{layer}.b"]
+        layer += 1
+    return rows
+
+
+def embeddings(weights: Weights, block: Block) -> Floats:
+    """(n, WIDTH): TOP's Equation 5, from the sources down.
+
+    e_v = h1(sum over what v reads of g1(e_u)) + P s_v. The paper adds the features s_v themselves,
+    which have another width: P brings them to it.
+    """
+    found = np.zeros((len(block), WIDTH))
+    messages = np.zeros((len(block), WIDTH))
+    own = perceptron(weights, "p", block.features)
+    for ops in block.levels:
+        gathered = block.reads[:, ops].T @ messages
+        found[ops] = perceptron(weights, "h1", gathered) + own[ops]
+        messages[ops] = perceptron(weights, "g1", found[ops])
+    return found
+
+
+def pooled(weights: Weights, block: Block) -> Floats:
+    """(n, WIDTH): g2 of each operator's embedding, what Equation 6 sums."""
+    return perceptron(weights, "g2", embeddings(weights, block))
+
+
+def states(weights: Weights, gathered: Floats) -> Floats:
+    """(k, WIDTH): TOP's Equation 6, z = h2(sum over the leaves of g2(e_v)).
+
+    Parameters
+    ----------
+    gathered: (k, WIDTH) these sums.
+    """
+    return perceptron(weights, "h2", gathered)
+
+
+def sigmoid(values: Floats) -> Floats:
+    """1 / (1 + exp(-x)), for any x."""
+    return 0.5 * (1.0 + np.tanh(0.5 * values))

@@ -1,0 +1,509 @@
+"""Training of GPG, the graph network that makes stages of a combined block (TOP, section V-B).
+
+Two variants, each a scheduler of the same name whose inference is `scheduling.gpg`:
+
+- `gpg`, as printed: a policy network gives one number, a critic values it (deterministic policy
+  gradient). The paper names no replay, no target networks and no exploration, without which it
+  never tries another ending: they are here.
+- `gpg-scored`: every ending is scored by what its stage takes and what is left after it; both are
+  regressions, the latter on the least that is known for a state so far.
+
+The printed reward, the sum of gamma^t exp(-l_t), is greatest for sequential execution (each stage
+is paid for, so many short ones pay best). `reward="paper"` keeps it for the record; the default is
+-l_t over the sequential time with gamma 1, whose return is minus the makespan.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from ...errors import InputError
+from ...latency.base import LatencyModel, op_latencies
+from ...program.graph import OpGraph
+from ...scheduling.endings import Endings, Mask, bits, endings
+from ...scheduling.gpg import MAX_GROUP_OPS, MAX_GROUPS, Ending, numbered_by, scored
+from ...scheduling.gpg_network import (
+    ENDING_SCALARS,
+    FEATURES,
+    STATE_SCALARS,
+    WIDTH,
+    Block,
+    Floats,
+    Weights,
+    pooled,
+)
+from . import checkpoint
+from .progress import bar
+
+_LEAST_M = 1e-6
+
+
+@dataclass(frozen=True)
+class GpgConfig:
+    """How to train.
+
+    Attributes
+    ----------
+    variant: `gpg` or `gpg-scored`.
+    reward: of `gpg`: `mended` or `paper`, see above.
+    steps: updates; before each one block is scheduled.
+    pack: blocks whose states one update learns from. The graph network is run once for each.
+    states: of each of these blocks.
+    replay: the latest stages of each block that are kept.
+    noise: of `gpg` the standard deviation added to m, of `gpg-scored` how often one of the eight
+        best endings is drawn; from the first to the second over the training.
+    gamma: of `reward="paper"`; the mended reward has 1.
+    """
+
+    variant: str = "gpg-scored"
+    reward: str = "mended"
+    steps: int = 4000
+    pack: int = 8
+    states: int = 8
+    replay: int = 512
+    learning_rate: float = 1e-3
+    target_rate: float = 0.01
+    noise: tuple[float, float] = (0.3, 0.02)
+    gamma: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("gpg", "gpg-scored") or self.reward not in ("mended", "paper"):
+            raise InputError(
+                f"there is no variant `{self.variant}` with the reward `{self.reward}`; variants "
+                "are gpg and gpg-scored, rewards are mended and paper"
+            )
+
+
+@dataclass(frozen=True)
+class Task:
+    """A block to learn from, and the prices of its stages."""
+
+    block: Block
+    latency: LatencyModel
+
+    @classmethod
+    def of(cls, graph: OpGraph, latency: LatencyModel) -> Task:
+        """A graph that is one block."""
+        op_us = op_latencies(latency, graph.names)
+        return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
+
+    def price(self, candidates: Sequence[Ending]) -> Floats:
+        """(k,) microseconds of the stages of endings."""
+        ops = self.block.ops
+        stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
+        return np.asarray(self.latency.stages(stages), dtype=np.float64)
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class GraphNetwork(nn.Module):  # type: ignore[misc]
+    """The paper's graph network and heads: of `gpg` the policy mu, of `gpg-scored` two guesses."""
+
+    def __init__(self, variant: str) -> None:
+        super().__init__()
+        self.p = nn.Sequential(nn.Linear(FEATURES, WIDTH))
+        for name in ("g1", "h1", "g2", "h2"):
+            setattr(self, name, perceptron(WIDTH, 64, WIDTH))
+        if variant == "gpg":
+            self.mu = perceptron(WIDTH, 500, 128, 1)
+        else:
+            self.stage = perceptron(WIDTH + ENDING_SCALARS, 64, 32, 1)
+            self.rest = perceptron(WIDTH + STATE_SCALARS, 64, 32, 1)
+
+    def summands(self, union: Union) -> Any:
+        """(operators, WIDTH): g2 of the embedding of each operator of some blocks."""
+        own = self.p(union.features)
+        messages = own.new_zeros((0, WIDTH))
+        found = []
+        for ops, sources, targets in union.levels:
+            gathered = own.new_zeros((len(ops), WIDTH))
+            gathered = gathered.index_add(0, targets, messages[sources])
+            embedded = self.h1(gathered) + own[ops]
+            messages = torch.cat([messages, self.g1(embedded)])
+            found.append(embedded)
+        return self.g2(torch.cat(found)[union.place])
+
+    def weights(self) -> dict[str, npt.NDArray[np.float64]]:
+        """As `scheduling.gpg_network` takes them."""
+        found = {}
+        for name, net in self.named_children():
+            for i, layer in enumerate(m for m in net if isinstance(m, nn.Linear)):
+                found[f"{name}.{i}.w"] = layer.weight.detach().numpy().T.astype(np.float64)
+                found[f"{name}.{i}.b"] = layer.bias.detach().numpy().astype(np.float64)
+        return found
+
+
+class Union:
+    """Several blocks as one graph, its operators by level."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.firsts = np.cumsum([0, *map(len, blocks)])
+        self.features = _float(np.concatenate([block.features for block in blocks]))
+        depth = max(len(block.levels) for block in blocks)
+        by_level = [
+            np.concatenate(
+                [
+                    block.levels[level] + first
+                    for block, first in zip(blocks, self.firsts, strict=False)
+                    if level < len(block.levels)
+                ]
+            )
+            for level in range(depth)
+        ]
+        order = np.concatenate(by_level)
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        self.place = torch.from_numpy(place)
+        edges = np.concatenate(
+            [block.edges + first for block, first in zip(blocks, self.firsts, strict=False)]
+        )
+        level_of = np.empty(len(order), dtype=np.int64)
+        for level, ops in enumerate(by_level):
+            level_of[ops] = level
+        self.levels = []
+        begin = 0
+        for level, ops in enumerate(by_level):
+            here = edges[level_of[edges[:, 1]] == level]
+            self.levels.append(
+                (
+                    torch.from_numpy(ops),
+                    torch.from_numpy(place[here[:, 0]]),
+                    torch.from_numpy(place[here[:, 1]] - begin),
+                )
+            )
+            begin += len(ops)
+
+    def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
+        """Rows over each block's operators as rows over all."""
+        found = np.zeros((sum(map(len, rows)), self.firsts[-1]), dtype=np.float32)
+        at = 0
+        for i, block_rows in enumerate(rows):
+            found[at : at + len(block_rows), self.firsts[i] : self.firsts[i + 1]] = block_rows
+            at += len(block_rows)
+        return torch.from_numpy(found)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One stage that was chosen: what there was, what was taken, and what it took."""
+
+    before: Mask
+    ending: Ending
+    m: float
+    us: float
+
+
+class _Replay:
+    """The latest stages of each block, and the least that is known for each state."""
+
+    def __init__(self, tasks: Sequence[Task], most: int) -> None:
+        self.steps: list[list[_Step]] = [[] for _ in tasks]
+        self.least_us: list[dict[Mask, float]] = [{0: 0.0} for _ in tasks]
+        self._most = most
+
+    def add(self, task: int, steps: Sequence[_Step]) -> None:
+        """The stages of one schedule, in the order in which they were chosen."""
+        least = self.least_us[task]
+        rest_us = 0.0
+        for step in reversed(steps):
+            rest_us = step.us + min(rest_us, least[step.before & ~sum(step.ending)])
+            least[step.before] = min(least.get(step.before, math.inf), rest_us)
+        self.steps[task] = (self.steps[task] + list(steps))[-self._most :]
+
+    def packed(self) -> checkpoint.Arrays:
+        rows = [
+            [[hex(s.before), [hex(g) for g in s.ending], s.m, s.us] for s in steps]
+            for steps in self.steps
+        ]
+        least = [{hex(mask): us for mask, us in known.items()} for known in self.least_us]
+        return {
+            "replay/steps": checkpoint.pack_text(rows),
+            "replay/least": checkpoint.pack_text(least),
+        }
+
+    def unpack(self, arrays: checkpoint.Arrays) -> None:
+        self.steps = [
+            [_Step(int(b, 16), tuple(int(g, 16) for g in e), m, us) for b, e, m, us in rows]
+            for rows in checkpoint.unpack_text(arrays["replay/steps"])
+        ]
+        self.least_us = [
+            {int(mask, 16): us for mask, us in known.items()}
+            for known in checkpoint.unpack_text(arrays["replay/least"])
+        ]
+
+
+class GpgTraining:
+    """A training, step by step."""
+
+    def __init__(self, tasks: Sequence[Task], config: GpgConfig) -> None:
+        if not tasks:
+            raise InputError("there are no blocks to learn from; give at least one")
+        self.tasks = list(tasks)
+        self.config = config
+        self.step = 0
+        self.curve: list[tuple[int, float]] = []
+        self._rng = np.random.default_rng(config.seed)
+        torch.manual_seed(config.seed)
+        self.net = GraphNetwork(config.variant)
+        self._adam = torch.optim.Adam(self.net.parameters(), config.learning_rate)
+        self._is_scored = config.variant == "gpg-scored"
+        if not self._is_scored:
+            self.critic = perceptron(WIDTH + 1, 1024, 512, 300, 1)
+            self._critic_adam = torch.optim.Adam(
+                [*self.critic.parameters(), *self._graph_parameters()], config.learning_rate
+            )
+            self._adam = torch.optim.Adam(self.net.mu.parameters(), config.learning_rate * 0.1)
+            self._targets = copy.deepcopy(nn.ModuleList([self.net, self.critic]))
+        self._replay = _Replay(tasks, config.replay)
+        self._ratios: list[float] = []
+
+    def run(
+        self,
+        until: int | None = None,
+        checkpoint_path: str | Path | None = None,
+        every: int = 500,
+        quiet: bool = True,
+    ) -> Weights:
+        """Train on to a step (the last one, unless told), saving every so often."""
+        last = self.config.steps if until is None else min(until, self.config.steps)
+        if checkpoint_path is not None and Path(checkpoint_path).exists() and self.step == 0:
+            self.load(checkpoint_path)
+        with bar(self.config.variant, self.step, last, quiet) as advance:
+            while self.step < last:
+                self._one_step()
+                advance(f"makespan {np.mean(self._ratios[-200:]):.3f} of sequential")
+                if checkpoint_path is not None and (self.step % every == 0 or self.step == last):
+                    self.save(checkpoint_path)
+        return self.net.weights()
+
+    def save(self, path: str | Path) -> None:
+        """Write all that is needed to go on."""
+        arrays = {
+            "state": checkpoint.pack_text(
+                [self.step, asdict(self.config), self._rng.bit_generator.state, self.curve,
+                 self._ratios[-200:]]
+            ),
+            **checkpoint.pack_module("net", self.net),
+            **checkpoint.pack_adam("adam", self._adam),
+            **self._replay.packed(),
+        }  # fmt: skip
+        if not self._is_scored:
+            arrays |= checkpoint.pack_module("critic", self.critic)
+            arrays |= checkpoint.pack_module("targets", self._targets)
+            arrays |= checkpoint.pack_adam("critic_adam", self._critic_adam)
+        checkpoint.save(path, arrays)
+
+    def load(self, path: str | Path) -> None:
+        """Go on from what was saved.
+
+        Raises
+        ------
+        InputError: the file cannot be read, or is of another configuration.
+        """
+        arrays = checkpoint.load(path)
+        step, config, rng, curve, ratios = checkpoint.unpack_text(arrays["state"])
+        ours = asdict(self.config) | {"noise": list(self.config.noise)}
+        if {**config, "steps": 0} != {**ours, "steps": 0}:
+            raise InputError(
+                f"the checkpoint `{path}` is of another configuration: {config}; remove it, or "
+                "train with that one"
+            )
+        self.step, self._ratios = step, ratios
+        self.curve = [tuple(point) for point in curve]
+        self._rng.bit_generator.state = rng
+        checkpoint.unpack_module("net", self.net, arrays)
+        checkpoint.unpack_adam("adam", self._adam, arrays)
+        self._replay.unpack(arrays)
+        if not self._is_scored:
+            checkpoint.unpack_module("critic", self.critic, arrays)
+            checkpoint.unpack_module("targets", self._targets, arrays)
+            checkpoint.unpack_adam("critic_adam", self._critic_adam, arrays)
+
+    def _graph_parameters(self) -> list[Any]:
+        return [p for name, p in self.net.named_parameters() if not name.startswith("mu.")]
+
+    def _one_step(self) -> None:
+        first, last = self.config.noise
+        noise = first + (last - first) * self.step / max(1, self.config.steps)
+        weights = self.net.weights()
+        number = int(self._rng.integers(len(self.tasks)))
+        task = self.tasks[number]
+        summands = pooled(weights, task.block)
+
+        def choose(found: Endings, remaining: Mask) -> _Step:
+            if self._is_scored:
+                return self._scored_step(number, weights, summands, found, remaining, noise)
+            return self._numbered_step(number, weights, summands, found, remaining, noise)
+
+        steps = schedule_by(task, choose)
+        self._replay.add(number, steps)
+        self._ratios.append(sum(s.us for s in steps) / max(task.block.total_us, 1e-12))
+        known = [i for i, kept in enumerate(self._replay.steps) if kept]
+        pack = self._rng.choice(known, min(self.config.pack, len(known)), replace=False).tolist()
+        if self._is_scored:
+            self._regress(pack)
+        else:
+            self._improve(pack)
+        self.step += 1
+        if self.step % 50 == 0:
+            self.curve.append((self.step, float(np.mean(self._ratios[-200:]))))
+            self._ratios = self._ratios[-200:]
+
+    def _scored_step(
+        self, number: int, weights: Weights, summands: Floats, found: Endings, remaining: Mask,
+        noise: float,
+    ) -> _Step:  # fmt: skip
+        task = self.tasks[number]
+        candidates, stage_us, rest_us = scored(weights, task.block, summands, found, remaining)
+        order = np.argsort(stage_us + rest_us, kind="stable")[:16]
+        exact = task.price([candidates[i] for i in order])
+        least = self._replay.least_us[number]
+        # What is known of where they lead is known of this state too.
+        for i, us in zip(order, exact, strict=True):
+            after = remaining & ~sum(candidates[i])
+            if after in least:
+                least[remaining] = min(least.get(remaining, math.inf), us + least[after])
+        place = int(np.argmin(exact + rest_us[order]))
+        if self._rng.random() < noise:
+            place = int(self._rng.integers(min(8, len(order))))
+        return _Step(remaining, candidates[order[place]], 0.0, float(exact[place]))
+
+    def _numbered_step(
+        self, number: int, weights: Weights, summands: Floats, found: Endings, remaining: Mask,
+        noise: float,
+    ) -> _Step:  # fmt: skip
+        task = self.tasks[number]
+        count = found.count
+        m = (numbered_by(weights, task.block, summands, found, remaining) + 0.5) / count
+        m = float(np.clip(m + noise * self._rng.standard_normal(), 0.0, 1 - _LEAST_M))
+        ending = found.numbered(int(m * 2**53) * count >> 53)
+        return _Step(remaining, ending, m, float(task.price([ending])[0]))
+
+    def _sampled(self, pack: Sequence[int]) -> list[tuple[int, list[_Step]]]:
+        found = []
+        for number in pack:
+            kept = self._replay.steps[number]
+            picked = self._rng.integers(len(kept), size=min(self.config.states, len(kept)))
+            found.append((number, [kept[i] for i in picked]))
+        return found
+
+    def _regress(self, pack: Sequence[int]) -> None:
+        """`gpg-scored`: what stages took, and the least that is known of what they leave."""
+        sampled = self._sampled(pack)
+        union = Union([self.tasks[number].block for number, _ in sampled])
+        members, leaves, state, ending = [], [], [], []
+        stage_bounds, rest_bounds, stage_us, rest_us = [], [], [], []
+        for number, steps in sampled:
+            block, least = self.tasks[number].block, self._replay.least_us[number]
+            taken = [sum(step.ending) for step in steps]
+            after = [step.before & ~mask for step, mask in zip(steps, taken, strict=True)]
+            chosen = [step.ending for step in steps]
+            rows, left = block.rows(taken), block.rows(after)
+            members.append(rows)
+            leaves.append(block.leaves(left))
+            ending.append(block.ending_scalars(chosen, rows))
+            state.append(block.state_scalars(left))
+            stage_bounds.append(np.stack(block.ending_bounds_us(chosen)))
+            rest_bounds.append(np.stack(block.bounds_us(left)))
+            stage_us += [step.us for step in steps]
+            rest_us += [least[mask] for mask in after]
+        summands = self.net.summands(union)
+        stage_rows = torch.cat([union.spread(members) @ summands, _rows(ending)], 1)
+        z = self.net.h2(union.spread(leaves) @ summands)
+        rest_rows = torch.cat([z, _rows(state)], 1)
+        loss = _loss(self.net.stage(stage_rows), np.concatenate(stage_bounds, 1), stage_us)
+        loss = loss + _loss(self.net.rest(rest_rows), np.concatenate(rest_bounds, 1), rest_us)
+        self._adam.zero_grad()
+        loss.backward()
+        self._adam.step()
+
+    def _improve(self, pack: Sequence[int]) -> None:
+        """`gpg`: Equations 7 and 8, the squared error of the critic in place of Equation 7's."""
+        config = self.config
+        sampled = self._sampled(pack)
+        union = Union([self.tasks[number].block for number, _ in sampled])
+        before, after, rewards, m, goes_on = [], [], [], [], []
+        for number, steps in sampled:
+            block = self.tasks[number].block
+            left = [step.before & ~sum(step.ending) for step in steps]
+            before.append(block.leaves(block.rows([step.before for step in steps])))
+            after.append(block.leaves(block.rows(left)))
+            goes_on += [mask != 0 for mask in left]
+            m += [step.m for step in steps]
+            if config.reward == "paper":
+                rewards += [math.exp(-step.us / 1e3) for step in steps]
+            else:
+                rewards += [-step.us / max(block.total_us, 1e-12) for step in steps]
+        gamma = config.gamma if config.reward == "paper" else 1.0
+        target_net, target_critic = self._targets
+        with torch.no_grad():
+            z_next = target_net.h2(union.spread(after) @ target_net.summands(union))
+            m_next = torch.sigmoid(target_net.mu(z_next))
+            value = target_critic(torch.cat([z_next, m_next], 1))[:, 0]
+            wanted = _float(rewards) + gamma * _float(goes_on) * value
+        z = self.net.h2(union.spread(before) @ self.net.summands(union))
+        found = self.critic(torch.cat([z, _float(m)[:, None]], 1))[:, 0]
+        self._critic_adam.zero_grad()
+        ((found - wanted) ** 2).mean().backward()
+        self._critic_adam.step()
+        z = z.detach()
+        actor = -self.critic(torch.cat([z, torch.sigmoid(self.net.mu(z))], 1)).mean()
+        self._adam.zero_grad()
+        actor.backward()
+        self._adam.step()
+        with torch.no_grad():
+            ours = nn.ModuleList([self.net, self.critic])
+            for target, source in zip(self._targets.parameters(), ours.parameters(), strict=True):
+                target.lerp_(source, config.target_rate)
+
+
+def schedule_by(task: Task, choose: Callable[[Endings, Mask], _Step]) -> list[_Step]:
+    """Algorithm 2: endings chosen until nothing remains."""
+    steps = []
+    remaining = (1 << len(task.block)) - 1
+    while remaining:
+        found = endings(task.block.successors, remaining, MAX_GROUP_OPS, MAX_GROUPS)
+        steps.append(choose(found, remaining))
+        remaining &= ~sum(steps[-1].ending)
+    return steps
+
+
+def save_weights(path: str | Path, weights: Weights) -> None:
+    """For the option `weights` of the schedulers."""
+    checkpoint.save(path, {key: value.astype(np.float32) for key, value in weights.items()})
+
+
+def _loss(logits: Any, bounds_us: Floats, us: Sequence[float]) -> Any:
+    """The squared error of a guess between two bounds, over the upper one."""
+    low, high = bounds_us
+    is_open = high > 0
+    scale = np.where(is_open, high, 1.0)
+    share = torch.sigmoid(logits[:, 0])
+    guess = _float(low / scale) + _float((high - low) / scale) * share
+    return ((guess - _float(np.where(is_open, np.array(us) / scale, 0.0))) ** 2).mean()
+
+
+def _float(values: Any) -> Any:
+    return torch.as_tensor(np.asarray(values, dtype=np.float32))
+
+
+def _rows(parts: Sequence[Floats]) -> Any:
+    return _float(np.concatenate(parts))

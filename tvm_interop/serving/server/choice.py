@@ -1,0 +1,93 @@
+"""Which policy a server serves by."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import InputError
+from ..policies.auto import Candidate
+from ..policy import Policy, make_policy
+
+POLICIES = ("auto", "sequential", "streams", "batching")
+"""Those of ours that run models whole."""
+_IN_PARTS = ("pos", "search")
+_ORDER = {"order": "deadline"}
+"""First come first served among requests without a deadline: the longest queue first would starve
+models that few ask for, or that take long."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A policy and the options that servers have.
+
+    Attributes
+    ----------
+    policy: a name that `register_policy` knows, or something that makes a `Policy`.
+    instances: how many instances may run at once.
+    max_batch: the most rows that are joined into one batch.
+    max_delay_us: how long a request may wait for others to join it.
+    """
+
+    policy: str | Callable[[], Policy] = "auto"
+    instances: int = 2
+    max_batch: int = 64
+    max_delay_us: float = 0.0
+
+    @property
+    def num_instances(self) -> int:
+        """Instances that each model needs."""
+        return 1 if self.policy == "sequential" else self.instances
+
+    def make(self) -> Policy:
+        """A new policy.
+
+        Raises
+        ------
+        InputError
+            There is none of that name, or it runs models in parts.
+        """
+        if not isinstance(self.policy, str):
+            return self.policy()
+        if self.policy in _IN_PARTS:
+            raise InputError(
+                f"policy `{self.policy}` runs parts of several models jointly, and compiled models "
+                f"run whole; choose one of {', '.join(POLICIES)}"
+            )
+        if self.policy == "sequential":
+            return make_policy("sequential", **_ORDER)
+        if self.policy == "streams":
+            return make_policy("streams", streams=self.instances, **_ORDER)
+        if self.policy == "batching":
+            return make_policy("batching", **self._batching(self.instances, self.max_batch))
+        if self.policy == "auto":
+            return make_policy("auto", candidates=self._candidates(), background=True)
+        return make_policy(self.policy)
+
+    def _batching(self, streams: int, batch: int) -> dict[str, float]:
+        return {"batch": batch, "delay_us": self.max_delay_us, "streams": streams}
+
+    def _candidates(self) -> list[Candidate]:
+        found = [Candidate("sequential", tuple(_ORDER.items()))]
+        for streams in range(2, self.instances + 1):
+            found.append(Candidate("streams", (("streams", streams), *_ORDER.items())))
+        for batch in (2, 4, 8, 16, 32, 64):
+            if batch <= self.max_batch:
+                for streams in sorted({1, self.instances}):
+                    found.append(
+                        Candidate("batching", tuple(self._batching(streams, batch).items()))
+                    )
+        return found
+
+
+def factory(choice: Choice) -> Callable[[], Policy]:
+    """What makes the policy, after it was seen that it can be made.
+
+    Raises
+    ------
+    InputError
+        As `Choice.make`.
+    """
+    choice.make()
+    return functools.partial(choice.make)

@@ -1,0 +1,246 @@
+"""The gRPC half of the protocol: `GRPCInferenceService`.
+
+The messages and stubs are those that `tritonclient` ships: they are what clients have, and nothing
+that is generated lies in this repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError
+from .model import VERSION
+from .protocol import (
+    Answer,
+    InferCall,
+    array_from_bytes,
+    array_from_values,
+    datatype_of,
+    dtype_of,
+    read_schedule,
+)
+from .service import RequestLog, Service, status_of
+
+_FIELDS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}
+"""Where a message has the values of a type that are not raw."""
+
+
+class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Every call that `Service` has; the stubs answer any other with `UNIMPLEMENTED`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        return service_pb2.ServerLiveResponse(live=self._service.is_live)
+
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        return service_pb2.ServerReadyResponse(ready=self._service.is_ready)
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        ready = await _told(context, self._service.is_model_ready, request.name, request.version)
+        return service_pb2.ModelReadyResponse(ready=ready)
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return service_pb2.ServerMetadataResponse(**self._service.server_metadata())
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        told = await _told(context, self._service.model_metadata, request.name, request.version)
+        return json_format.ParseDict(told, service_pb2.ModelMetadataResponse())
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        told = await _told(context, self._service.model_config, request.name, request.version)
+        return json_format.ParseDict({"config": told}, service_pb2.ModelConfigResponse())
+
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        told = await _told(context, self._service.statistics, request.name, request.version)
+        return json_format.ParseDict(told, service_pb2.ModelStatisticsResponse())
+
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        rows = await _told(context, self._service.repository_index, request.ready)
+        return json_format.ParseDict({"models": rows}, service_pb2.RepositoryIndexResponse())
+
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        await _told(context, self._service.load_model, request.model_name)
+        return service_pb2.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+        await _told(context, self._service.unload_model, request.model_name)
+        return service_pb2.RepositoryModelUnloadResponse()
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        try:
+            return await self._infer(request, context)
+        except TVMInteropError as error:
+            await _abort(context, error)
+
+    async def ModelStreamInfer(
+        self, requests: AsyncIterator[Any], context: Any
+    ) -> AsyncIterator[Any]:
+        """Requests of a stream are served one after the other."""
+        async for request in requests:
+            try:
+                response = await self._infer(request, context)
+            except TVMInteropError as error:
+                yield service_pb2.ModelStreamInferResponse(
+                    error_message=str(error),
+                    infer_response=service_pb2.ModelInferResponse(id=request.id),
+                )
+            else:
+                yield service_pb2.ModelStreamInferResponse(infer_response=response)
+
+    async def _infer(self, request: Any, context: Any) -> Any:
+        log = RequestLog("grpc", request.id)
+        try:
+            call = _call(request, context.time_remaining())
+            answer = await self._service.infer(call)
+        except TVMInteropError as error:
+            log.failed(request.model_name, error)
+            raise
+        except asyncio.CancelledError:
+            log.failed(request.model_name, CancelledError("the client has gone"))
+            raise
+        log.served(request.model_name, answer)
+        return _response(request, answer)
+
+
+class GrpcServer:
+    """Serves gRPC until it is stopped."""
+
+    def __init__(self, service: Service) -> None:
+        config = service.config
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", config.max_request_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+                # Clients that have gone without saying so are noticed.
+                ("grpc.keepalive_time_ms", round(config.keep_alive_s * 1e3)),
+                ("grpc.keepalive_timeout_ms", round(config.receive_timeout_s * 1e3)),
+                ("grpc.http2.max_pings_without_data", 0),
+            ],
+            maximum_concurrent_rpcs=config.max_connections,
+        )
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Calls(service), self._server)
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        try:
+            self.port: int = self._server.add_insecure_port(f"{host}:{config.grpc_port}")
+        except RuntimeError as error:
+            raise OSError(f"gRPC cannot listen on {host}:{config.grpc_port}: {error}") from None
+
+    async def start(self) -> None:
+        """Accept connections."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End connections, once their answers are sent."""
+        await self._server.stop(5.0)
+
+
+async def _told(context: Any, call: Any, *args: Any) -> Any:
+    """What a call of `Service` returns; an error ends the RPC with its status."""
+    try:
+        told = call(*args)
+        return await told if asyncio.iscoroutine(told) else told
+    except TVMInteropError as error:
+        await _abort(context, error)
+
+
+async def _abort(context: Any, error: TVMInteropError) -> None:
+    """End the RPC with an error; gRPC's own retries obey the hint."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    if isinstance(error, OverloadedError):
+        retry_ms = max(1, round(error.retry_after_s * 1e3))
+        metadata = (("grpc-retry-pushback-ms", str(retry_ms)),)
+    status = getattr(grpc.StatusCode, status_of(error)[1])
+    await context.abort(status, str(error), metadata)
+
+
+def _call(request: Any, remaining_s: float | None) -> InferCall:
+    """A message as a request; the client's own deadline counts as well.
+
+    Raises
+    ------
+    InputError
+        It is no such request.
+    """
+    priority, timeout_us = read_schedule(_parameters(request.parameters))
+    if remaining_s is not None:
+        timeout_us = min(timeout_us or float("inf"), max(1.0, remaining_s * 1e6))
+    for output in request.outputs:
+        if _parameters(output.parameters).get("classification"):
+            raise InputError(f"output `{output.name}`: there is no classification here")
+    return InferCall(
+        request.model_name,
+        request.model_version,
+        _inputs(request),
+        [output.name for output in request.outputs] or None,
+        priority,
+        timeout_us,
+    )
+
+
+def _inputs(request: Any) -> dict[str, np.ndarray]:
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise InputError(
+            f"there are {len(raw)} `raw_input_contents` for {len(request.inputs)} inputs"
+        )
+    arrays: dict[str, np.ndarray] = {}
+    for i, given in enumerate(request.inputs):
+        name, datatype, shape = given.name, given.datatype, list(given.shape)
+        if name in arrays:
+            raise InputError(f"input `{name}` is there twice")
+        for key in given.parameters:
+            if key.startswith("shared_memory"):
+                raise InputError(f"input `{name}`: there is no shared memory here; send the bytes")
+        if raw:
+            arrays[name] = array_from_bytes(name, datatype, shape, raw[i])
+            continue
+        dtype_of(name, datatype)
+        if datatype not in _FIELDS:
+            raise InputError(f"input `{name}`: {datatype} can be sent as raw bytes alone")
+        values = getattr(given.contents, _FIELDS[datatype])
+        arrays[name] = array_from_values(name, datatype, shape, list(values))
+    return arrays
+
+
+def _parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is not None:
+            found[name] = getattr(parameter, kind)
+    return found
+
+
+def _response(request: Any, answer: Answer) -> Any:
+    response = service_pb2.ModelInferResponse(
+        model_name=request.model_name, model_version=VERSION, id=request.id
+    )
+    response.parameters["batch_size"].int64_param = answer.batch_size
+    for spec, array in answer.outputs:
+        response.outputs.add(
+            name=spec.name, datatype=datatype_of(spec, request.model_name), shape=array.shape
+        )
+        response.raw_output_contents.append(array.tobytes())
+    return response

@@ -1,0 +1,223 @@
+"""The HTTP half of the protocol, as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError, UnavailableError
+from .http_body import JSON_LENGTH, InferBody
+from .service import RequestLog, Service, status_of
+
+_LOG = logging.getLogger("tvm_interop.serving")
+_LARGE = 2**16
+"""Bodies of more bytes are read and written off the event loop."""
+_ID = "X-Request-Id"
+
+Handler = Callable[[Service, Request], Awaitable[Response]]
+
+
+def http_app(service: Service) -> Starlette:
+    """The application."""
+    routes: list[Route] = []
+
+    def route(path: str, handler: Handler, method: str = "GET") -> None:
+        endpoint = functools.partial(_answered, handler, service)
+        routes.append(Route(path, endpoint, methods=[method]))
+
+    route("/v2", _server_metadata)
+    route("/v2/health/live", _live)
+    route("/v2/health/ready", _ready)
+    route("/v2/models/stats", _statistics)
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        route(model, _model_metadata)
+        route(f"{model}/ready", _model_ready)
+        route(f"{model}/config", _model_config)
+        route(f"{model}/stats", _statistics)
+        route(f"{model}/infer", _infer, "POST")
+    route("/v2/repository/index", _index, "POST")
+    route("/v2/repository/models/{name}/load", _load, "POST")
+    route("/v2/repository/models/{name}/unload", _unload, "POST")
+    route("/metrics", _metrics)
+    return Starlette(routes=routes, exception_handlers={HTTPException: _wrong_path})
+
+
+async def _answered(handler: Handler, service: Service, request: Request) -> Response:
+    """What the handler answers, or the error as the protocol has it."""
+    try:
+        return await handler(service, request)
+    except TVMInteropError as error:
+        return _failed(error)
+    except ClientDisconnect:
+        return Response(status_code=499)  # Nobody reads it.
+    except HTTPException:
+        raise
+    except Exception as error:
+        _LOG.exception("a request for %s failed", request.url.path)
+        return JSONResponse({"error": f"a defect of the server: {error}"}, 500)
+
+
+def _failed(error: Exception) -> Response:
+    status, _ = status_of(error)
+    headers = {}
+    if isinstance(error, OverloadedError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    elif isinstance(error, UnavailableError):
+        headers["Retry-After"] = "1"
+    return JSONResponse({"error": str(error)}, status, headers)
+
+
+async def _wrong_path(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = f"{error.detail}: {request.method} {request.url.path[:200]}"
+    return JSONResponse({"error": said}, error.status_code, error.headers)
+
+
+async def _live(service: Service, _: Request) -> Response:
+    return Response(status_code=200 if service.is_live else 503)
+
+
+async def _ready(service: Service, _: Request) -> Response:
+    return Response(status_code=200 if service.is_ready else 503)
+
+
+async def _server_metadata(service: Service, _: Request) -> Response:
+    return JSONResponse(service.server_metadata())
+
+
+def _named(request: Request) -> tuple[str, str]:
+    return request.path_params["name"], request.path_params.get("version", "")
+
+
+async def _model_ready(service: Service, request: Request) -> Response:
+    return Response(status_code=200 if service.is_model_ready(*_named(request)) else 503)
+
+
+async def _model_metadata(service: Service, request: Request) -> Response:
+    return JSONResponse(service.model_metadata(*_named(request)))
+
+
+async def _model_config(service: Service, request: Request) -> Response:
+    return JSONResponse(service.model_config(*_named(request)))
+
+
+async def _statistics(service: Service, request: Request) -> Response:
+    named = _named(request) if "name" in request.path_params else ()
+    return JSONResponse(service.statistics(*named))
+
+
+async def _metrics(service: Service, _: Request) -> Response:
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+async def _index(service: Service, request: Request) -> Response:
+    body = await _body(service, request)
+    only_ready = False
+    if body:
+        try:
+            only_ready = msgspec.json.decode(body, type=dict[str, Any]).get("ready") is True
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(f'the body must be such as {{"ready": true}}: {error}') from None
+    return JSONResponse(service.repository_index(only_ready))
+
+
+async def _load(service: Service, request: Request) -> Response:
+    await _body(service, request)
+    await service.load_model(request.path_params["name"])
+    return JSONResponse({})
+
+
+async def _unload(service: Service, request: Request) -> Response:
+    await _body(service, request)
+    await service.unload_model(request.path_params["name"])
+    return JSONResponse({})
+
+
+async def _infer(service: Service, request: Request) -> Response:
+    name, version = _named(request)
+    log = RequestLog("http", _printable(request.headers.get(_ID, "")))
+    try:
+        data = await _body(service, request)
+        read = functools.partial(InferBody, name, version, data, request.headers.get(JSON_LENGTH))
+        body = await asyncio.to_thread(read) if len(data) > _LARGE else read()
+        log.id = _printable(body.id) or log.id
+        answer = await _while_connected(request, service.infer(body.call))
+        is_large = sum(array.nbytes for _, array in answer.outputs) > _LARGE
+        write = functools.partial(body.answer, answer)
+        content, json_length = await asyncio.to_thread(write) if is_large else write()
+        log.served(name, answer)
+    except TVMInteropError as error:
+        log.failed(name, error)
+        response = _failed(error)
+        response.headers[_ID] = log.id
+        return response
+    except (asyncio.CancelledError, ClientDisconnect):
+        log.failed(name, CancelledError("the client has gone"))
+        raise
+    headers = {_ID: log.id}
+    media_type = "application/json"
+    if json_length is not None:
+        headers[JSON_LENGTH] = str(json_length)
+        media_type = "application/octet-stream"
+    return Response(content, headers=headers, media_type=media_type)
+
+
+async def _while_connected(request: Request, work: Any) -> Any:
+    """The result, unless the client goes away first: then the work is cancelled."""
+    answer = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise ClientDisconnect
+    finally:
+        gone.cancel()
+        answer.cancel()
+
+
+async def _body(service: Service, request: Request) -> bytes:
+    """The body, unless it is too large.
+
+    Raises
+    ------
+    HTTPException
+        Status 413; 415 for one that is compressed.
+    """
+    most = service.config.max_request_bytes
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise HTTPException(415, f"bodies must not be compressed, got `{encoding[:40]}`")
+    length = request.headers.get("content-length", "0")
+    chunks: list[bytes] = []
+    size = 0
+    # A client that still sends does not see the answer: what is a little too large is read, and
+    # thrown away; what is far too large by its own account is not.
+    if not length.isdigit() or int(length) <= 2 * most:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > 2 * most:
+                break
+            if size <= most:
+                chunks.append(chunk)
+        if size <= most:
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    raise HTTPException(
+        413, f"a request may have {most} bytes; send less at once", {"Connection": "close"}
+    )
+
+
+def _printable(text: str) -> str:
+    """An id that can stand in a header; "" for any other."""
+    return text if text.isascii() and text.isprintable() and len(text) <= 128 else ""

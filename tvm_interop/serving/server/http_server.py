@@ -1,0 +1,140 @@
+"""uvicorn, with limits on how long clients may keep a connection busy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .config import ServerConfig
+from .http_app import http_app
+from .service import Service
+
+_MOST_HEADERS = 32 * 1024
+"""Bytes of headers that a request may have."""
+
+
+def _connections(config: ServerConfig) -> type[H11Protocol]:
+    """Connections that are cut where a client is slow, or does not end a request it has begun."""
+
+    class Connection(H11Protocol):  # type: ignore[misc]
+        _receiving: asyncio.TimerHandle | None = None
+        _sending: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._receiving, self._sending):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._sending = self.loop.call_later(config.send_timeout_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._sending is not None:
+                self._sending.cancel()
+                self._sending = None
+
+        def timeout_keep_alive_handler(self) -> None:
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()  # It would wait for the client to read the rest.
+            else:
+                super().timeout_keep_alive_handler()
+
+        def _watch(self) -> None:
+            """Let a request be whole in time."""
+            if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+                if self._receiving is None:
+                    self._receiving = self.loop.call_later(
+                        config.receive_timeout_s, self.transport.abort
+                    )
+            elif self._receiving is not None:
+                self._receiving.cancel()
+                self._receiving = None
+
+        def on_response_complete(self) -> None:
+            if self._receiving is not None:
+                self._receiving.cancel()
+                self._receiving = None
+            super().on_response_complete()
+
+    return Connection
+
+
+class _Uvicorn(uvicorn.Server):  # type: ignore[misc]
+    """Leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """Serves HTTP until it is stopped."""
+
+    def __init__(self, service: Service, listener: socket.socket) -> None:
+        config = service.config
+        self._listener = listener
+        self._server = _Uvicorn(
+            uvicorn.Config(
+                http_app(service),
+                http=_connections(config),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=config.max_connections,
+                timeout_keep_alive=round(config.keep_alive_s) or 1,
+                timeout_graceful_shutdown=5,
+                h11_max_incomplete_event_size=_MOST_HEADERS,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept connections."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+                raise RuntimeError("uvicorn did not start")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        """End connections, once their answers are sent."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises OSError where the address is taken or none of ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY on connections of sockets that say that they are TCP's; without it
+    # an answer in two pieces waits for the client to acknowledge the first.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError:
+        listener.close()
+        raise
+    return listener

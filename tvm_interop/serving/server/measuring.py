@@ -1,0 +1,86 @@
+"""What models take on this machine, measured before the first request: what policies decide by."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...execution.threads import num_threads
+from ...program.graph import OpGraph
+from ..models import OperatorCosts, ServedModel, ServingDevice
+from .model import Model
+
+_RUNS = 5
+"""The fewest runs of a batch size after the first, and the time that more may take, in seconds."""
+_BUDGET_S = 0.2
+
+
+def warm_up(model: Model) -> None:
+    """Run each batch size of each instance once, and measure each size alone."""
+    for size in model.sizes:
+        for slot in range(model.num_instances):
+            model.run_once(slot, size)
+        took: list[float] = []
+        while len(took) < _RUNS or (sum(took) < _BUDGET_S and len(took) < 20):
+            took.append(model.run_once(0, size))
+        model.statistics.measured(size, took)
+
+
+def served_model(model: Model) -> ServedModel:
+    """A model that is warm, as policies are told of it: one operator that is the whole run.
+
+    How many cores it keeps busy follows from how much slower two of its instances are side by side
+    than one alone.
+    """
+    cores = min(num_threads(), model.num_instances)
+    busy = float(cores)
+    if cores > 1:
+        smallest = model.sizes[0]
+        together_s = _side_by_side(model, smallest)
+        alone_s = model.statistics.median_us(smallest) / 1e6
+        # Two that keep `busy` of two cores busy each take `busy` times as long together.
+        busy = float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
+    costs = {
+        size: OperatorCosts(
+            np.array([model.statistics.median_us(size)]), np.array([busy]), np.zeros(1)
+        )
+        for size in model.sizes
+    }
+    if 1 not in costs:
+        # Policies ask for a batch of one; it runs in the smallest size there is.
+        costs[1] = costs[model.sizes[0]]
+    return ServedModel(model.name, OpGraph(["run"], []), costs)
+
+
+def device(models: Sequence[Model]) -> ServingDevice:
+    """This machine, as policies are told of it."""
+    most = max((model.num_instances for model in models), default=1)
+    return ServingDevice(cores=float(min(num_threads(), most)))
+
+
+def _side_by_side(model: Model, size: int) -> float:
+    """Seconds that a run takes, in the median, while another instance runs all the time."""
+    stop = threading.Event()
+    started = threading.Event()
+
+    def beside() -> None:
+        while not stop.is_set():
+            model.run_once(1, size)
+            started.set()
+
+    other = threading.Thread(target=beside, name="tvm-interop-measure")
+    other.start()
+    try:
+        started.wait()
+        took: list[float] = []
+        until = time.perf_counter() + _BUDGET_S
+        while len(took) < _RUNS or (time.perf_counter() < until and len(took) < 20):
+            took.append(model.run_once(0, size))
+    finally:
+        stop.set()
+        other.join()
+    return statistics.median(took)

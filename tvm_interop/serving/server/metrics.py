@@ -1,0 +1,76 @@
+"""What Prometheus is told at `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from .executor import Executor
+from .protocol import Answer
+
+_SECONDS = (
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
+
+
+class Metrics:
+    """Histograms of what was served, and the executor's counts, read when they are asked for."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._executor: Executor | None = None
+        self._queue, self._run = (
+            Histogram(
+                f"tvm_interop_{name}_seconds", text, ["model"],
+                buckets=_SECONDS, registry=self._registry,
+            )
+            for name, text in (
+                ("queue", "How long served requests waited."),
+                ("run", "What their runs took, with copies of inputs and outputs."),
+            )
+        )  # fmt: skip
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def watch(self, executor: Executor) -> None:
+        """Tell of this executor from now on."""
+        self._executor = executor
+
+    def served(self, model: str, answer: Answer) -> None:
+        """A request was served."""
+        self._queue.labels(model).observe(answer.queue_us / 1e6)
+        self._run.labels(model).observe(answer.run_us / 1e6)
+
+    def text(self) -> bytes:
+        """In Prometheus' format."""
+        told: bytes = generate_latest(self._registry)
+        return told
+
+    def collect(self) -> Iterator[Any]:
+        """For the registry."""
+        requests = CounterMetricFamily(
+            "tvm_interop_requests", "Requests by how they ended.", labels=["model", "outcome"]
+        )
+        runs = CounterMetricFamily(
+            "tvm_interop_runs", "Runs of models; one may serve several requests.", labels=["model"]
+        )
+        waiting = GaugeMetricFamily(
+            "tvm_interop_waiting", "Requests in the queue.", labels=["model"]
+        )
+        memory = GaugeMetricFamily(
+            "tvm_interop_model_bytes", "Memory of a model.", labels=["model", "kind"]
+        )
+        in_flight = GaugeMetricFamily("tvm_interop_in_flight", "Requests without an answer yet.")
+        if self._executor is not None:
+            for name, model in self._executor.models.items():
+                for outcome, count in model.statistics.outcomes.items():
+                    requests.add_metric([name, outcome], count)
+                runs.add_metric([name], model.statistics.told()["execution_count"])
+                waiting.add_metric([name], self._executor.waiting(name))
+                memory.add_metric([name, "weights"], model.memory.weights)
+                memory.add_metric([name, "instances"], model.memory.instance * model.num_instances)
+            in_flight.add_metric([], self._executor.in_flight)
+        yield from (requests, runs, waiting, memory, in_flight)

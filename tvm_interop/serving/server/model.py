@@ -1,0 +1,192 @@
+"""A model that is loaded to be served: several instances over one copy of its weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...artifact.artifact import Artifact
+from ...errors import ExecutionError, InputError
+from ...execution.graph_module import open_instance
+from ...execution.instance import PlanInstance
+from .statistics import Statistics
+from .tensors import check_names_and_types, specs_of
+from .ticket import Ticket
+
+VERSION = "1"
+"""The version of every model: a name has one."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a model takes.
+
+    Attributes
+    ----------
+    weights: shared by all instances and all batch sizes.
+    instance: the tensors of each instance: activations, inputs and outputs, for every shape.
+    """
+
+    weights: int
+    instance: int
+
+
+class Model:
+    """An artifact with `instances` copies of its tensors, each of which runs one batch at a time.
+
+    Weights and machine code are there once.
+
+    Attributes
+    ----------
+    name: as clients name it.
+    inputs, outputs: see `TensorSpec`; -1 where shapes differ.
+    sizes: the batch sizes it was compiled for, ascending; (1,) where requests are never joined.
+    is_batched: whether requests bring rows that can be joined with those of others.
+    memory: see `Memory`.
+    """
+
+    def __init__(self, name: str, artifact: Artifact, instances: int = 1) -> None:
+        """Load kernels and allocate.
+
+        Raises
+        ------
+        ArtifactError, DeviceError
+            As for `GraphModule`.
+        """
+        self.name = name
+        self.artifact = artifact
+        each = [artifact, *artifact.others]
+        self._plans = [one.usable_plan() for one in each]
+        self.inputs = specs_of(self._plans, "inputs")
+        self.outputs = specs_of(self._plans, "outputs")
+        sizes = artifact.manifest.batch_sizes
+        self.is_batched = bool(sizes)
+        self.sizes = tuple(sorted(sizes)) or (1,)
+        self._shape_of_size = {size: i for i, size in enumerate(sizes)}
+        # A model is compiled once for each shape, so kernels are loaded once for each.
+        self._kernels = [one.load_kernels() for one in each]
+        self._instances: list[list[PlanInstance]] = [
+            [open_instance(one, kernels) for _ in range(instances)]
+            for one, kernels in zip(each, self._kernels, strict=True)
+        ]
+        self.memory = self._memory()
+        self.statistics = Statistics()
+
+    @property
+    def num_instances(self) -> int:
+        """How many batches may run at once."""
+        return len(self._instances[0])
+
+    def check(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, int]:
+        """The shape that fits these inputs, and how many rows they bring.
+
+        Raises
+        ------
+        InputError
+            Names the input that is missing, unknown, or of another type or shape.
+        """
+        check_names_and_types(self.name, self.inputs, inputs)
+        if not self.is_batched:
+            return self._fitting(inputs), 1
+        rows = {name: array.shape[0] for name, array in inputs.items()}
+        count = next(iter(rows.values()))
+        if len(set(rows.values())) > 1:
+            raise InputError(f"the inputs of model `{self.name}` bring different batches: {rows}")
+        if not 1 <= count <= self.sizes[-1]:
+            raise InputError(
+                f"model `{self.name}` takes batches of 1 to {self.sizes[-1]}, got {count}; divide "
+                "it into several requests"
+            )
+        return self._shape_of_size[self.size_for(count)], count
+
+    def size_for(self, rows: int) -> int:
+        """The smallest batch size that holds so many rows."""
+        return next(size for size in self.sizes if size >= rows)
+
+    def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
+        """Run instance `slot` once for all of them, and give each its outputs.
+
+        Rows that nobody brought are copies of the last one.
+
+        Raises
+        ------
+        ExecutionError
+            An operator failed.
+        """
+        began = time.perf_counter()
+        shape = tickets[0].shape
+        size = 1
+        if self.is_batched:
+            size = self.size_for(sum(ticket.rows for ticket in tickets))
+            shape = self._shape_of_size[size]
+        instance, plan = self._instances[shape][slot], self._plans[shape]
+        for v in plan.inputs:
+            given = [ticket.inputs[plan.values[v].name] for ticket in tickets]
+            instance.write(v, _joined(given, plan.values[v].shape))
+        wrote = time.perf_counter()
+        instance.run()
+        ran = time.perf_counter()
+        begin = 0
+        results = [instance.read(v) for v in plan.outputs]
+        for ticket in tickets:
+            rows = slice(begin, begin + ticket.rows) if self.is_batched else slice(None)
+            ticket.outputs = [_copy(result, rows) for result in results]
+            begin += ticket.rows
+        read = time.perf_counter()
+        for ticket in tickets:
+            ticket.ran_batch = size
+            ticket.input_us = (wrote - began) * 1e6
+            ticket.infer_us = (ran - wrote) * 1e6
+            ticket.output_us = (read - ran) * 1e6
+
+    def run_once(self, slot: int, size: int) -> float:
+        """Run whatever lies in the inputs, and tell the seconds: to warm up and to measure."""
+        instance = self._instances[self._shape_of_size.get(size, 0)][slot]
+        began = time.perf_counter()
+        instance.run()
+        return time.perf_counter() - began
+
+    def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
+        for i, plan in enumerate(self._plans):
+            values = [plan.values[v] for v in plan.inputs]
+            if all(inputs[value.name].shape == value.shape for value in values):
+                return i
+        known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
+        found = {name: array.shape for name, array in inputs.items()}
+        raise InputError(
+            f"model `{self.name}` was compiled for no such shapes as {found}, but for {known}"
+        )
+
+    def _memory(self) -> Memory:
+        weights: dict[int, int] = {}
+        for one in (self.artifact, *self.artifact.others):
+            weights.update((array.ctypes.data, array.nbytes) for array in one.weights.values())
+        own = 0
+        for plan in self._plans:
+            own += plan.arena_bytes
+            own += sum(v.nbytes for v in plan.values if v.storage in ("input", "output"))
+        return Memory(sum(weights.values()), own)
+
+
+def _joined(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Rows of all arrays, one behind the other; the last row again until there are enough."""
+    if len(arrays) == 1 and arrays[0].shape == shape:
+        return arrays[0]
+    missing = shape[0] - sum(array.shape[0] for array in arrays)
+    padding = [np.repeat(arrays[-1][-1:], missing, axis=0)] if missing else []
+    return np.concatenate([*arrays, *padding])
+
+
+def _copy(array: np.ndarray, rows: Any) -> np.ndarray:
+    """A copy: the next run changes what it is of."""
+    return np.array(array[rows] if array.ndim else array, order="C")
+
+
+def failure(model: str, error: Exception) -> ExecutionError:
+    """What a client is told of a run that failed."""
+    said = str(error).strip().splitlines()
+    return ExecutionError(f"model `{model}` failed: {said[0] if said else type(error).__name__}")

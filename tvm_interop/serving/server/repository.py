@@ -1,0 +1,128 @@
+"""Which models there are, loaded or not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...artifact.artifact import Artifact, load
+from ...errors import InputError, ModelNotFoundError, TVMInteropError, UnavailableError
+from .executor import Executor
+from .model import VERSION, Model
+from .protocol import check_types
+
+_LOG = logging.getLogger("tvm_interop.serving")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_SUFFIX = ".tar"
+
+Source = str | os.PathLike[str] | Artifact | Model
+"""An artifact, its file, or a `Model` that somebody has made, of another kind perhaps."""
+
+
+def check_name(name: str) -> None:
+    """Refuse names that URLs and folders do not take.
+
+    Raises
+    ------
+    InputError
+        Says which are good.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"a model cannot be called {name[:128]!r}: take letters, digits, `_`, `.` and `-`"
+        )
+
+
+class Repository:
+    """A folder with artifacts that clients may load and unload, if there is one."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None, instances: int) -> None:
+        self._folder = None if folder is None else Path(folder).resolve()
+        self._instances = instances
+        self._reasons: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def open(self, name: str, source: Source) -> Model:
+        """Load a model.
+
+        Raises
+        ------
+        InputError
+            The name is of no use; the protocol has no such types.
+        ArtifactError, DeviceError
+            As for `GraphModule`.
+        """
+        check_name(name)
+        if isinstance(source, Model):
+            model = source
+        else:
+            artifact = source if isinstance(source, Artifact) else load(source)
+            model = Model(name, artifact, self._instances)
+        check_types(model)
+        _LOG.info(
+            "model `%s`: %.1f MiB of weights, %.1f MiB for each of %d instances",
+            name,
+            model.memory.weights / 2**20,
+            model.memory.instance / 2**20,
+            model.num_instances,
+        )
+        return model
+
+    def load(self, executor: Executor, name: str) -> None:
+        """Load a model of the folder, again if it is loaded, and serve it.
+
+        Raises
+        ------
+        UnavailableError
+            There is no folder.
+        ModelNotFoundError
+            There is no such file in it.
+        """
+        path = self._path(name)
+        with self._lock:
+            try:
+                executor.add(self.open(name, path))
+            except TVMInteropError as error:
+                self._reasons[name] = str(error)
+                raise
+            self._reasons.pop(name, None)
+
+    def unload(self, executor: Executor, name: str) -> None:
+        """Serve a model no longer. Raises as `load`."""
+        self._required()
+        with self._lock:
+            executor.remove(name)
+            self._reasons[name] = "unloaded"
+
+    def index(self, loaded: Mapping[str, Model], only_ready: bool) -> list[dict[str, Any]]:
+        """The models that are loaded, and those that could be. Raises as `load`."""
+        folder = self._required()
+        found = {path.stem for path in folder.glob(f"*{_SUFFIX}") if _NAME.fullmatch(path.stem)}
+        rows = []
+        for name in sorted({*found, *loaded}):
+            state = "READY" if name in loaded else "UNAVAILABLE"
+            if name in loaded or not only_ready:
+                reason = "" if name in loaded else self._reasons.get(name, "not loaded")
+                rows.append({"name": name, "version": VERSION, "state": state, "reason": reason})
+        return rows
+
+    def _required(self) -> Path:
+        if self._folder is None:
+            raise UnavailableError(
+                "this server's models are fixed; start it with a model folder to load and unload"
+            )
+        return self._folder
+
+    def _path(self, name: str) -> Path:
+        folder = self._required()
+        check_name(name)
+        path = (folder / f"{name}{_SUFFIX}").resolve()
+        # A link could lead out of the folder.
+        if path.parent != folder or not path.is_file():
+            raise ModelNotFoundError(f"the model folder has no `{name}{_SUFFIX}`")
+        return path

@@ -1,0 +1,229 @@
+"""`Server`: several models, one process, the protocol that clients speak."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeviceError, InputError
+from .config import ServerConfig, read_config, with_options
+from .repository import Source, check_name
+
+if TYPE_CHECKING:
+    from .service import Service
+
+_LOG = logging.getLogger("tvm_interop.serving")
+
+
+class Server:
+    """Serves compiled models by the Open Inference Protocol v2.
+
+    Attributes
+    ----------
+    config: see `ServerConfig`.
+    service: the calls of the protocol, without a network; None before the start.
+
+    Examples
+    --------
+    >>> with Server({"net": "net.tar"}, http_port=0) as server:  # doctest: +SKIP
+    ...     print(server.http_url)
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Source] | None = None,
+        config: str | os.PathLike[str] | ServerConfig | None = None,
+        **options: Any,
+    ) -> None:
+        """Nothing starts yet.
+
+        Parameters
+        ----------
+        models: artifacts, their files, or instances of `Model`, by name.
+        config: options, or a TOML file with options and models.
+        options: attributes of `ServerConfig`; they win over those of `config`.
+
+        Raises
+        ------
+        InputError
+            An option or a name is of no use; there are no models, and no folder to load any from.
+        DeviceError
+            The libraries of the extra `serve` are not installed.
+        """
+        listed: dict[str, Source] = {}
+        if config is not None and not isinstance(config, ServerConfig):
+            config, from_file = read_config(config)
+            listed.update(from_file)
+        self.config = with_options(config or ServerConfig(), options, "`Server`")
+        self._models: dict[str, Source] = {**listed, **(models or {})}
+        for name in self._models:
+            check_name(name)
+        if not self._models and self.config.model_folder is None:
+            raise InputError("there is nothing to serve; give a model, or a model folder")
+        _require_libraries()
+        self.service: Service | None = None
+        self._http_port: int | None = None
+        self._grpc_port: int | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
+        self._loaded = threading.Event()
+        self._error: BaseException | None = None
+        self._all_served = True
+
+    # In the thread that calls.
+
+    def run(self) -> int:
+        """Serve until SIGTERM or SIGINT, then serve what was taken.
+
+        Returns
+        -------
+        0; 1 where not all that was taken could be served within `drain_limit_s`.
+
+        Raises
+        ------
+        TVMInteropError, OSError
+            A model does not load; a port is taken.
+        """
+        asyncio.run(self._main(signals=True))
+        return 0 if self._all_served else 1
+
+    # In a thread of its own.
+
+    def start(self, timeout_s: float = 300.0) -> Server:
+        """Serve in a thread; returns once the models are ready. Raises as `run`."""
+        self._thread = threading.Thread(target=self._run_in_thread, name="tvm-interop-server")
+        self._thread.start()
+        if not self._loaded.wait(timeout_s):
+            self.stop()
+            raise DeviceError(f"the models were not ready after {timeout_s} s")
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        return self
+
+    def stop(self) -> bool:
+        """Serve what was taken, and end; whether all was served within `drain_limit_s`."""
+        loop, end = self._loop, self._end
+        if loop is not None and end is not None:
+            with contextlib.suppress(RuntimeError):  # It has ended already.
+                loop.call_soon_threadsafe(end.set)
+        if self._thread is not None:
+            self._thread.join()
+        return self._all_served
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # Where it is.
+
+    @property
+    def http_port(self) -> int | None:
+        """The port of HTTP, once it has started."""
+        return self._http_port
+
+    @property
+    def grpc_port(self) -> int | None:
+        """The port of gRPC, once it has started."""
+        return self._grpc_port
+
+    @property
+    def http_url(self) -> str:
+        """Host and port of HTTP, as tritonclient takes them."""
+        return f"{self.config.host}:{self.http_port}"
+
+    @property
+    def grpc_url(self) -> str:
+        """Host and port of gRPC, as tritonclient takes them."""
+        return f"{self.config.host}:{self.grpc_port}"
+
+    def _run_in_thread(self) -> None:
+        try:
+            asyncio.run(self._main(signals=False))
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._loaded.set()
+
+    async def _main(self, signals: bool) -> None:
+        from .service import Service
+
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self._end.set)
+        service = self.service = Service(self.config)
+        async with contextlib.AsyncExitStack() as stack:
+            await self._listen(service, stack)
+            loading = asyncio.ensure_future(asyncio.to_thread(service.load, self._models))
+            ended = asyncio.ensure_future(self._end.wait())
+            await asyncio.wait({loading, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await loading
+            self._loaded.set()
+            _LOG.info("ready: %s", ", ".join(service.executor.models) or "no model loaded")
+            await ended
+            await self._drain(service)
+
+    async def _listen(self, service: Service, stack: contextlib.AsyncExitStack) -> None:
+        from .http_server import HttpServer, listen
+
+        config = self.config
+        if config.http_port is not None:
+            listener = listen(config.host, config.http_port)
+            stack.callback(listener.close)
+            self._http_port = int(listener.getsockname()[1])
+            http = HttpServer(service, listener)
+            await http.start()
+            stack.push_async_callback(http.stop)
+            _LOG.info("HTTP on %s", self.http_url)
+        if config.grpc_port is not None:
+            from .grpc_server import GrpcServer
+
+            grpc = GrpcServer(service)
+            self._grpc_port = grpc.port
+            await grpc.start()
+            stack.push_async_callback(grpc.stop)
+            _LOG.info("gRPC on %s", self.grpc_url)
+
+    async def _drain(self, service: Service) -> None:
+        """Serve what was taken, within the limit; then let the threads end."""
+        executor, limit_s = service.executor, self.config.drain_limit_s
+        _LOG.info("ending: %d requests have no answer yet", executor.in_flight)
+        self._all_served = await asyncio.to_thread(executor.drain, limit_s)
+        if not self._all_served:
+            _LOG.error("%d requests could not be served in time", executor.in_flight)
+        await asyncio.to_thread(executor.close, 1.0)
+
+
+def _require_libraries() -> None:
+    try:
+        import grpc
+        import prometheus_client
+        import starlette
+        import tritonclient
+        import uvicorn
+    except ImportError as error:
+        raise DeviceError(
+            f"the server needs `{error.name}`: pip install 'tvm-interop[serve]'"
+        ) from None
+    del grpc, prometheus_client, starlette, tritonclient, uvicorn
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Write what a server says to standard error: one line each, with the time."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("tvm_interop")
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False

@@ -1,0 +1,208 @@
+"""What HTTP and gRPC have in common: every call of the protocol, on plain data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ..._version import __version__
+from ...errors import (
+    CancelledError,
+    DeadlineError,
+    InputError,
+    ModelNotFoundError,
+    OverloadedError,
+    TVMInteropError,
+    UnavailableError,
+)
+from .config import ServerConfig
+from .executor import Executor
+from .metrics import Metrics
+from .model import VERSION
+from .protocol import Answer, InferCall, chosen_outputs, model_config, model_metadata
+from .repository import Repository, Source
+from .ticket import Ticket
+
+_REQUESTS = logging.getLogger("tvm_interop.serving.requests")
+
+STATUS: tuple[tuple[type[Exception], int, str], ...] = (
+    (ModelNotFoundError, 404, "NOT_FOUND"),
+    (OverloadedError, 429, "RESOURCE_EXHAUSTED"),
+    (UnavailableError, 503, "UNAVAILABLE"),
+    (DeadlineError, 504, "DEADLINE_EXCEEDED"),
+    (CancelledError, 499, "CANCELLED"),
+    (InputError, 400, "INVALID_ARGUMENT"),
+)
+"""Status of HTTP and of gRPC by error; 500 and `INTERNAL` for any other."""
+
+
+def status_of(error: Exception) -> tuple[int, str]:
+    """The status of HTTP and of gRPC that tell of an error."""
+    for kind, http, grpc in STATUS:
+        if isinstance(error, kind):
+            return http, grpc
+    return 500, "INTERNAL"
+
+
+class Service:
+    """The calls. `load` first; until then nothing is ready."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self._executor: Executor | None = None
+        self._repository = Repository(config.model_folder, config.choice.num_instances)
+
+    def load(self, models: Mapping[str, Source]) -> None:
+        """Load and warm up; raises as `Repository.open`."""
+        loaded = [self._repository.open(name, source) for name, source in models.items()]
+        choice = self.config.choice
+        self._executor = Executor(
+            loaded,
+            choice.make,
+            max_queue=self.config.max_queue,
+            instances=choice.num_instances,
+        )
+        self.metrics.watch(self._executor)
+
+    @property
+    def executor(self) -> Executor:
+        """What serves.
+
+        Raises
+        ------
+        UnavailableError
+            Models are being loaded still.
+        """
+        if self._executor is None:
+            raise UnavailableError("the models are being loaded; try again soon")
+        return self._executor
+
+    @property
+    def is_live(self) -> bool:
+        """Whether this process is of any use; if not, it must be started again."""
+        return self._executor is None or self._executor.broken is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are taken."""
+        return self._executor is not None and self._executor.is_ready
+
+    def is_model_ready(self, name: str, version: str = "") -> bool:
+        """Whether requests for this model are taken; raises if there is no such model."""
+        self.executor.model(name, version)
+        return self.is_ready
+
+    def server_metadata(self) -> dict[str, Any]:
+        """Name, version and extensions."""
+        extensions = ["binary_tensor_data", "statistics", "model_configuration", "schedule_policy"]
+        if self.config.model_folder is not None:
+            extensions.append("model_repository")
+        return {"name": "tvm_interop", "version": __version__, "extensions": extensions}
+
+    def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """See `protocol.model_metadata`."""
+        return model_metadata(self.executor.model(name, version))
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        """See `protocol.model_config`."""
+        model = self.executor.model(name, version)
+        return model_config(model, self.config.max_queue, self.config.max_delay_us)
+
+    def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+        """Of one model, or of all."""
+        executor = self.executor
+        models = [executor.model(name, version)] if name else list(executor.models.values())
+        return {
+            "model_stats": [
+                {"name": model.name, "version": VERSION, **model.statistics.told()}
+                for model in models
+            ]
+        }
+
+    def repository_index(self, only_ready: bool) -> list[dict[str, Any]]:
+        """See `Repository.index`."""
+        return self._repository.index(self.executor.models, only_ready)
+
+    async def load_model(self, name: str) -> None:
+        """See `Repository.load`."""
+        await asyncio.to_thread(self._repository.load, self.executor, name)
+
+    async def unload_model(self, name: str) -> None:
+        """See `Repository.unload`."""
+        await asyncio.to_thread(self._repository.unload, self.executor, name)
+
+    async def infer(self, call: InferCall) -> Answer:
+        """Serve a request; if the caller is cancelled, so is the request.
+
+        Raises
+        ------
+        TVMInteropError
+            As `Executor.submit`, and what went wrong later; see `STATUS`.
+        """
+        model = self.executor.model(call.model, call.version)
+        chosen = chosen_outputs(model, call.outputs)
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        def done(_: Ticket) -> None:
+            loop.call_soon_threadsafe(wake)
+
+        ticket = self.executor.submit(
+            call.model, call.inputs, done, priority=call.priority, timeout_us=call.timeout_us
+        )
+        try:
+            await answered
+        except asyncio.CancelledError:
+            self.executor.cancel(ticket)
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.outputs is not None
+        answer = Answer(
+            [(model.outputs[i], ticket.outputs[i]) for i in chosen],
+            ticket.ran_batch,
+            ticket.started_us - ticket.arrived_us,
+            ticket.input_us + ticket.infer_us + ticket.output_us,
+        )
+        self.metrics.served(model.name, answer)
+        return answer
+
+
+class RequestLog:
+    """A line of JSON for each request for inference: of level INFO, or WARNING where it failed."""
+
+    def __init__(self, protocol: str, request_id: str) -> None:
+        self.id = request_id or uuid.uuid4().hex[:16]
+        self._protocol = protocol
+        self._began = time.perf_counter()
+
+    def served(self, model: str, answer: Answer) -> None:
+        """It was answered."""
+        if _REQUESTS.isEnabledFor(logging.INFO):
+            self._write(
+                logging.INFO,
+                model=model,
+                status="OK",
+                queue_us=round(answer.queue_us),
+                run_us=round(answer.run_us),
+                batch_size=answer.batch_size,
+            )
+
+    def failed(self, model: str, error: TVMInteropError) -> None:
+        """It was not."""
+        self._write(logging.WARNING, model=model, status=status_of(error)[1], error=str(error))
+
+    def _write(self, level: int, **told: Any) -> None:
+        took_us = round((time.perf_counter() - self._began) * 1e6)
+        line = {"request_id": self.id, "protocol": self._protocol, **told, "took_us": took_us}
+        _REQUESTS.log(level, "%s", json.dumps(line))

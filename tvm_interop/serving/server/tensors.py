@@ -1,0 +1,70 @@
+"""What a model reads and writes, as a client sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InputError, did_you_mean
+from ...plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or an output.
+
+    Attributes
+    ----------
+    dtype: as NumPy names it.
+    shape: -1 for a size that a request chooses.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"`{self.name}` ({self.dtype} of shape {self.shape})"
+
+
+def specs_of(plans: Sequence[Plan], kind: str) -> tuple[TensorSpec, ...]:
+    """The `inputs` or `outputs` of a model that was compiled to these plans, one for each shape."""
+    found = []
+    for values in zip(*(getattr(plan, kind) for plan in plans), strict=True):
+        each = [plan.values[v] for plan, v in zip(plans, values, strict=True)]
+        sizes = zip(*(value.shape for value in each), strict=True)
+        shape = tuple(size[0] if len(set(size)) == 1 else -1 for size in sizes)
+        found.append(TensorSpec(each[0].name, each[0].dtype, shape))
+    return tuple(found)
+
+
+def check_names_and_types(
+    model: str, specs: Sequence[TensorSpec], given: Mapping[str, np.ndarray]
+) -> None:
+    """Refuse inputs that a model does not have, lacks, or has of another type or shape.
+
+    Raises
+    ------
+    InputError
+        Names the input.
+    """
+    names = [spec.name for spec in specs]
+    for name in given:
+        if name not in names:
+            raise InputError(
+                f"model `{model}` has no input `{name}`{did_you_mean(name, names)}; its inputs are "
+                f"{', '.join(map(str, specs))}"
+            )
+    for spec in specs:
+        array = given.get(spec.name)
+        if array is None:
+            raise InputError(f"model `{model}` was given no input `{spec.name}`; it needs {spec}")
+        fits = len(array.shape) == len(spec.shape) and all(
+            wanted in (-1, size) for wanted, size in zip(spec.shape, array.shape, strict=True)
+        )
+        if not fits or str(array.dtype) != spec.dtype:
+            raise InputError(
+                f"model `{model}` needs input {spec}, got {array.dtype} of shape {array.shape}"
+            )

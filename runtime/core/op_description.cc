@@ -161,6 +161,10 @@ std::string WhyMalformed(const OpDescription& op) {
     return "`" + op.op + "` takes " + std::to_string(args) + " tensors, output included, not " +
            std::to_string(op.shapes.size());
   }
+  if (!op.stored.empty() && op.stored.size() != args) {
+    return "`" + op.op + "` has " + std::to_string(args) + " tensors, and types of " +
+           std::to_string(op.stored.size());
+  }
   for (size_t i = 0; i < args; ++i) {
     for (int64_t dim : op.shapes[i]) {
       if (dim < 1) return "`" + op.op + "` has an empty tensor";
@@ -193,6 +197,8 @@ std::string Describe(const OpDescription& op) {
   text << std::hexfloat << op.op;
   for (const auto& shape : op.shapes) text << ' ' << Text(shape);
   for (Layout layout : op.layouts) text << ' ' << static_cast<int>(layout);
+  text << " stored";
+  for (DataType type : op.stored) text << ' ' << static_cast<int>(type);
   for (const auto* numbers : {&op.window, &op.strides, &op.padding, &op.dilation}) {
     text << ' ' << Text(*numbers);
   }

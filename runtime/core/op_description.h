@@ -26,10 +26,11 @@ enum class Activation {
   kGeluTanh,
 };
 
-enum class DataType { kFloat32, kFloat16 };
+enum class DataType { kFloat32, kFloat16, kBfloat16 };
 
-// What an operator computes, in terms that any library understands. All its tensors are of one
-// type; those of float16 add up in float32.
+// What an operator computes, in terms that any library understands. Its tensors are of `dtype`, but
+// for those that `stored` says are kept otherwise. Products of float16 and bfloat16 add up in
+// float32.
 //
 //   conv2d      data (N,C,H,W), weight (O,C/groups,KH,KW) [, bias O] [, sum, as the output]
 //   matmul      left (...,M,K), right (...,K,N) [, bias N] [, sum, as the output]
@@ -45,7 +46,10 @@ struct OpDescription {
   // Of each argument in order, the output last. Shapes are those of plain tensors, always.
   std::vector<std::vector<int64_t>> shapes;
   std::vector<Layout> layouts;
+  // What the factors of products are rounded to.
   DataType dtype = DataType::kFloat32;
+  // Of each argument, what its numbers are kept as in memory; none where all are kept as `dtype`.
+  std::vector<DataType> stored;
   // Whether products of float32 may be made of factors rounded to TF32, which has 10 bits of 23.
   bool allow_tf32 = false;
   // By height and width. Padding is top, left, bottom, right; a dilation of 1 is none.
@@ -66,6 +70,8 @@ struct OpDescription {
   float lrn_beta = 0;
   float lrn_bias = 0;
   float epsilon = 0;  // Layer normalisation: added to the variance.
+
+  DataType stored_type(size_t argument) const { return stored.empty() ? dtype : stored[argument]; }
 };
 
 // What is wrong with a description, whatever the library: a shape that does not follow from the

@@ -40,6 +40,9 @@ std::string WhyUnsupportedOnCuda(const std::string& name, const OpDescription& o
   for (Layout layout : op.layouts) {
     if (layout != Layout::kPlain) return "`" + op.op + "` has a blocked tensor, on a GPU";
   }
+  if (!op.stored.empty() || op.dtype == DataType::kBfloat16) {
+    return "`" + op.op + "` has tensors of several types or of bfloat16, on a GPU";
+  }
   if (op.activation != Activation::kNone && op.activation != Activation::kRelu) {
     return "`" + op.op + "` ends with an activation, and `" + name + "` has no more than ReLU";
   }

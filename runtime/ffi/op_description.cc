@@ -28,7 +28,8 @@ OpDescription ToOpDescription(const Description& from) {
       {"hardswish", Activation::kHardSwish}, {"hardsigmoid", Activation::kHardSigmoid},
       {"gelu", Activation::kGelu},           {"gelu_tanh", Activation::kGeluTanh}};
   static const std::map<std::string, DataType> types{{"float32", DataType::kFloat32},
-                                                     {"float16", DataType::kFloat16}};
+                                                     {"float16", DataType::kFloat16},
+                                                     {"bfloat16", DataType::kBfloat16}};
   OpDescription to;
   to.op = from.at("op").cast<std::string>();
   for (const auto& shape : from.at("shapes").cast<ffi::Array<ffi::Array<int64_t>>>()) {
@@ -38,6 +39,12 @@ OpDescription ToOpDescription(const Description& from) {
     to.layouts.push_back(layouts.at(layout));
   }
   to.dtype = types.at(from.at("dtype").cast<std::string>());
+  // Left out by callers from before there were types of single tensors.
+  if (from.count("stored") > 0) {
+    for (const auto& type : from.at("stored").cast<ffi::Array<ffi::String>>()) {
+      to.stored.push_back(types.at(type));
+    }
+  }
   to.allow_tf32 = from.at("allow_tf32").cast<bool>();
   to.window = Integers(from, "window");
   to.strides = Integers(from, "strides");

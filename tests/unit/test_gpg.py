@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.top_gpg import beam_search, printed_reward
 from tests.graphs import latencies, layered, sparse
@@ -27,6 +28,14 @@ from tvm_interop.serving.learning.gpg import (
 )
 
 SMALL = GpgConfig(steps=60, pack=4, states=4)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # So small is what is computed here.
+    yield
+    torch.set_num_threads(before)
 
 
 def all_endings(graph, max_group_ops, max_groups):
@@ -83,7 +92,6 @@ def fork(seed: int, width: int = 3) -> tuple[OpGraph, ContendedLatency]:
 
 @pytest.mark.parametrize("variant", ["gpg", "gpg-scored"])
 def test_numpy_and_torch_agree(variant):
-    torch = pytest.importorskip("torch")
     torch.manual_seed(3)
     net = GraphNetwork(variant)
     blocks = [Task.of(*fork(seed)).block for seed in (1, 2)]
@@ -100,7 +108,6 @@ def test_numpy_and_torch_agree(variant):
 
 @pytest.mark.parametrize("variant", ["gpg", "gpg-scored"])
 def test_a_training_goes_on_where_it_was_saved(variant, tmp_path):
-    pytest.importorskip("torch")
     tasks = [Task.of(*fork(seed)) for seed in range(5)]
     config = replace(SMALL, variant=variant, steps=10)
     whole = GpgTraining(tasks, config)
@@ -117,7 +124,6 @@ def test_a_training_goes_on_where_it_was_saved(variant, tmp_path):
 
 
 def test_scored_endings_learn_what_the_exact_search_finds(tmp_path):
-    pytest.importorskip("torch")
     graphs = [fork(seed) for seed in range(12)]
     training = GpgTraining([Task.of(*graph) for graph in graphs], replace(SMALL, steps=100))
     save_weights(tmp_path / "w.npz", training.run())

@@ -16,14 +16,26 @@ from tests import nets
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop._native import cpu as _runtime
 from tvm_interop._native.operators import BoundOperator
+from tvm_interop.compiler.cpu import BF16_FEATURE
 from tvm_interop.errors import ArtifactError, ExecutionError, InputError
 from tvm_interop.execution.cpu import as_tensor
-from tvm_interop.machine.kernel_libraries import available_providers, is_supported, why_missing
+from tvm_interop.machine.cpu_features import host_features
+from tvm_interop.machine.kernel_libraries import (
+    available_providers,
+    is_supported,
+    why_missing,
+    why_unsupported,
+)
 from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 from tvm_interop.program.library_op import LibraryOp
 
 needs_onednn = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
+)
+
+needs_bf16 = pytest.mark.skipif(
+    why_missing("onednn") is not None or BF16_FEATURE not in host_features(),
+    reason="needs oneDNN and a CPU with AVX512-BF16",
 )
 
 Arrays = list[np.ndarray]
@@ -43,9 +55,15 @@ def plain(op: str, shapes: Sequence[Sequence[int]], **fields: Any) -> LibraryOp:
     )
 
 
-def run(op: LibraryOp, arrays: Arrays, threads: int = 1, constants: bool = True) -> np.ndarray:
+def run(
+    op: LibraryOp,
+    arrays: Arrays,
+    threads: int = 1,
+    constants: bool = True,
+    out_type: str = "float32",
+) -> np.ndarray:
     """What the library computes; weight and bias are constants, or they are not."""
-    out = aligned_empty(op.shapes[-1], np.float32)
+    out = aligned_empty(op.shapes[-1], out_type)
     out.fill(np.nan)
     tensors = [as_tensor(array) for array in (*map(aligned_copy, arrays), out)]
     is_constant = [constants and 0 < i < 2 + op.has_bias for i in range(len(tensors))]
@@ -228,6 +246,82 @@ def test_matrix_products(
     elif op.activation == "clip":
         expected = np.clip(expected, op.clip_low, op.clip_high)
     np.testing.assert_allclose(run(op, arrays, constants=constants), expected, rtol=1e-4, atol=1e-4)
+
+
+NARROW = {
+    "conv": plain(
+        "conv2d",
+        [(1, 24, 9, 9), (40, 24, 3, 3), (40,), (1, 40, 9, 9), (1, 40, 9, 9)],
+        window=(3, 3),
+        strides=(1, 1),
+        padding=(1, 1, 1, 1),
+        dilation=(1, 1),
+        has_bias=True,
+        has_sum=True,
+        activation="relu",
+    ),
+    "matmul": plain(
+        "matmul", [(5, 24), (24, 40), (40,), (5, 40), (5, 40)], has_bias=True, has_sum=True
+    ),
+    "batched": plain("matmul", [(3, 5, 24), (3, 24, 7), (3, 5, 7)]),
+}
+
+
+def as_words(array: np.ndarray) -> np.ndarray:
+    return aligned_copy(array.astype("bfloat16"))
+
+
+@needs_bf16
+@pytest.mark.parametrize("kept", ["all", "inputs", "result", "none"])
+@pytest.mark.parametrize("op", NARROW.values(), ids=NARROW)
+def test_products_of_bfloat16(op: LibraryOp, kept: str) -> None:
+    """Whatever tensors are kept as, the factors are rounded to bfloat16 and the sums are not."""
+    arrays = random(*op.shapes[:-1])
+    factors = [as_words(array).astype(np.float32) for array in arrays[:2]]
+    exact = run(op, [*factors, *arrays[2:]])
+    narrow = {0, len(op.shapes) - 2} if kept in ("all", "inputs") else set()
+    narrow -= {1, 2 * op.has_bias}
+    narrow |= {len(op.shapes) - 1} if kept in ("all", "result") else set()
+    stored = tuple("bfloat16" if i in narrow else "float32" for i in range(len(op.shapes)))
+    typed = msgspec.structs.replace(op, dtype="bfloat16", stored=stored)
+    given = [as_words(a) if i in narrow else a for i, a in enumerate(arrays)]
+    got = run(typed, given, out_type=stored[-1]).astype(np.float32)
+    # An addend or a result that is rounded is off by one part in 256 at most.
+    np.testing.assert_allclose(got, exact, rtol=2**-8, atol=2**-7 if narrow else 1e-4)
+
+
+@needs_bf16
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d", "softmax", "layer_norm", "scale"])
+def test_other_operators_take_tensors_of_bfloat16(op: str) -> None:
+    image, extra = (1, 20, 6, 6), {"layer_norm": [(6,), (6,)], "scale": [(1, 20, 1, 1)]}
+    window = {"window": (3, 3), "strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1)}
+    described = plain(
+        op,
+        [image, *extra.get(op, []), image],
+        **(window if "pool" in op else {}),
+        **({"epsilon": 1e-5} if op == "layer_norm" else {}),
+    )
+    data, *others = random(*described.shapes[:-1])
+    exact = run(described, [data.astype("bfloat16").astype(np.float32), *others])
+    stored = ("bfloat16", *["float32"] * len(others), "bfloat16")
+    typed = msgspec.structs.replace(described, stored=stored)
+    got = run(typed, [as_words(data), *others], out_type="bfloat16").astype(np.float32)
+    np.testing.assert_allclose(got, exact, rtol=2**-8, atol=1e-6)
+
+
+@needs_onednn
+def test_types_are_checked() -> None:
+    matmul = NARROW["matmul"]
+    words = ("bfloat16",) * len(matmul.shapes)
+    for wrong, message in (
+        ({"stored": words}, "bias or scale that is not of float32"),
+        ({"stored": words[:2]}, "5 tensors, and types of 2"),
+        ({"dtype": "float16"}, "is not of float32 or bfloat16"),
+    ):
+        op = msgspec.structs.replace(matmul, **wrong)
+        assert message in why_unsupported("onednn", op)
+    softmax = plain("softmax", [(2, 3), (2, 3)], dtype="bfloat16")
+    assert "no factors to round" in why_unsupported("onednn", softmax)
 
 
 @needs_onednn

@@ -80,6 +80,8 @@ class Artifact:
     fallback: what runs, on TVM's kernels alone and one operator after the other, where a kernel
         library that `plan` needs is missing; of the same values. None where it needs none.
     others: the same model for other shapes of its inputs; each has no `others` of its own.
+    precision_choice: what `compile` took for precision `auto`, and why; None otherwise, and of an
+        artifact that was loaded.
     """
 
     plan: Plan
@@ -90,6 +92,7 @@ class Artifact:
     fallback: Plan | None = None
     path: Path | None = field(default=None, compare=False)
     others: list[Artifact] = field(default_factory=list)
+    precision_choice: str | None = field(default=None, compare=False)
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:

@@ -44,6 +44,26 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.scheduled_us / self.sequential_us
 
 
+class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That a model computes in bfloat16, and how far its outputs are from those in float32.
+
+    Attributes
+    ----------
+    keep_f32: names or kinds of operators that stay in float32, as they were given.
+    error: the Euclidean norm of the difference over that of the float32 output; of several outputs
+        the largest.
+    largest_difference: the largest difference of two numbers over the largest float32 number.
+    inputs: what it ran on.
+    name: of the precision.
+    """
+
+    keep_f32: tuple[str, ...]
+    error: float
+    largest_difference: float
+    inputs: Literal["random", "given"]
+    name: Literal["bf16"] = "bf16"
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an artifact is, and what made it.
 
@@ -52,6 +72,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_features: the instructions its kernels need beyond the processor's oldest, as LLVM names
         them.
     sha256: of each other member.
+    precision: what it computes in, if that is not float32.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     batch_sizes: where the shapes of an artifact are batch sizes: that of each shape, in order. The
         first axis of all inputs and outputs is then the batch, and its rows are computed apart.
@@ -64,6 +85,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     structural_hash: str
     cpu_features: tuple[str, ...] = ()
     speed_check: SpeedCheck | None = None
+    precision: Precision | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
@@ -71,10 +93,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1, 2, 3, 4] = 2
 
     def to_json(self) -> bytes:
-        """As JSON text; without `batch_sizes` where there are none: older versions read that."""
+        """As JSON text; without fields that say nothing, so that older versions read it."""
         fields = msgspec.to_builtins(self)
-        if not self.batch_sizes:
-            del fields["batch_sizes"]
+        for name in ("batch_sizes", "precision"):
+            if not fields[name]:
+                del fields[name]
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
@@ -89,6 +112,10 @@ def check_manifest(manifest: Manifest) -> None:
     for name, digest in manifest.sha256.items():
         if not _SHA256.fullmatch(digest):
             raise ArtifactError(f"`manifest.json` has a digest of `{name}` that is no SHA-256")
+    precision = manifest.precision
+    for field in ("error", "largest_difference") if precision is not None else ():
+        if not getattr(precision, field) >= 0:
+            raise ArtifactError(f"`manifest.json` has a `{field}` of {getattr(precision, field)}")
     checked = manifest.speed_check
     if checked is not None:
         for field, number in msgspec.structs.asdict(checked).items():

@@ -50,6 +50,10 @@ def compile_model(
     threads: options.Threads = None,
     stream_priorities: options.StreamPriorities = False,
     allow_tf32: options.AllowTf32 = False,
+    precision: options.Precision = "f32",
+    keep_f32: options.KeepF32 = None,
+    max_error: options.MaxError = None,
+    inputs: options.ErrorInputs = None,
     max_group_ops: options.MaxGroupOps = None,
     max_groups: options.MaxGroups = None,
     endings: options.Endings = None,
@@ -138,6 +142,7 @@ def compile_model(
     from ..compiler.api import compile as compile_to_artifact
     from ..execution.cuda import runs_on_cuda
     from .pass_context import pass_context
+    from .run import read_inputs
 
     check_output_format(output_format)
     check_model_format(model_format)
@@ -169,6 +174,10 @@ def compile_model(
             tuning_records=tuning_records,
             stream_priorities=stream_priorities,
             allow_tf32=allow_tf32,
+            precision=precision,  # type: ignore[arg-type]  # Checked there.
+            keep_f32=options.parse_names(keep_f32) or (),
+            inputs=None if inputs is None else read_inputs(inputs),
+            **({} if max_error is None else {"max_error": max_error}),
             link=options.parse_link(link_gb_s, link_us),
             **options.scheduler_options(
                 gpus=gpus,
@@ -222,11 +231,37 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "predicted_us": artifact.schedule.makespan,
         "prices": artifact.schedule.stats.get("prices"),
         "input_shapes": artifact.input_shapes,
+        "precision": _precision(artifact),
+        "precision_choice": artifact.precision_choice,
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "kernels": dict(_kernels(artifact)),
         "ratio_to_sequential": checked.ratio if checked else None,
         "noise_ratio": checked.noise_ratio if checked else None,
     }
+
+
+def _precision(artifact: Artifact) -> dict[str, object]:
+    found = artifact.manifest.precision
+    if found is None:
+        return {"name": "f32"}
+    return {
+        "name": found.name,
+        "error": found.error,
+        "largest_difference": found.largest_difference,
+        "inputs": found.inputs,
+        "keep_f32": list(found.keep_f32),
+        "products": dict(_products(artifact)),
+    }
+
+
+def _products(artifact: Artifact) -> list[tuple[str, int]]:
+    """How many convolutions and matrix products multiply what, parts of one counted as one."""
+    wholes: dict[str, str] = {
+        op.name.partition("[")[0]: op.description.dtype
+        for op in artifact.plan.operators
+        if op.description is not None and op.description.op in ("conv2d", "matmul")
+    }
+    return Counter(wholes.values()).most_common()
 
 
 def _kernels(artifact: Artifact) -> list[tuple[str, int]]:
@@ -243,6 +278,16 @@ def _summary(artifact: Artifact) -> str:
         f"{facts['waits']} waits, {artifact.plan.arena_bytes / 2**20:.1f} MiB of activations",
         "kernels: " + ", ".join(f"{number} of {name}" for name, number in _kernels(artifact)),
     ]
+    if artifact.precision_choice is not None:
+        lines.append(f"precision {artifact.precision_choice}")
+    in_bf16 = artifact.manifest.precision
+    if in_bf16 is not None:
+        products = ", ".join(f"{number} of {dtype}" for dtype, number in _products(artifact))
+        lines.append(
+            f"bf16: products: {products}; error to f32 on {in_bf16.inputs} inputs "
+            f"{in_bf16.error:.2g}, largest difference {in_bf16.largest_difference:.2g} of the "
+            "largest number"
+        )
     if len(artifact.plan.devices) > 1:
         lines.append(
             f"on {', '.join(artifact.plan.devices)}, with {facts['copies']} copies between them"

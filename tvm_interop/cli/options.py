@@ -149,6 +149,42 @@ AllowTf32 = Annotated[
         rich_help_panel="Model",
     ),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        metavar="f32|bf16|auto",
+        help="What convolutions and matrix products multiply; `auto` takes bf16 where its error is "
+        "small. For CPUs with AVX512-BF16.",
+        rich_help_panel="Model",
+    ),
+]
+KeepF32 = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-f32",
+        metavar="NAME,...",
+        help="With bf16: operators that stay in f32, by name or kind, such as `softmax` or `*fc*`.",
+        rich_help_panel="Model",
+    ),
+]
+MaxError = Annotated[
+    float | None,
+    typer.Option(
+        "--max-error",
+        min=0.0,
+        help="With `--precision auto`: the largest error that bf16 may have; by default 0.02.",
+        rich_help_panel="Model",
+    ),
+]
+ErrorInputs = Annotated[
+    Path | None,
+    typer.Option(
+        "--inputs",
+        help="With bf16: an .npz file of inputs to tell the error on; by default random numbers.",
+        rich_help_panel="Model",
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

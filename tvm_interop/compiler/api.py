@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ..artifact.artifact import MAX_SHAPES, Artifact
+from ..artifact.manifest import Precision
 from ..errors import ArtifactError, InputError
 from ..frontend.load import batch_shapes
 from ..latency import LatencyModel, Link
@@ -20,9 +21,10 @@ from ..plain_data import is_whole
 from ..plan.validate import check_batch_sizes
 from ..scheduling import Schedule
 from .annotate import annotated_schedule
-from .compilation import Compilation
+from .compilation import Compilation, why_not_in_bf16
 from .merging import merged_stages
 from .options import CompileOptions, parts_for
+from .precision import MAX_ERROR, measured_precision
 from .speed_check import speed_check_by_auto
 
 __all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
@@ -52,6 +54,10 @@ def compile(
     stream_priorities: bool = False,
     allow_tf32: bool = False,
     link: Link | None = None,
+    precision: Literal["f32", "bf16", "auto"] = "f32",
+    keep_f32: Sequence[str] = (),
+    max_error: float = MAX_ERROR,
+    inputs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
@@ -103,6 +109,17 @@ def compile(
         several times faster and keeps 10 bits of 23.
     link: between two GPUs, where prices come from a description or the database; by default the
         description's.
+    precision: `f32`; or, for a CPU with AVX512-BF16, `bf16`: convolutions and matrix products round
+        their factors to bfloat16, operators hand bfloat16 on to each other, and all else stays in
+        float32: sums, norms, softmax, inputs and outputs. The artifact's manifest has the error;
+        see `Precision`. `auto` takes bf16 where its error is at most `max_error`, and f32
+        otherwise, also where the CPU cannot; `Artifact.precision_choice` says which and why.
+    keep_f32: with bf16, the operators that stay in float32: names, or kinds such as `matmul`, with
+        `*` and `?` as in file names.
+    max_error: for `auto`: up to which error it takes bf16; the error is the Euclidean norm of the
+        difference to the outputs in float32, over the norm of those.
+    inputs: with bf16, what the error is measured on: an array for each input, by name; by default
+        random numbers.
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -132,13 +149,16 @@ def compile(
         latency=latency if isinstance(latency, LatencyModel) else None,
         allow_tf32=allow_tf32,
         link=link,
+        keep_f32=keep_f32,
+        precision="f32" if precision == "f32" else "bf16",
     )
+    _check_precision(precision, max_error, keep_f32, inputs)
     each = _shapes_of(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError("a schedule is made for one shape: give `input_shapes` once beside it")
     artifact, *others = (
         _compile_one(
-            new_compilation(model, compile_options, shapes),
+            *_compilation(model, compile_options, shapes, precision, max_error, inputs),
             chosen,
             scheduler,
             latency,
@@ -199,8 +219,48 @@ def _list_of(input_shapes: Shapes | Sequence[Shapes] | None) -> list[dict[str, t
     return each
 
 
+def _check_precision(
+    precision: str, max_error: float, keep_f32: Sequence[str], inputs: Mapping[str, Any] | None
+) -> None:
+    if precision not in ("f32", "bf16", "auto"):
+        raise InputError(f"`precision` is {precision!r}; give `f32`, `bf16` or `auto`")
+    if not max_error >= 0:
+        raise InputError(f"`max_error` is {max_error}; give a number from 0 on")
+    if precision == "f32" and (keep_f32 or inputs is not None):
+        what = "keep_f32" if keep_f32 else "inputs"
+        raise InputError(f"`{what}` is for `precision` bf16 and auto; leave it out")
+
+
+def _compilation(
+    model: Any,
+    options: CompileOptions,
+    shapes: dict[str, tuple[int, ...]],
+    precision: str,
+    max_error: float,
+    inputs: Mapping[str, Any] | None,
+) -> tuple[Compilation, Precision | None, str | None]:
+    """The compilation, its error if it is in bf16, and for `auto` what was chosen and why."""
+    if precision == "f32":
+        return new_compilation(model, options, shapes), None, None
+    in_f32 = replace(options, precision="f32", keep_f32=())
+    if precision == "auto":
+        missing = why_not_in_bf16(options)
+        if missing is not None:
+            return new_compilation(model, in_f32, shapes), None, f"f32: {missing}"
+    compilation = new_compilation(model, options, shapes)
+    found = measured_precision(compilation, model, shapes, inputs)
+    if precision == "bf16":
+        return compilation, found, None
+    error = f"the error of bf16 is {found.error:.2g} on {found.inputs} inputs"
+    if found.error <= max_error:
+        return compilation, found, f"bf16: {error}, at most {max_error:g}"
+    return new_compilation(model, in_f32, shapes), None, f"f32: {error}, above {max_error:g}"
+
+
 def _compile_one(
     compilation: Compilation,
+    precision: Precision | None,
+    precision_choice: str | None,
     chosen: Schedule | None,
     scheduler: str,
     latency: LatencyModel | str | None,
@@ -219,7 +279,9 @@ def _compile_one(
     # Whoever names prices from elsewhere may compile where there is nothing to check on.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         checked = compilation.check_speed(chosen)
-    return compilation.artifact(chosen, checked)
+    artifact = compilation.artifact(chosen, checked, precision)
+    artifact.precision_choice = precision_choice
+    return artifact
 
 
 def _is_concurrent(schedule: Schedule, compilation: Compilation) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +45,12 @@ class Kernels:
         self._target = target
         self._build = build
         self._write_out = write_out
+
+    def only(self, names: Collection[str]) -> Kernels:
+        """Those of these names."""
+        functions = self._module.functions_items()
+        module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
+        return Kernels(module, self._target, self._build, self._write_out)
 
     @cached_property
     def code(self) -> bytes:

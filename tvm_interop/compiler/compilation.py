@@ -15,13 +15,15 @@ import tvm_ffi
 
 from .._version import __version__
 from ..artifact.artifact import Artifact
-from ..artifact.manifest import Manifest, SpeedCheck
+from ..artifact.manifest import Manifest, Precision, SpeedCheck
 from ..errors import DeviceError, InputError, ScheduleError
 from ..execution.cuda import require_gpu
 from ..execution.rpc_server import ServerAddress
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
+from ..machine.cpu_target import cpu_target
+from ..machine.kernel_libraries import available_providers
 from ..measure.active import ActiveSearch, active_search
 from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
@@ -34,7 +36,7 @@ from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
 from .backend import Backend, measured_latency
-from .cpu import CpuBackend
+from .cpu import CpuBackend, why_no_bf16
 from .cuda import CudaBackend, is_cuda
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
 from .options import MERGING, CompileOptions
@@ -384,8 +386,18 @@ class Compilation:
         sequential = self.sequential()
         return check_rounds(self.measure([sequential, sequential, schedule]))
 
-    def artifact(self, schedule: Schedule, speed_check: SpeedCheck | None = None) -> Artifact:
-        """The model as it ships: with `schedule`, or sequential where `speed_check` says so."""
+    def artifact(
+        self,
+        schedule: Schedule,
+        speed_check: SpeedCheck | None = None,
+        precision: Precision | None = None,
+    ) -> Artifact:
+        """The model as it ships: with `schedule`, or sequential where `speed_check` says so.
+
+        Parameters
+        ----------
+        precision: what is known of the error of a model in bf16 (see `measured_precision`).
+        """
         slower = speed_check is not None and speed_check.shipped == "sequential"
         home, shipped = self.realized(self.sequential() if slower else schedule)
         return Artifact(
@@ -402,6 +414,7 @@ class Compilation:
                 cpu_features=self.backend.cpu_features(),
                 structural_hash=f"{tvm_ffi.structural_hash(home.module) % 2**64:016x}",
                 speed_check=speed_check,
+                precision=precision,
             ),
         )
 
@@ -416,7 +429,19 @@ class Compilation:
 
 def backend_for(options: CompileOptions) -> Backend:
     """The backend for the device that `options.target` names."""
-    return CudaBackend(options) if is_cuda(options.target) else CpuBackend(options)
+    if not is_cuda(options.target):
+        return CpuBackend(options)
+    if options.precision != "f32":
+        raise InputError("`precision` bf16 is for CPUs; for a GPU leave it at f32")
+    return CudaBackend(options)
+
+
+def why_not_in_bf16(options: CompileOptions) -> str | None:
+    """Why nothing can be compiled in bf16 for the target of `options`; None where it can."""
+    if is_cuda(options.target):
+        return "bf16 is for CPUs"
+    missing = why_no_bf16(cpu_target(options.target), available_providers(options.providers))
+    return None if missing is None else str(missing)
 
 
 def _check_learned(latency: str, scheduler: str) -> None:

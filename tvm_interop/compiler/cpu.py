@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from .._native import cpu as _native
-from ..errors import InputError
+from ..errors import DeviceError, InputError
 from ..execution.cpu import Instance
 from ..execution.instance import Clock
 from ..frontend import load_model
@@ -15,9 +16,10 @@ from ..kernels.cpu_schedule import DefaultCPUSchedule
 from ..kernels.tuned_schedule import TunedSchedule
 from ..kernels.vectorize_math import VectorizeMath
 from ..lowering.extract import extract
-from ..lowering.lower import LowerToUnits
+from ..lowering.lower import LowerToUnits, is_lowered
+from ..lowering.narrow_storage import NarrowStorage, is_kept
 from ..lowering.split_operators import split_operators
-from ..machine.cpu_features import target_features
+from ..machine.cpu_features import missing_features, target_features
 from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import TVM, available_providers
 from ..measure.cpu_timer import CpuStageTimer
@@ -31,6 +33,7 @@ from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered, measured_latency
 from .kernel_choice import choose_kernels
 from .options import CompileOptions, positive
+from .provider_choice import give_to_libraries
 
 
 class CpuBackend:
@@ -61,6 +64,10 @@ class CpuBackend:
         if options.allow_tf32:
             raise InputError("`allow_tf32` is for GPUs: no CPU rounds to TF32")
         self.providers = available_providers(options.providers)
+        if options.precision == "bf16":
+            missing = why_no_bf16(self.target, self.providers)
+            if missing is not None:
+                raise missing
 
     def lower(
         self,
@@ -69,9 +76,50 @@ class CpuBackend:
         open_store: Callable[[], LatencyStore],
     ) -> Lowered:
         """Import the model, lower it, choose kernels, and divide large operators into parts."""
+        lowered = self._lowered(model, input_shapes)
+        program = lowered.program
+        _check_kept(program, self._options.keep_f32)
+        if any(name != TVM for name in self.providers):
+            # On one thread, whatever the streams will be: with the same latencies at hand, the same
+            # model always gets the same kernels, and so gives the same bits.
+            program = choose_kernels(
+                program,
+                self.providers,
+                lambda program: measured_latency(
+                    self.stage_timer(lowered, program, 1, 1),
+                    lowered,
+                    program,
+                    open_store(),
+                    self._options.progress,
+                ),
+            )
+        # Teams of threads and parts are two ways to share an operator out: one is enough.
+        usual = lowered.streams if lowered.threads == 1 else 1
+        divided = split_operators(program, positive("parts", self._options.parts, usual))
+        return replace(lowered, program=divided)
+
+    def lower_unmeasured(
+        self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
+    ) -> Lowered:
+        """As `lower`, with a library's kernel for each operator that it can run, in one piece."""
+        lowered = self._lowered(model, input_shapes)
+        program = give_to_libraries(lowered.program, self.providers)
+        used = {op.kernel for op in program.operators if op.library is None}
+        return replace(lowered, program=program, kernels=lowered.kernels.only(used))
+
+    def _lowered(self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None) -> Lowered:
+        """Import the model and lower it to TVM's kernels."""
         libraries = tuple(name for name in self.providers if name != TVM)
-        lower: Any = LowerToUnits(self.target, libraries)
+        narrow = None
+        if self._options.precision == "bf16":
+            narrow = NarrowStorage(self._options.keep_f32)
+        lower: Any = LowerToUnits(self.target, libraries, narrow)
         imported = load_model(model, input_shapes)
+        if narrow is not None and is_lowered(imported):
+            raise InputError(
+                "the module is lowered already, in float32; for `precision` bf16 give it as it was "
+                "before"
+            )
         module = lower(imported)
         program = concat_in_place(extract(module))
         if self._options.tuning_records is not None:
@@ -91,25 +139,7 @@ class CpuBackend:
             lambda module, path: build_kernels(module, self.target, path),
             write_out,
         )
-        lowered = Lowered(imported, module, program, program, kernels, streams, threads)
-        if libraries:
-            # On one thread, whatever the streams will be: with the same latencies at hand, the same
-            # model always gets the same kernels, and so gives the same bits.
-            program = choose_kernels(
-                program,
-                self.providers,
-                lambda program: measured_latency(
-                    self.stage_timer(lowered, program, 1, 1),
-                    lowered,
-                    program,
-                    open_store(),
-                    self._options.progress,
-                ),
-            )
-        # Teams of threads and parts are two ways to share an operator out: one is enough.
-        usual = streams if threads == 1 else 1
-        divided = split_operators(program, positive("parts", self._options.parts, usual))
-        return Lowered(imported, module, divided, lowered.on_tvm_alone, kernels, streams, threads)
+        return Lowered(imported, module, program, program, kernels, streams, threads)
 
     def why_not_measured(self) -> None:
         """A CPU is always here."""
@@ -140,3 +170,39 @@ class CpuBackend:
     def cpu_features(self) -> tuple[str, ...]:
         """What the target has beyond the oldest processor of its kind."""
         return target_features(self.target)
+
+
+def _check_kept(program: Program, keep: Sequence[str]) -> None:
+    kinds = [(op.name, op.description.op if op.description else None) for op in program.operators]
+    for pattern in keep:
+        if not any(is_kept(name, kind, [pattern]) for name, kind in kinds):
+            raise InputError(
+                f"`keep_f32` has `{pattern}`, and the model has no operator of that name or kind; "
+                "`tvm-interop show` lists them"
+            )
+
+
+BF16_FEATURE = "avx512bf16"
+"""The instructions that bfloat16 is multiplied by, as LLVM names them."""
+
+
+def why_no_bf16(target: Any, providers: Sequence[str]) -> DeviceError | None:
+    """Why products of bfloat16 cannot be computed; None where they can.
+
+    Parameters
+    ----------
+    target: TVM's, for a CPU.
+    providers: names of those whose kernels an operator may get.
+    """
+    if BF16_FEATURE not in target_features(target) or missing_features([BF16_FEATURE]):
+        return DeviceError(
+            "`precision` bf16 needs a CPU with AVX512-BF16 (`avx512_bf16` in /proc/cpuinfo), and "
+            "the target or this CPU lacks it; compile with `precision` f32"
+        )
+    if "onednn" not in providers:
+        return DeviceError(
+            "`precision` bf16 needs oneDNN, whose kernels multiply bfloat16, and it is missing or "
+            "not among the providers; install `tvm-interop[onednn]`, or compile with `precision` "
+            "f32"
+        )
+    return None

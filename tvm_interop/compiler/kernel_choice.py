@@ -10,7 +10,7 @@ import msgspec
 from ..machine.kernel_libraries import TVM
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
-from ..program.storage import BLOCK, Layout
+from ..program.storage import BLOCK, Layout, StoredType
 from .provider_choice import LatencyOf, PlainChoice, can_run, fastest_plain, given_to
 from .two_labels import PairCost, cheapest_labels
 
@@ -113,7 +113,8 @@ class _LayoutCosts:
         return root if root in self.free else None
 
     def _reorder(self, value: int) -> float:
-        return self._reorder_us[self._program.values[value].shape]
+        known = self._program.values[value]
+        return self._reorder_us[known.shape, known.dtype]
 
 
 def _blockable(
@@ -139,7 +140,11 @@ def _blockable(
 
 def _fits_blocks(value: Value, root: Value) -> bool:
     """Whether `value` is an image that consists of whole blocks of `root`."""
-    if len(value.shape) != 4 or value.dtype != "float32" or value.shape[1] < BLOCK:
+    if (
+        len(value.shape) != 4
+        or value.dtype not in ("float32", "bfloat16")
+        or value.shape[1] < BLOCK
+    ):
         return False
     if value.alias_of is None:
         return True
@@ -198,17 +203,20 @@ def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program
 
 def _reorder_us(
     images: Sequence[Value], library: str, latency_of: LatencyOf, program: Program
-) -> dict[tuple[int, ...], float]:
-    """Microseconds to change the layout of an image, by its shape; the mean of both directions."""
-    shapes = list(dict.fromkeys(v.shape for v in images))
+) -> dict[tuple[tuple[int, ...], str], float]:
+    """Microseconds to change an image's layout, by shape and type; the mean of both directions."""
+    kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []
     operators = []
-    for shape in shapes:
+    for shape, dtype in kinds:
+        stored: tuple[StoredType, ...] = ("bfloat16",) * 2 if dtype == "bfloat16" else ()
         for layouts in (("plain", "blocked16"), ("blocked16", "plain")):
-            description = LibraryOp(op="reorder", shapes=(shape, shape), layouts=layouts)
+            description = LibraryOp(
+                op="reorder", shapes=(shape, shape), layouts=layouts, stored=stored
+            )
             at = len(values)
-            values += [Value(f"v{at + k}", shape, "float32", layout=layouts[k]) for k in (0, 1)]
+            values += [Value(f"v{at + k}", shape, dtype, layout=layouts[k]) for k in (0, 1)]
             operators.append(Operator(f"r{at}", "", (at,), (at + 1,), description, library))
     turning = replace(program, values=values, operators=operators, weights={})
     times = latency_of(turning).stages([[[i]] for i in range(len(operators))])
-    return {shape: float(times[2 * k : 2 * k + 2].mean()) for k, shape in enumerate(shapes)}
+    return {kind: float(times[2 * k : 2 * k + 2].mean()) for k, kind in enumerate(kinds)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import InputError
 from ..latency import LatencyModel, Link
@@ -41,6 +41,10 @@ class CompileOptions:
     link: between two GPUs, for prices by a device's description or from the database; None takes
         the description's.
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
+    precision: `f32`, or for a CPU that has AVX512-BF16 `bf16`: convolutions and matrix products
+        round their factors to bfloat16, and operators hand it on (see `lowering.narrow_storage`).
+    keep_f32: with `bf16`, the operators that stay in float32: names, or kinds such as `matmul`,
+        with `*` and `?` as in file names.
     """
 
     target: Any = "llvm"
@@ -56,10 +60,16 @@ class CompileOptions:
     latency: LatencyModel | None = None
     link: Link | None = None
     allow_tf32: bool = False
+    precision: Literal["f32", "bf16"] = "f32"
+    keep_f32: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):
             self.target = read_target(self.target)
+        if self.precision not in ("f32", "bf16"):
+            raise InputError(f"`precision` is {self.precision!r}; give `f32` or `bf16`")
+        if self.keep_f32 and self.precision == "f32":
+            raise InputError("`keep_f32` is for `precision` bf16: with f32 all stays in float32")
 
 
 def parts_for(scheduler: str) -> int | None:

@@ -15,6 +15,7 @@ from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from .fuse_and_name import LIBRARY_OPS
 from .names import OUTPUT_NAMES, UniqueNames, bindings_of, is_meaningful
+from .narrow_storage import NARROW
 from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
@@ -65,6 +66,7 @@ class _Extractor:
         self._env: dict[relax.Var, _Tensors] = {}
         self._output_names = _output_names(func)
         self._library_ops = _library_ops(func)
+        self._narrow = _narrow_units(func)
         params = {param.name for param in func.params}
         self._operator_names = UniqueNames()
         # Inputs and outputs have first claim on their names.
@@ -144,6 +146,8 @@ class _Extractor:
             self._add_value(self._value_names.take(f"{name}:{i}" if several else name), ty, where)
             for i, ty in enumerate(out_ty.fields if several else [out_ty])
         )
+        if var.name in self._narrow:
+            self._values[outputs[0]] = replace(self._values[outputs[0]], dtype="bfloat16")
         if len(self._kernels[kernel].params) != len(inputs) + len(outputs):
             _refuse(where, f"gives kernel `{kernel}` a wrong number of arguments", "lower it anew")
         description = self._library_ops.get(var.name)
@@ -175,7 +179,8 @@ class _Extractor:
         source = self._tensor(source_expr, where)
         base = var.name if is_meaningful(var.name) else f"{self._values[source].name}_view"
         view = self._add_value(self._value_names.take(base), var.ty, where)
-        self._values[view] = replace(self._values[view], alias_of=self._root(source))
+        dtype = self._values[source].dtype
+        self._values[view] = replace(self._values[view], dtype=dtype, alias_of=self._root(source))
         return view
 
     def _add_weight(self, constant: tvm.ir.GenericConst, where: str) -> int:
@@ -243,6 +248,12 @@ def _library_ops(func: relax.Function) -> dict[str, LibraryOp]:
     """What kernel libraries could compute, by unit."""
     table = func.attrs[LIBRARY_OPS] if func.attrs and LIBRARY_OPS in func.attrs else {}
     return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
+
+
+def _narrow_units(func: relax.Function) -> set[str]:
+    """The units whose result is of bfloat16, which Relax has as words of 16 bits."""
+    units = func.attrs[NARROW] if func.attrs and NARROW in func.attrs else []
+    return {str(unit) for unit in units}
 
 
 def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:

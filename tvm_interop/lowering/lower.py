@@ -14,6 +14,7 @@ from .fuse_and_name import FuseAndName
 from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
+from .narrow_storage import NarrowStorage
 from .transposed_convs import TransposedConvs
 from .wide_sums import WideSums
 
@@ -48,6 +49,8 @@ class LowerToUnits:
         Kernel libraries, loaded already, that may take over units: what one of them can compute
         becomes a unit of its own, and `main` carries its description beside it. So does a
         concatenation, which may turn out to cost nothing.
+    narrow
+        What lets units hand on bfloat16 (see `NarrowStorage`); None leaves every tensor as it is.
 
     Examples
     --------
@@ -58,17 +61,19 @@ class LowerToUnits:
         self,
         target: tvm.target.Target | str | dict[str, Any] | None = None,
         libraries: tuple[str, ...] = (),
+        narrow: NarrowStorage | None = None,
     ) -> None:
         self._target = target
+        self._narrow = narrow
         self._libraries = libraries
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Lower `mod`; called by TVM's pass machinery."""
-        if _is_lowered(mod):
+        if is_lowered(mod):
             return mod
         try:
             with self._resolve_target():
-                mod = _lowering(self._libraries)(mod)
+                mod = _lowering(self._libraries, self._narrow)(mod)
         except Exception as err:
             raise UnsupportedModelError(f"TVM cannot lower the model: {err}") from err
         var = mod.get_global_var("main")
@@ -81,7 +86,9 @@ class LowerToUnits:
         return tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")
 
 
-def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
+def _lowering(
+    libraries: tuple[str, ...], narrow: NarrowStorage | None = None
+) -> tvm.transform.Sequential:
     """The passes, in order."""
     passes = relax.transform
     return tvm.transform.Sequential(
@@ -100,6 +107,7 @@ def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
             passes.RewriteDataflowReshape(),
             passes.DeadCodeElimination(),
             FuseAndName(),
+            *([] if narrow is None else [narrow]),
             passes.FuseTIR(),
             passes.DeadCodeElimination(),
         ],
@@ -107,7 +115,7 @@ def _lowering(libraries: tuple[str, ...]) -> tvm.transform.Sequential:
     )
 
 
-def _is_lowered(mod: tvm.IRModule) -> bool:
+def is_lowered(mod: tvm.IRModule) -> bool:
     """Whether `LowerToUnits` made `main`, and nobody added operators to it since."""
     if "main" not in [var.name_hint for var in mod.get_global_vars()]:
         raise UnsupportedModelError("the Relax module has no function `main` to lower")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import gcd, lcm, prod
 
 import msgspec
+import numpy as np
 
 from ..kernels.build import divisible_kernels
 from ..program.library_op import LibraryOp
@@ -173,13 +174,25 @@ def _is_depthwise(op: LibraryOp) -> bool:
     return op.op == "conv2d" and op.groups == op.shapes[0][1] == op.shapes[-1][1]
 
 
+def _itemsize(op: LibraryOp) -> int:
+    """Bytes of a number in the tensor with the smallest ones."""
+    return min(np.dtype(dtype).itemsize for dtype in op.stored_types)
+
+
+def _channels(op: LibraryOp) -> int:
+    """The fewest channels, in whole blocks, after which each image is aligned again."""
+    images = (op.shapes[0], op.shapes[-1])
+    return max(BLOCK, *(_aligned_step(op, [image[1:]], 0) for image in images))
+
+
 def _conv2d(op: LibraryOp) -> list[_Cut] | None:
-    by_block = _Cut(1, BLOCK)
-    more = [_Cut(0, BLOCK)] * op.has_bias + [by_block] * op.has_sum
+    step = _channels(op)
+    by_block = _Cut(1, step)
+    more = [_Cut(0, step)] * op.has_bias + [by_block] * op.has_sum
     if op.groups == 1:
-        return [_Cut(None), _Cut(0, BLOCK), *more, by_block]
+        return [_Cut(None), _Cut(0, step), *more, by_block]
     if _is_depthwise(op):
-        return [by_block, _Cut(0, BLOCK), *more, by_block]
+        return [by_block, _Cut(0, step), *more, by_block]
     return _by_groups(op)
 
 
@@ -193,12 +206,14 @@ def _by_groups(op: LibraryOp) -> list[_Cut] | None:
 
 
 def _pool(op: LibraryOp) -> list[_Cut] | None:
-    return [_Cut(1, BLOCK), _Cut(1, BLOCK)]
+    return [_Cut(1, _channels(op)), _Cut(1, _channels(op))]
 
 
 def _scale(op: LibraryOp) -> list[_Cut] | None:
-    by_block = _Cut(1, BLOCK)
-    return [by_block, by_block, *[_Cut(0, BLOCK)] * op.has_bias, by_block]
+    # The factor has one number a channel, and is to be aligned too.
+    step = max(_channels(op), _aligned_step(op, [op.shapes[1][1:]], 0))
+    by_block = _Cut(1, step)
+    return [by_block, by_block, *[_Cut(0, step)] * op.has_bias, by_block]
 
 
 def _rows(op: LibraryOp) -> list[_Cut] | None:
@@ -207,13 +222,13 @@ def _rows(op: LibraryOp) -> list[_Cut] | None:
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)
     if axis is None:
         return None
-    by_axis = _Cut(axis, _aligned_step([data], axis))
+    by_axis = _Cut(axis, _aligned_step(op, [data], axis))
     return [by_axis, *[_Cut(None)] * (len(op.shapes) - 2), by_axis]
 
 
-def _aligned_step(shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The fewest elements of `axis` after which each float32 tensor is aligned again."""
-    inner = (4 * prod(shape[axis + 1 :]) for shape in shapes)
+def _aligned_step(op: LibraryOp, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
+    """The fewest elements of `axis` after which each tensor is aligned again."""
+    inner = (_itemsize(op) * prod(shape[axis + 1 :]) for shape in shapes)
     return lcm(*(ALIGNMENT // gcd(ALIGNMENT, nbytes) for nbytes in inner))
 
 
@@ -224,7 +239,7 @@ def _matmul(op: LibraryOp) -> list[_Cut] | None:
     if axis is None:
         return None  # A single row: its weights would have to be divided across.
     cut = [left, op.shapes[-1], *([right] if len(right) > 2 and axis < len(left) - 2 else [])]
-    by_axis = _Cut(axis, _aligned_step(cut, axis))
+    by_axis = _Cut(axis, _aligned_step(op, cut, axis))
     of_right = by_axis if len(right) > 2 and axis < len(left) - 2 else _Cut(None)
     more = [_Cut(None)] * op.has_bias + [by_axis] * op.has_sum
     return [by_axis, of_right, *more, by_axis]

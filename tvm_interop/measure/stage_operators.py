@@ -102,6 +102,10 @@ class StageOperators:
                 shape = stored_shape(described.shape, described.layout)
                 array = aligned_empty(shape, described.dtype)
                 # Zeros are valid indices; floats get values that are neither special nor denormal.
-                array[...] = self._rng.standard_normal(shape) if array.dtype.kind == "f" else 0
+                array[...] = self._rng.standard_normal(shape) if _is_float(array.dtype) else 0
             self._tensors[value] = self._to_device(array)
         return self._tensors[value]
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or dtype == np.dtype("bfloat16")

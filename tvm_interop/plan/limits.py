@@ -1,10 +1,10 @@
 """How large the numbers of a plan may be, so that nothing computed from them overflows."""
 
 DTYPES = frozenset(
-    ["bool", "float16", "float32", "float64"]
+    ["bool", "bfloat16", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""Types of tensors, as NumPy spells them."""
+"""Types of tensors, as NumPy spells them; `bfloat16` is for those between operators only."""
 
 MAX_OPERATORS = 2**20
 MAX_STREAMS = 2**12

@@ -46,8 +46,18 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
             f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
             f"tensors are {tuple(value.shape for value in values)}"
         )
-    if any(value.dtype != op.description.dtype for value in values):
-        raise ArtifactError(f"operator `{op.name}` has a tensor that is not {op.description.dtype}")
+    types = op.description.stored_types
+    if len(types) != len(values):
+        raise ArtifactError(
+            f"operator `{op.name}` is described with types of {len(types)} tensors, and has "
+            f"{len(values)}"
+        )
+    for value, dtype in zip(values, types, strict=True):
+        if value.dtype != dtype:
+            raise ArtifactError(
+                f"operator `{op.name}` has a tensor that is not {dtype}: `{value.name}` is "
+                f"{value.dtype}"
+            )
     for value, layout in zip(values, op.description.layouts, strict=True):
         if value.layout != layout:
             raise ArtifactError(
@@ -66,7 +76,9 @@ def _check_description(name: str, description: LibraryOp) -> None:
         if len(shape) > MAX_RANK or not all(0 <= dim <= MAX_DIMENSION for dim in shape):
             raise ArtifactError(f"operator `{name}` is described with a shape of {shape}")
     for field, given in description.fields().items():
-        numbers = given if isinstance(given, tuple) and field != "layouts" else (given,)
+        numbers = (
+            given if isinstance(given, tuple) and field not in ("layouts", "stored") else (given,)
+        )
         for number in numbers:
             if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
                 raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")

@@ -22,7 +22,8 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
 
     Each input becomes an alias of a part of the result, and an operator that reads the result
     depends on the writers of all parts. Two conditions must hold. The inputs lie one after the
-    other in the result: the axis that is joined is the outermost one with more than one element.
+    other in the result: all are of one type, and the axis that is joined is the outermost one with
+    more than one element.
     And each input is written by an operator into storage of its own: it is no input, weight or
     reshape, and has no place in another result already. Other concatenations stay, as kernels that
     copy.
@@ -45,7 +46,7 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
         ):
             _place_parts(longest, values)
             placed.add(longest.name)
-        if longest is not op and longest.name in placed:
+        if longest is not op and longest.name in placed and _same_type(op, longest, values):
             _alias(values, op.outputs[0], longest.outputs[0], 0)
             placed.add(op.name)
         elif longest is not op and _parts_are_free(op, values, written, program, alignment):
@@ -67,12 +68,17 @@ def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operat
     return max(growing, key=lambda other: len(other.inputs))
 
 
+def _same_type(op: Operator, other: Operator, values: list[Value]) -> bool:
+    return values[op.outputs[0]].dtype == values[other.outputs[0]].dtype
+
+
 def _parts_are_free(
     op: Operator, values: list[Value], written: set[int], program: Program, alignment: int
 ) -> bool:
     parts = [values[v] for v in op.inputs]
     return (
-        can_be_in_place([part.nbytes for part in parts], alignment)
+        {part.dtype for part in parts} == {values[op.outputs[0]].dtype}
+        and can_be_in_place([part.nbytes for part in parts], alignment)
         and len(set(op.inputs)) == len(op.inputs)
         and all(part.alias_of is None for part in parts)
         and all(v in written and v not in program.weights for v in op.inputs)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import ArtifactError
-from .storage import Layout
+from .storage import Layout, StoredType
 
 
 class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,7 +31,10 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         `gelu` by a hyperbolic tangent.
     clip_low, clip_high: of the activation `clip`.
     epsilon: for `layer_norm`, what is added to the variance.
-    dtype: of all its tensors; those of float16 add up in float32.
+    dtype: what the factors of products are rounded to; those of float16 and bfloat16 add up in
+        float32. Of what has no products, the type it computes in.
+    stored: of each argument, the type its numbers are kept in memory as; empty where all are kept
+        as `dtype`.
     allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
         10 of their 23 bits and is several times faster.
     counts_padding: for `avg_pool2d`, whether padding counts as zeros.
@@ -80,8 +83,9 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     lrn_beta: float = 0.0
     lrn_bias: float = 0.0
     epsilon: float = 0.0
-    dtype: Literal["float32", "float16"] = "float32"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     allow_tf32: bool = False
+    stored: tuple[StoredType, ...] = ()
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""
@@ -110,6 +114,11 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
     @property
+    def stored_types(self) -> tuple[str, ...]:
+        """Of each argument, the type its numbers are kept in memory as."""
+        return self.stored or (self.dtype,) * len(self.shapes)
+
+    @property
     def flops(self) -> int:
         """Floating-point operations; 0 where memory alone decides."""
         output = self.shapes[-1]
@@ -122,6 +131,6 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return 2 * size * self.shapes[0][-1] if self.op == "matmul" else 0
 
 
-_LATER: dict[str, Any] = {"dtype": "float32", "allow_tf32": False, "epsilon": 0.0}
+_LATER: dict[str, Any] = {"dtype": "float32", "allow_tf32": False, "epsilon": 0.0, "stored": ()}
 """Fields that were added later, with their defaults. A field with its default is left out of the
 text, so that texts in existing latency databases stay equal."""

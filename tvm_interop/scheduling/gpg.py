@@ -238,8 +238,9 @@ def guessed_rest_us(
     weights: Weights, block: Block, summands: Floats, remaining: npt.NDArray[np.bool_]
 ) -> Floats:
     """(k,): what the best schedules of states take."""
-    z = states(weights, block.leaves(remaining) @ summands)
-    rows = np.concatenate([z, block.state_scalars(remaining)], axis=1)
+    leaves = block.leaves(remaining)
+    z = states(weights, leaves @ summands)
+    rows = np.concatenate([z, block.state_scalars(remaining, leaves)], axis=1)
     share = sigmoid(perceptron(weights, "rest", rows))[:, 0]
     path, total = block.bounds_us(remaining)
     return path + (total - path) * share

@@ -91,6 +91,10 @@ class Block:
         return found
 
     @cached_property
+    def _read_by(self) -> npt.NDArray[np.float32]:
+        return np.ascontiguousarray(self.reads.T, dtype=np.float32)
+
+    @cached_property
     def path_us(self) -> Floats:
         """(n,): the longest path that ends in each operator, itself included."""
         found: Floats = self.us.copy()
@@ -144,7 +148,7 @@ class Block:
 
     def leaves(self, remaining: Bools) -> Bools:
         """(k, n): of each state the operators that nothing remaining reads."""
-        found: Bools = remaining & (remaining @ self.reads.T == 0)
+        found: Bools = remaining & (remaining.astype(np.float32) @ self._read_by == 0)
         return found
 
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
@@ -152,7 +156,7 @@ class Block:
         path = np.where(remaining, self.path_us, 0.0).max(axis=1, initial=0.0)
         return path, remaining @ self.us
 
-    def state_scalars(self, remaining: Bools) -> Floats:
+    def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
         """(k, STATE_SCALARS): how much is left, and how far from the bounds of a device it is."""
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
@@ -161,7 +165,7 @@ class Block:
                 total / max(self.total_us, 1e-12), path / below,
                 remaining @ (self.us * self.cores) / below,
                 remaining @ (self.us * self.memory) / below,
-                np.minimum(self.leaves(remaining).sum(1), 8) / 8,
+                np.minimum(leaves.sum(1), 8) / 8,
             ],
             axis=1,
         )  # fmt: skip

@@ -30,7 +30,7 @@ enum Status : int { kSuccess = 0, kUnimplemented = 3 };
 enum CpuRuntime : unsigned { kSequential = 1, kOpenMP = 2 };
 enum EngineKind : int { kCpu = 1 };
 enum StreamFlags : unsigned { kInOrder = 1 };
-enum DataType : int { kFloat32 = 3 };
+enum DataType : int { kBfloat16 = 2, kFloat32 = 3 };
 enum PropKind : int { kForwardInference = 96 };
 enum ScratchpadMode : int { kUserScratchpad = 1 };
 

@@ -24,28 +24,30 @@ class Descs {
   explicit Descs(const Api& api) : api_(api) {}
 
   // The library may choose how the tensor lies.
-  Owned<MemoryDesc> Any(const Shape& shape) const { return Tagged(shape, kAnyTag); }
+  Owned<MemoryDesc> Any(const Shape& shape, int type) const { return Tagged(shape, type, kAnyTag); }
 
-  Owned<MemoryDesc> Laid(const Shape& shape, Layout layout) const {
-    return layout == Layout::kPlain ? Strided(shape, Contiguous(shape))
-                                    : Tagged(shape, kBlocked16Tag);
+  Owned<MemoryDesc> Laid(const Shape& shape, int type, Layout layout) const {
+    return layout == Layout::kPlain ? Strided(shape, type, Contiguous(shape))
+                                    : Tagged(shape, type, kBlocked16Tag);
   }
 
-  Owned<MemoryDesc> Plain(const Shape& shape) const { return Laid(shape, Layout::kPlain); }
+  Owned<MemoryDesc> Plain(const Shape& shape, int type) const {
+    return Laid(shape, type, Layout::kPlain);
+  }
 
-  Owned<MemoryDesc> Strided(const Shape& shape, const Shape& strides) const {
+  Owned<MemoryDesc> Strided(const Shape& shape, int type, const Shape& strides) const {
     MemoryDesc desc = nullptr;
     Check(api_.memory_desc_create_with_strides(&desc, static_cast<int>(shape.size()), shape.data(),
-                                               kFloat32, strides.data()),
+                                               type, strides.data()),
           "a descriptor");
     return {desc, api_.memory_desc_destroy};
   }
 
  private:
-  Owned<MemoryDesc> Tagged(const Shape& shape, int tag) const {
+  Owned<MemoryDesc> Tagged(const Shape& shape, int type, int tag) const {
     MemoryDesc desc = nullptr;
     Check(api_.memory_desc_create_with_tag(&desc, static_cast<int>(shape.size()), shape.data(),
-                                           kFloat32, tag),
+                                           type, tag),
           "a descriptor");
     return {desc, api_.memory_desc_destroy};
   }
@@ -147,16 +149,18 @@ class Maker {
       weight[0] /= op_.groups;
       weight.insert(weight.begin(), op_.groups);
     }
-    const auto weights = descs_.Plain(weight);
+    const auto weights = descs_.Plain(weight, Stored(1));
     const auto bias = BiasDesc({op_.shapes[1][0]});
     // Left to choose, oneDNN takes kernels that are slower than those for blocked tensors, and
     // whose order of adding up depends on the team. A source of few channels is read best as it is.
-    Owned<PrimitiveDesc> desc = ConvDesc(
-        weight,
-        op_.shapes[0][1] < 16 ? DataDesc(0) : descs_.Laid(op_.shapes[0], Layout::kBlocked16),
-        descs_.Laid(op_.shapes.back(), Layout::kBlocked16), bias.get());
+    Owned<PrimitiveDesc> desc =
+        ConvDesc(weight,
+                 op_.shapes[0][1] < 16 ? DataDesc(0, Factors())
+                                       : descs_.Laid(op_.shapes[0], Factors(), Layout::kBlocked16),
+                 descs_.Laid(op_.shapes.back(), Computed(last()), Layout::kBlocked16), bias.get());
     if (desc.get() == nullptr || Implementation(desc.get()).rfind("jit", 0) != 0) {
-      desc = ConvDesc(weight, DataDesc(0), DataDesc(last()), bias.get());
+      desc =
+          ConvDesc(weight, DataDesc(0, Factors()), DataDesc(last(), Computed(last())), bias.get());
     }
     if (desc.get() == nullptr) throw std::runtime_error("oneDNN: no kernel for this convolution");
     Bind(desc.get(), Laid(0), weights, bias.get());
@@ -165,8 +169,8 @@ class Maker {
   // Null where there is no such kernel.
   Owned<PrimitiveDesc> ConvDesc(const Shape& weight, const Owned<MemoryDesc>& source,
                                 const Owned<MemoryDesc>& result, MemoryDesc bias) const {
-    const auto weights = descs_.Any(weight);
-    const auto addend = descs_.Any(op_.shapes.back());
+    const auto weights = descs_.Any(weight, Factors());
+    const auto addend = descs_.Any(op_.shapes.back(), Computed(last() - 1));
     const auto attributes = MakeAttributes(api_, op_, Addends(addend));
     const Shape dilation{op_.dilation[0] - 1, op_.dilation[1] - 1};
     PrimitiveDesc made = nullptr;
@@ -196,32 +200,35 @@ class Maker {
     const Shape& result_shape = flat ? result : op_.shapes.back();
     Shape bias_shape(result_shape.size(), 1);
     bias_shape.back() = right.back();
-    const auto source_desc = descs_.Plain(source_shape), result_desc = descs_.Plain(result_shape);
-    const auto weights = args_[1].is_constant ? descs_.Any(right) : descs_.Plain(right);
+    const auto source_desc = descs_.Plain(source_shape, Factors());
+    const auto result_desc = descs_.Plain(result_shape, Computed(last()));
+    const auto weights =
+        args_[1].is_constant ? descs_.Any(right, Factors()) : descs_.Plain(right, Factors());
     const auto bias = BiasDesc(bias_shape);
-    const auto addend = descs_.Plain(result_shape);
+    const auto addend = descs_.Plain(result_shape, Computed(last() - 1));
     const auto attributes = MakeAttributes(api_, op_, Addends(addend));
     PrimitiveDesc made = nullptr;
     Check(api_.matmul_primitive_desc_create(&made, engine_, source_desc.get(), weights.get(),
                                             bias.get(), result_desc.get(), attributes.get()),
           "a matrix product");
     const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
-    const int left_tensor = kernel_->AddArgument(args_[0], source_desc.get());
-    const auto plain_right = descs_.Plain(right);
+    const auto given_left = descs_.Plain(source_shape, Stored(0));
+    const int left_tensor = kernel_->AddInput(args_[0], given_left.get(), source_desc.get());
+    const auto plain_right = descs_.Plain(right, Stored(1));
     const int right_tensor =
         kernel_->AddInput(args_[1], plain_right.get(), Wanted(desc.get(), kWeightsDesc));
     std::vector<std::pair<int, int>> tensors{{kSource, left_tensor}, {kWeights, right_tensor}};
     AddBias(bias.get(), &tensors);
     if (op_.has_sum) {
+      const auto given = descs_.Plain(result_shape, Stored(last() - 1));
       tensors.emplace_back(PostOp(0) | kAddend,
-                           kernel_->AddArgument(args_[last() - 1], addend.get()));
+                           kernel_->AddInput(args_[last() - 1], given.get(), addend.get()));
     }
-    tensors.emplace_back(kDestination, kernel_->AddArgument(args_[last()], result_desc.get()));
-    kernel_->AddPrimitive(desc.get(), std::move(tensors));
+    AddResultAndCall(desc.get(), descs_.Plain(result_shape, Stored(last())), std::move(tensors));
   }
 
   void MakePool() {
-    const auto source = Inner(0), result = Inner(last());
+    const auto source = Inner(0, Moved()), result = Inner(last(), Moved());
     const auto attributes = MakeAttributes(api_, op_, {});
     const int algorithm = op_.op == "max_pool2d" ? kPoolingMax
                           : op_.counts_padding   ? kPoolingAverageWithPadding
@@ -246,7 +253,7 @@ class Maker {
   }
 
   void MakeLrn() {
-    const auto source = Inner(0), result = Inner(last());
+    const auto source = Inner(0, Moved()), result = Inner(last(), Moved());
     const auto attributes = MakeAttributes(api_, op_, {});
     PrimitiveDesc made = nullptr;
     Check(api_.lrn_forward_primitive_desc_create(
@@ -265,9 +272,9 @@ class Maker {
 
   // The bias is added after the product.
   void MakeScale() {
-    const auto source = Inner(0), result = Inner(last());
-    const auto factor = descs_.Any(op_.shapes[1]);
-    const auto bias = descs_.Any({1, op_.shapes[0][1], 1, 1});
+    const auto source = Inner(0, Stored(0)), result = Inner(last(), Stored(last()));
+    const auto factor = descs_.Any(op_.shapes[1], Stored(1));
+    const auto bias = descs_.Any({1, op_.shapes[0][1], 1, 1}, kFloat32);
     std::vector<const MemoryDescObject*> addends;
     if (op_.has_bias) addends.push_back(bias.get());
     const auto attributes = MakeAttributes(api_, op_, addends);
@@ -276,26 +283,28 @@ class Maker {
                                             factor.get(), result.get(), attributes.get()),
           "a product");
     const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
-    const auto given = Laid(0), given_factor = descs_.Plain(op_.shapes[1]);
+    const auto given = Laid(0), given_factor = descs_.Plain(op_.shapes[1], Stored(1));
     std::vector<std::pair<int, int>> tensors{
         {kSource, kernel_->AddInput(args_[0], given.get(), source.get())},
         {kSecondSource, kernel_->AddInput(args_[1], given_factor.get(),
                                           Wanted(made, kArgumentDesc, kSecondSource))}};
     if (op_.has_bias) {
       const int which = PostOp(0) | kAddend;
-      const auto given_bias = descs_.Plain({1, op_.shapes[0][1], 1, 1});
+      const auto given_bias = descs_.Plain({1, op_.shapes[0][1], 1, 1}, kFloat32);
       tensors.emplace_back(
           which, kernel_->AddInput(args_[2], given_bias.get(), Wanted(made, kArgumentDesc, which)));
     }
-    AddResultAndCall(made, std::move(tensors));
+    AddResultAndCall(made, Laid(last()), std::move(tensors));
   }
 
   void MakeSoftmax() {
-    const auto data = descs_.Plain(op_.shapes[0]);
+    const auto data = descs_.Plain(op_.shapes[0], Stored(0));
+    // Into bfloat16 oneDNN would round what it adds up, and once more at the end.
+    const auto result = descs_.Plain(op_.shapes[0], kFloat32);
     const auto attributes = MakeAttributes(api_, op_, {});
     PrimitiveDesc made = nullptr;
     Check(api_.softmax_forward_primitive_desc_create(
-              &made, engine_, kForwardInference, kSoftmaxAccurate, data.get(), data.get(),
+              &made, engine_, kForwardInference, kSoftmaxAccurate, data.get(), result.get(),
               static_cast<int>(op_.shapes[0].size()) - 1, attributes.get()),
           "a softmax");
     const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
@@ -305,19 +314,20 @@ class Maker {
   void MakeLayerNorm() {
     // oneDNN takes few dimensions: the rows are what counts.
     const int64_t size = op_.shapes[0].back();
-    const auto data = descs_.Plain({Product(op_.shapes[0]) / size, size});
-    const auto numbers = descs_.Plain({size});
+    const Shape rows{Product(op_.shapes[0]) / size, size};
+    const auto data = descs_.Plain(rows, Stored(0)), result = descs_.Plain(rows, Stored(3));
+    const auto numbers = descs_.Plain({size}, kFloat32);
     const auto attributes = MakeAttributes(api_, op_, {});
     PrimitiveDesc made = nullptr;
     Check(api_.layer_normalization_forward_primitive_desc_create(
-              &made, engine_, kForwardInference, data.get(), data.get(), nullptr, op_.epsilon,
+              &made, engine_, kForwardInference, data.get(), result.get(), nullptr, op_.epsilon,
               kUseScale | kUseShift, attributes.get()),
           "a layer normalisation");
     const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
     kernel_->AddPrimitive(made, {{kSource, kernel_->AddArgument(args_[0], data.get())},
                                  {kScale, kernel_->AddArgument(args_[1], numbers.get())},
                                  {kShift, kernel_->AddArgument(args_[2], numbers.get())},
-                                 {kDestination, kernel_->AddArgument(args_[3], data.get())}});
+                                 {kDestination, kernel_->AddArgument(args_[3], result.get())}});
   }
 
   // Binds source and result, the source as the primitive was made for.
@@ -325,7 +335,7 @@ class Maker {
     const auto given = Laid(0);
     std::vector<std::pair<int, int>> tensors{
         {kSource, kernel_->AddInput(args_[0], given.get(), wanted)}};
-    AddResultAndCall(desc, std::move(tensors));
+    AddResultAndCall(desc, Laid(last()), std::move(tensors));
   }
 
   // Binds source, weights, bias, addend and result, each as `desc` wants it.
@@ -341,15 +351,16 @@ class Maker {
       tensors.emplace_back(PostOp(0) | kAddend,
                            kernel_->AddInput(args_[last() - 1], given.get(), wanted));
     }
-    AddResultAndCall(desc, std::move(tensors));
+    AddResultAndCall(desc, Laid(last()), std::move(tensors));
   }
 
   void AddBias(const MemoryDescObject* desc, std::vector<std::pair<int, int>>* tensors) {
     if (op_.has_bias) tensors->emplace_back(kBias, kernel_->AddArgument(args_[2], desc));
   }
 
-  void AddResultAndCall(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors) {
-    const auto given = Laid(last());
+  // Binds the result, which lies as `given` says, and adds the call.
+  void AddResultAndCall(PrimitiveDesc desc, const Owned<MemoryDesc>& given,
+                        std::vector<std::pair<int, int>> tensors) {
     const MemoryDescObject* made = Wanted(desc, kDestinationDesc);
     const int result = kernel_->AddArgument(args_[last()], given.get());
     const bool as_is = api_.memory_desc_equal(given.get(), made) != 0;
@@ -370,22 +381,39 @@ class Maker {
 
   // Null where there is no bias, as oneDNN has it.
   Owned<MemoryDesc> BiasDesc(const Shape& shape) const {
-    return op_.has_bias ? descs_.Plain(shape) : Owned<MemoryDesc>();
+    return op_.has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
   }
 
   // An argument of a unary operator as it is computed: blocked where either tensor is. Between two
   // layouts oneDNN has only its slowest kernels.
-  Owned<MemoryDesc> Inner(int arg) const {
+  Owned<MemoryDesc> Inner(int arg, int type) const {
     const bool blocked =
         op_.layouts[0] == Layout::kBlocked16 || op_.layouts[last()] == Layout::kBlocked16;
-    return descs_.Laid(op_.shapes[arg], blocked ? Layout::kBlocked16 : Layout::kPlain);
+    return descs_.Laid(op_.shapes[arg], type, blocked ? Layout::kBlocked16 : Layout::kPlain);
   }
 
   // An argument as it lies in memory, and as the primitive may have it: in a layout of its own
   // choice where ours is plain, which suits few kernels.
-  Owned<MemoryDesc> Laid(int arg) const { return descs_.Laid(op_.shapes[arg], op_.layouts[arg]); }
-  Owned<MemoryDesc> DataDesc(int arg) const {
-    return op_.layouts[arg] == Layout::kPlain ? descs_.Any(op_.shapes[arg]) : Laid(arg);
+  Owned<MemoryDesc> Laid(int arg) const {
+    return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
+  }
+  Owned<MemoryDesc> DataDesc(int arg, int type) const {
+    return op_.layouts[arg] == Layout::kPlain
+               ? descs_.Any(op_.shapes[arg], type)
+               : descs_.Laid(op_.shapes[arg], type, op_.layouts[arg]);
+  }
+
+  // What the numbers of an argument are kept as.
+  int Stored(int arg) const { return TypeOf(op_.stored_type(arg)); }
+  // What factors of products are rounded to.
+  int Factors() const { return TypeOf(op_.dtype); }
+  // An addend or result of a product as the primitive has it: those of float32 are of float32.
+  int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
+  // What only moves or pools numbers has one type for both of its tensors.
+  int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
+
+  static int TypeOf(tvm_interop::DataType type) {
+    return type == tvm_interop::DataType::kBfloat16 ? kBfloat16 : kFloat32;
   }
 
   static int64_t Product(const Shape& shape) {
@@ -430,7 +458,8 @@ class OneDnnLibrary : public KernelLibrary {
   std::string WhyUnsupported(const OpDescription& op) const override {
     const std::string malformed = WhyMalformed(op);
     if (!malformed.empty()) return malformed;
-    if (op.dtype != tvm_interop::DataType::kFloat32) return "`" + op.op + "` is not of float32";
+    const std::string mistyped = WhyMistyped(op);
+    if (!mistyped.empty()) return mistyped;
     // Rounded up, oneDNN would count what hangs over the padding's edge as padding too.
     if (op.op == "avg_pool2d" && op.counts_padding) {
       for (int axis : {0, 1}) {
@@ -458,6 +487,26 @@ class OneDnnLibrary : public KernelLibrary {
   }
 
  private:
+  // Factors of products, and tensors that operators hand on, may be of bfloat16.
+  static std::string WhyMistyped(const OpDescription& op) {
+    using Type = tvm_interop::DataType;
+    const bool multiplies = op.op == "conv2d" || op.op == "matmul";
+    if (op.dtype == Type::kFloat16) {
+      return "`" + op.op + "` is not of float32 or bfloat16";
+    }
+    if (op.dtype == Type::kBfloat16 && !multiplies)
+      return "`" + op.op + "` has no factors to round";
+    for (size_t i = 0; i < op.shapes.size(); ++i) {
+      if (op.stored_type(i) == Type::kFloat16) return "`" + op.op + "` has a tensor of float16";
+      const bool is_shift = op.has_bias && i == 2;
+      const bool is_norm = op.op == "layer_norm" && (i == 1 || i == 2);
+      if ((is_shift || is_norm) && op.stored_type(i) != Type::kFloat32) {
+        return "`" + op.op + "` has a bias or scale that is not of float32";
+      }
+    }
+    return "";
+  }
+
   std::unique_ptr<LibraryKernel> Make(const OpDescription& op, int threads,
                                       const std::vector<KernelArgument>& args) {
     const TeamGuard team(api_, threads);

@@ -19,7 +19,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays as an npz file, whole or not at all."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **dict(arrays))
+        np.savez(file, allow_pickle=False, **dict(arrays))
 
 
 def load(path: str | Path) -> Arrays:

@@ -420,7 +420,7 @@ class GpgTraining:
             members.append(rows)
             leaves.append(block.leaves(left))
             ending.append(block.ending_scalars(chosen, rows))
-            state.append(block.state_scalars(left))
+            state.append(block.state_scalars(left, leaves[-1]))
             stage_bounds.append(np.stack(block.ending_bounds_us(chosen)))
             rest_bounds.append(np.stack(block.bounds_us(left)))
             stage_us += [step.us for step in steps]

@@ -21,7 +21,10 @@ from ..combination import (
 )
 from ..policy import Policy, Setting, register_policy, require_counts
 from ..programs import Part, Programs
+from ..run import ServingRun
+from ..simulation import simulate_serving
 from ..tasks import Admit, Request, Start, View, Wait
+from .slots import free_slot
 
 _REQUESTS = 250
 """Requests in one simulation."""
@@ -49,6 +52,8 @@ class Search(Policy):
     buffer: how many requests may wait for a block.
     schedule, barriers: of the combined blocks.
     seed: of the search.
+    in_flight: how many combined blocks run at once; TOP's is 1. With more, each simulation takes
+        some ten times as long.
     """
 
     def __init__(
@@ -63,10 +68,11 @@ class Search(Policy):
         schedule: str = "greedy",
         barriers: bool = True,
         seed: int = 0,
+        in_flight: int = 1,
     ) -> None:
         if method not in _METHODS:
             raise InputError(f"`method` is {method!r}; it must be one of {', '.join(_METHODS)}")
-        require_counts(budget=budget, most=most, buffer=buffer)
+        require_counts(budget=budget, most=most, buffer=buffer, in_flight=in_flight)
         self._method = method
         self._budget = budget
         self._most = most
@@ -77,13 +83,14 @@ class Search(Policy):
         self._schedule = schedule
         self._barriers = barriers
         self._seed = seed
+        self._in_flight = in_flight
 
     def prepare(self, setting: Setting) -> None:
         """Search, unless there is a combination."""
         super().prepare(setting)
         programs = setting.programs
         if self.combination is None:
-            score = _Score(programs, self._rates, self._buffer, self._schedule, self._barriers)
+            score = self._score()
             self.combination = _METHODS[self._method](
                 programs, score, self._budget, self._most, random.Random(self._seed)
             )
@@ -97,8 +104,13 @@ class Search(Policy):
                 f"there are {len(self._intervals)} intervals for {len(self._due_us)} models"
             )
 
+    def adopt(self, combination: Combination, interval_us: Sequence[float]) -> None:
+        """Serve by another combination from now on; what runs ends as it is."""
+        self.combination = combination_of(self.setting.programs.models, combination)
+        self._intervals = list(interval_us)
+
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Admit what is due; run the fullest combined block when nothing runs."""
+        """Admit what is due; run the fullest combined block while fewer than `in_flight` run."""
         due_us = math.inf
         for model, queue in enumerate(view.queues):
             if queue and len(view.between[model][0]) < self._buffer:
@@ -106,11 +118,14 @@ class Search(Policy):
                     self._due_us[model] = view.now_us + self._intervals[model]
                     return Admit(queue[0])
                 due_us = min(due_us, self._due_us[model])
-        if view.running:
+        if len(view.running) >= self._in_flight:
             return Wait(due_us)
+        running = {part for r in view.running.values() for part in r.start.parts or ()}
         best: tuple[float, float, int] | None = None
         assert self.combination is not None
         for index, cell in enumerate(self.combination):
+            if running and not running.isdisjoint(cell):
+                continue  # At most one instance is in a block.
             inputs = [self._input(view, part) for part in cell]
             since = [request.ready_us for request in inputs if request is not None]
             if since:
@@ -120,7 +135,15 @@ class Search(Policy):
             return Wait(due_us)
         cell = self.combination[best[2]]
         taken = tuple(self._input(view, part) for part in cell)
-        return Start(taken, self._schedule, cell, self._barriers, alone=True)
+        return Start(
+            taken, self._schedule, cell, self._barriers, free_slot(view), self._in_flight == 1
+        )
+
+    def _score(self) -> _Score:
+        return _Score(
+            self.setting.programs, self._rates, self._buffer, self._schedule, self._barriers,
+            self._in_flight,
+        )  # fmt: skip
 
     def _input(self, view: View, part: Part) -> Request | None:
         """The request that is next in a block; None where there is none, or no room behind it."""
@@ -143,6 +166,7 @@ class _Score:
         buffer: int,
         schedule: str,
         barriers: bool,
+        in_flight: int,
     ) -> None:
         models = range(len(programs.models))
         shares = np.ones(len(models)) if rates is None else np.asarray(rates, dtype=np.float64)
@@ -157,6 +181,7 @@ class _Score:
         self._buffer = buffer
         self._schedule = schedule
         self._barriers = barriers
+        self._in_flight = in_flight
         self._known: dict[Combination, tuple[float, float]] = {}
 
     @property
@@ -178,11 +203,33 @@ class _Score:
         return self._known[combination]
 
     def _served(self, combination: Combination, load: float) -> float:
+        return self.served(combination, self._intervals(load))
+
+    def served(self, combination: Combination, interval_us: list[float]) -> float:
+        """What a combination serves with a launcher's intervals."""
+        if self._in_flight > 1:
+            policy = Search(
+                combination=combination, interval_us=interval_us, buffer=self._buffer,
+                schedule=self._schedule, barriers=self._barriers, in_flight=self._in_flight,
+            )  # fmt: skip
+            return self.served_by(policy)
         run = simulate_combined(
             self._programs, self._arrivals, combination, self._seconds,
-            interval_us=self._intervals(load), schedule=self._schedule, barriers=self._barriers,
+            interval_us=interval_us, schedule=self._schedule, barriers=self._barriers,
             buffer=self._buffer,
         )  # fmt: skip
+        return self._in_mix(run)
+
+    def served_by(self, policy: Policy) -> float:
+        """What a policy serves."""
+        programs = self._programs
+        run = simulate_serving(
+            programs.models, self._arrivals, policy, programs.device, self._seconds,
+            programs=programs,
+        )  # fmt: skip
+        return self._in_mix(run)
+
+    def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
         # What is served beyond the mix counts for nothing, but for ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())

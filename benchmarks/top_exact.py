@@ -1,0 +1,121 @@
+"""Two models of two blocks: every decision simulated, and what MADDPG comes to beside the best."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm_interop.latency.contended import ContendedLatency
+from tvm_interop.program.graph import OpGraph
+from tvm_interop.serving import (
+    Combination,
+    Programs,
+    ServedModel,
+    ServingDevice,
+    ServingRun,
+    periodic,
+    simulate_combined,
+)
+from tvm_interop.serving.decisions import Environment, Floats, Outcome, Space
+from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining
+
+LEVELS = 5
+CASES = {
+    "room for all": ServingDevice(4.0, 1.0, 0.03, 0.0, 5.0),
+    "crowded": ServingDevice(3.0, 1.0, 0.1, 0.0, 5.0),
+}
+"""A device on which all blocks run best together, as often as can be; and one on which the best
+intervals differ between models, and lie between worse ones."""
+CONFIG = MaddpgConfig(
+    steps=3000, random_steps=500, critic=(128, 128, 64), actor=(64, 64), actor_rate=3e-4
+)
+Key = tuple[Combination, int, int]
+
+
+@dataclass(frozen=True)
+class SmallCase:
+    """Two models, what arrives, and the decisions there are."""
+
+    programs: Programs
+    space: Space
+    mean_us: float
+
+    @classmethod
+    def on(cls, device: ServingDevice) -> SmallCase:
+        """The case on a device."""
+        programs = Programs([_model("a", 1, device.cores), _model("b", 2, device.cores)], device)
+        mean_us = float(np.mean([programs.model_us(m) for m in (0, 1)]))
+        space = Space((2, 2), levels=LEVELS, shortest_s=0.7e-6 * mean_us, longest_s=8e-6 * mean_us)
+        return cls(programs, space, mean_us)
+
+    def environment(self, seed: int) -> Environment:
+        """One and a half times what one instance after the other can serve, at fixed distances."""
+        seconds = 150 * self.mean_us / 1e6
+        arrivals = periodic([0.75e6 / self.mean_us] * 2, seconds)
+
+        def serve(combination: Combination, intervals: list[float]) -> ServingRun:
+            return simulate_combined(
+                self.programs, arrivals, combination, seconds, interval_us=intervals
+            )
+
+        return Environment(self.programs.models, self.space, serve, seed=seed)
+
+    def every_decision(self) -> dict[Key, Outcome]:
+        """15 partitions of four blocks and 5 by 5 intervals: 375 decisions, each simulated."""
+        environment = self.environment(0)
+        found: dict[Key, Outcome] = {}
+        for labels in itertools.product(range(4), repeat=4):
+            for a, b in itertools.product(range(1, LEVELS + 1), repeat=2):
+                action = np.array(
+                    [a / LEVELS, b / LEVELS, *[(label + 0.5) / 4 for label in labels]]
+                )
+                key = self.key(action)
+                if key not in found:
+                    found[key] = environment.step(action)
+        return found
+
+    def key(self, action: Floats) -> Key:
+        """What an action stands for: the combination, and the level of each interval."""
+        levels = [max(1, int(np.ceil(x * LEVELS - 1e-9))) for x in action[:2]]
+        return self.space.combination(self.programs.models, action), levels[0], levels[1]
+
+
+def _model(name: str, seed: int, cores: float) -> ServedModel:
+    """Two blocks: a diamond, and two operators that a third joins."""
+    rng = np.random.default_rng(seed)
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
+    graph = OpGraph.from_edges(7, edges)
+    latency = ContendedLatency(
+        rng.uniform(20, 60, 7), cores, 1.0, rng.choice([1.0, 2.0, 3.0], 7),
+        rng.choice([0.0, 0.3, 0.6], 7),
+    )  # fmt: skip
+    return ServedModel.priced(name, graph, latency, blocks=[[0, 1, 2, 3], [4, 5, 6]])
+
+
+def train_and_compare(case: str, config: MaddpgConfig) -> dict[str, Any]:
+    """The team's reward of the final agents' decision over the best of all 375.
+
+    The z-scores are those of the training's own random steps.
+    """
+    small = SmallCase.on(CASES[case])
+    outcomes = small.every_decision()
+    training = MaddpgTraining(small.environment(config.seed), config)
+    training.run()
+    assert training.score is not None
+    rewards = {key: training.score.team(found.figures) for key, found in outcomes.items()}
+    ranked = sorted(rewards.values(), reverse=True)
+    decided = small.key(training.decide())
+    return {
+        "case": case,
+        "seed": config.seed,
+        "steps": config.steps,
+        "decisions": len(outcomes),
+        "final over best": rewards[decided] / ranked[0],
+        "visited over best": max(training.curve) / ranked[0],
+        "next best over best": [r / ranked[0] for r in ranked[1:6]],
+        "decided": repr(decided),
+        "best": repr(max(rewards, key=lambda key: rewards[key])),
+    }

@@ -1,0 +1,299 @@
+"""Keeps the tensors between operators as bfloat16, and lets products round their factors to it.
+
+A number of bfloat16 has the exponent of float32 and 8 of its 24 bits: half the bytes to move, and
+CPUs with AVX512-BF16 multiply twice as many at once. Only two things are rounded: what an operator
+hands on to others, once, and the factors of convolutions and matrix products, weights included. All
+else is of float32 as before: sums of products, norms, softmax, activations, the model's inputs,
+outputs and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import msgspec
+import tvm
+from tvm import relax, te, tirx
+from tvm.ir.transform import PassContext, module_pass
+
+from ..program.library_op import LibraryOp
+from .fuse_and_name import LIBRARY_OPS
+from .names import bindings_of
+from .static_shape import static_shape
+
+NARROW = "tvm_interop.bfloat16"
+"""Attribute of `main`: the units that hand on bfloat16. In Relax their results are of words of 16
+bits, uint16, so that TVM has nothing to do with bfloat16, which it handles in part only."""
+
+_WIDE = "float32"
+_WORD = "uint16"
+_PRODUCTS = ("conv2d", "matmul")
+_ELEMENTWISE = 0
+"""TVM's `kElemWise`: kernels that work on each element by itself."""
+_PATTERN = "op_pattern"
+
+
+@module_pass(opt_level=0, name="NarrowStorage")
+class NarrowStorage:
+    """Let the units of a fused module hand on bfloat16. Between `FuseAndName` and `FuseTIR`.
+
+    A unit whose inputs or result are narrow widens and rounds them itself: it becomes a group with
+    casts at its ends, which `FuseTIR` makes one kernel of. A tensor stays float32 where it is an
+    input, an output or a weight of the model, or where something else than a unit or a reshape
+    touches it. The descriptions for kernel libraries say what each tensor is kept as.
+
+    Parameters
+    ----------
+    keep
+        Units that stay as they are in float32: their names, or the kinds of their descriptions
+        (`conv2d`, `matmul`, `softmax`, ...), with `*` and `?` as in file names. Their factors are
+        not rounded, and what they hand on is not narrow.
+    """
+
+    def __init__(self, keep: Sequence[str] = ()) -> None:
+        self._keep = tuple(keep)
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Narrow `mod`; called by TVM's pass machinery."""
+        main = mod["main"]
+        described = {
+            str(unit): LibraryOp.from_json(str(text))
+            for unit, text in (main.attrs or {}).get(LIBRARY_OPS, {}).items()
+        }
+        narrow = _narrowed(mod, described, self._keep)
+        rewriter = _Rewriter(mod, narrow)
+        blocks = [
+            type(block)([rewriter.rebound(binding) for binding in block.bindings])
+            for block in main.body.blocks
+        ]
+        body = relax.SeqExpr(blocks, main.body.body)
+        function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        # A reshape may have the name of a unit.
+        units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
+        function = function.with_attr(NARROW, units)
+        if described:
+            texts = {
+                unit: _typed(
+                    op,
+                    rewriter.types.get(unit, (_WIDE,) * len(op.shapes)),
+                    kept=is_kept(unit, op.op, self._keep),
+                ).to_json()
+                for unit, op in described.items()
+            }
+            function = function.with_attr(LIBRARY_OPS, texts)
+        narrowed = rewriter.builder.get()
+        narrowed.update_func(narrowed.get_global_var("main"), function)
+        return narrowed
+
+
+def is_kept(unit: str, kind: str | None, keep: Sequence[str]) -> bool:
+    """Whether a unit of this name and kind of description is to stay in float32."""
+    names = [name for name in (unit, kind) if name is not None]
+    return any(fnmatchcase(name, pattern) for name in names for pattern in keep)
+
+
+def _typed(op: LibraryOp, stored: Sequence[str], kept: bool) -> LibraryOp:
+    """The description of a unit that keeps its tensors as `stored`."""
+    if op.dtype != _WIDE:
+        return op
+    dtype: Literal["float32", "bfloat16"] = (
+        "bfloat16" if op.op in _PRODUCTS and not kept else "float32"
+    )
+    if dtype == _WIDE and all(each == _WIDE for each in stored):
+        return op
+    return msgspec.structs.replace(op, dtype=dtype, stored=tuple(stored))
+
+
+def _narrowed(
+    mod: tvm.IRModule, described: dict[str, LibraryOp], keep: Sequence[str]
+) -> set[relax.Var]:
+    """The variables of `main` that are to be narrow."""
+    main = mod["main"]
+    bindings = list(bindings_of(main))
+    narrow = set()
+    for binding in bindings:
+        op = described.get(binding.var.name)
+        kept = is_kept(binding.var.name, op.op if op else None, keep)
+        value = getattr(binding, "value", None)
+        if _is_wide_tensor(binding.var) and (
+            (_is_unit(mod, value) and not kept) or _is_reshape(value)
+        ):
+            narrow.add(binding.var)
+    wide = set(_variables(main.body.body))
+    for binding in bindings:
+        value = getattr(binding, "value", None)
+        if not _is_unit(mod, value) and not _is_reshape(value):
+            wide |= set(_variables(value)) if value is not None else set()
+    narrow -= wide
+    views = [(b.var, b.value.args[0]) for b in bindings if _is_reshape(getattr(b, "value", None))]
+    while mixed := {v for pair in views if set(pair) & narrow and set(pair) - narrow for v in pair}:
+        if not mixed & narrow:
+            break
+        narrow -= mixed
+    return narrow
+
+
+class _Rewriter:
+    """Makes each binding of `main` one of narrow tensors.
+
+    Attributes
+    ----------
+    builder: has the functions of the module, and the groups and casts that are added.
+    types: of each unit, what its arguments are kept as, the result last.
+    """
+
+    def __init__(self, mod: tvm.IRModule, narrow: set[relax.Var]) -> None:
+        self.builder = relax.BlockBuilder(mod)
+        self.types: dict[str, tuple[str, ...]] = {}
+        self._mod = mod
+        self._narrow = narrow
+        self._new: dict[relax.Var, relax.Var] = {}
+
+    def rebound(self, binding: relax.Binding) -> relax.Binding:
+        """`binding`, of narrow tensors."""
+        value = getattr(binding, "value", None)
+        if value is not None and _is_reshape(value) and binding.var in self._narrow:
+            made = relax.op.reshape(self._new[value.args[0]], value.args[1])
+            return relax.VarBinding(self._renewed(binding.var), self.builder.normalize(made))
+        if not _is_unit(self._mod, value):
+            return binding
+        args = _arguments(value)
+        flags = [arg in self._narrow for arg in args]
+        self.types[binding.var.name] = tuple(
+            "bfloat16" if flag else _WIDE for flag in (*flags, binding.var in self._narrow)
+        )
+        if not any(flags) and binding.var not in self._narrow:
+            return binding
+        group = self._group(binding.var, value, flags)
+        new_args = [self._new.get(arg, arg) for arg in args]
+        call = self.builder.normalize(relax.Call(group, new_args))
+        return relax.VarBinding(self._renewed(binding.var), call)
+
+    def _renewed(self, var: relax.Var) -> relax.Var:
+        if var in self._narrow:
+            self._new[var] = type(var)(var.name, _as(var.ty, _WORD))
+        return self._new.get(var, var)
+
+    def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
+        """A function of the unit's arguments, some of them narrow, that widens them and rounds."""
+        args = _arguments(value)
+        params = [
+            relax.Var(f"p{i}", _as(arg.ty, _WORD) if flag else arg.ty)
+            for i, (arg, flag) in enumerate(zip(args, flags, strict=True))
+        ]
+        inner = relax.BlockBuilder()
+        with inner.function("group", params, private=True):
+            with inner.dataflow():
+                wide = [
+                    inner.emit(self._converted(param, _widened, _WIDE)) if flag else param
+                    for param, flag in zip(params, flags, strict=True)
+                ]
+                result = self._body(inner, value, wide)
+                if var in self._narrow:
+                    result = inner.emit_output(self._converted(result, _rounded, _WORD))
+                else:
+                    result = inner.emit_output(result)
+            inner.emit_func_output(result)
+        function = inner.finalize()["group"].with_attr("Primitive", True)
+        if _is_elementwise(self._mod, value):
+            function = function.with_attr(_PATTERN, _ELEMENTWISE)
+        return self.builder.add_func(function, f"{_callee(value).name_hint}_bf16")
+
+    def _body(self, inner: relax.BlockBuilder, value: relax.Call, args: list[relax.Var]) -> Any:
+        """What the unit computes, of `args`."""
+        if not isinstance(value.op, tvm.ir.GlobalVar):
+            return inner.emit(relax.call_tir(value.args[0], args, value.ty_args[0]))
+        function = self._mod[value.op]
+        known: dict[Any, Any] = dict(zip(function.params, args, strict=True))
+        for binding in bindings_of(function):
+            call = binding.value
+            new = [_renamed(arg, known) for arg in call.args]
+            known[binding.var] = inner.emit(relax.Call(call.op, new, call.attrs, call.ty_args))
+        return known[function.body.body]
+
+    def _converted(self, expr: relax.Var, convert: Callable[[Any], Any], dtype: str) -> relax.Call:
+        shape = static_shape(expr.ty)
+        assert shape is not None
+        dims = [tirx.IntImm("int64", dim) for dim in shape]  # As Relax has them.
+        data = te.placeholder(dims, str(expr.ty.dtype))
+        result = te.compute(dims, lambda *i: convert(data(*i)), name=convert.__name__.strip("_"))
+        kernel = te.create_prim_func([data, result])
+        kernel = kernel.with_attr(_PATTERN, _ELEMENTWISE)
+        return relax.call_tir(
+            self.builder.add_func(kernel, result.op.name), [expr], _as(expr.ty, dtype)
+        )
+
+
+def _widened(word: Any) -> Any:
+    """The float32 of a word of bfloat16, which is its upper half."""
+    return tirx.reinterpret("float32", word.astype("uint32") << tirx.const(16, "uint32"))
+
+
+def _rounded(x: Any) -> Any:
+    """The word of bfloat16 that is nearest to a float32; ties to even. No number stays none."""
+    bits = tirx.reinterpret("uint32", x)
+    sixteen = tirx.const(16, "uint32")
+    is_odd = (bits >> sixteen) & tirx.const(1, "uint32")
+    nearest = (bits + tirx.const(0x7FFF, "uint32") + is_odd) >> sixteen
+    return tirx.Select(x == x, nearest.astype(_WORD), tirx.const(0x7FC0, _WORD))
+
+
+def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
+    """Whether this calls a kernel, or a group of kernels, that has one result."""
+    if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
+        return False
+    if not isinstance(value.op, tvm.ir.GlobalVar):
+        return bool(value.op == tvm.ir.Op.get("relax.call_tir")) and len(value.args) == 2
+    function = mod[value.op]
+    return (
+        isinstance(function, relax.Function)
+        and isinstance(function.body.body, relax.Var)
+        and all(
+            isinstance(getattr(b, "value", None), relax.Call)
+            and b.value.op == tvm.ir.Op.get("relax.call_tir")
+            for b in bindings_of(function)
+        )
+    )
+
+
+def _is_reshape(value: Any) -> bool:
+    return isinstance(value, relax.Call) and bool(value.op == tvm.ir.Op.get("relax.reshape"))
+
+
+def _is_elementwise(mod: tvm.IRModule, value: relax.Call) -> bool:
+    """Whether each kernel of the unit works on each element by itself."""
+    calls = [value]
+    if isinstance(value.op, tvm.ir.GlobalVar):
+        calls = [binding.value for binding in bindings_of(mod[value.op])]
+    attrs = [mod[call.args[0]].attrs or {} for call in calls]
+    return all(int(each.get(_PATTERN, -1)) == _ELEMENTWISE for each in attrs)
+
+
+def _callee(value: relax.Call) -> tvm.ir.GlobalVar:
+    return value.op if isinstance(value.op, tvm.ir.GlobalVar) else value.args[0]
+
+
+def _arguments(value: relax.Call) -> list[relax.Expr]:
+    """What goes into the unit's kernel."""
+    of_group = isinstance(value.op, tvm.ir.GlobalVar)
+    return list(value.args if of_group else value.args[1].fields)
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    return [expr] if isinstance(expr, relax.Var) else list(relax.analysis.free_vars(expr))
+
+
+def _is_wide_tensor(var: relax.Var) -> bool:
+    return static_shape(var.ty) is not None and str(var.ty.dtype) == _WIDE
+
+
+def _as(ty: relax.TensorType, dtype: str) -> relax.TensorType:
+    return relax.TensorType(ty.shape, dtype)
+
+
+def _renamed(expr: relax.Expr, known: dict[Any, Any]) -> relax.Expr:
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([_renamed(field, known) for field in expr.fields])
+    return known.get(expr, expr) if isinstance(expr, relax.Var) else expr

@@ -1,0 +1,217 @@
+"""TOP: combined blocks and dequeue intervals that learned agents choose; and `top+`, without
+barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import InputError
+from ...plain_data import is_finite
+from ..combination import BUFFER, Combination, each_alone
+from ..decisions import SAMPLES, Agents, Floats
+from ..models import ServedModel
+from ..policy import Policy, Setting, register_policy, require_counts
+from ..tasks import Admit, Start, View, Wait
+from .search import Search
+from .sequential import Sequential
+
+
+@register_policy("top")
+class Top(Policy):
+    """TOP's rule of execution, its combined blocks and intervals from agents that have learned.
+
+    Lin et al., TPDS 36(2), 2025, Algorithm 1, lines 25 on. It begins with the decision of the
+    agents in the state in which all queues are empty. Then, whenever the variance of the queues'
+    lengths is above `threshold`, they decide anew, and the new combined blocks take over once the
+    one that runs has ended. With one model there is no variance, and one decision.
+
+    Parameters
+    ----------
+    agents: a file that `serving.learning.maddpg.save_agents` wrote, for models of as many blocks;
+        or the agents.
+    threshold: the paper's T.
+    check_us: between two looks at the variance.
+    most: the most blocks in one combined block (the paper's H); a decision with a larger one is
+        not taken, as in training.
+    buffer, schedule, barriers: as for `search`; `gpg-scored` for the paper's stages.
+    """
+
+    def __init__(
+        self,
+        agents: str | Path | Agents | None = None,
+        threshold: float = 2e5,
+        check_us: float = 1e5,
+        most: int = 4,
+        buffer: int = BUFFER,
+        schedule: str = "gpg-scored",
+        barriers: bool = True,
+    ) -> None:
+        if agents is None:
+            raise InputError(
+                "policy `top` needs agents trained for these models; give `agents`, a file that "
+                "`tvm_interop.serving.learning.maddpg.save_agents` wrote"
+            )
+        for name, value in (("threshold", threshold), ("check_us", check_us)):
+            if not is_finite(value) or value < 0:
+                raise InputError(f"`{name}` is {value!r}; it must be a number, 0 or more")
+        require_counts(most=most, buffer=buffer)
+        self._given = agents
+        self._threshold = threshold
+        self._check_us = max(check_us, 1.0)
+        self._most = most
+        self._buffer = buffer
+        self._schedule = schedule
+        self._barriers = barriers
+        self._log: list[tuple[float, str]] = []
+
+    def prepare(self, setting: Setting) -> None:
+        """Take the agents' first decision."""
+        super().prepare(setting)
+        models = setting.programs.models
+        self._agents = agents_for(self._given, models)
+        empty = self._agents.space.sample([[] for _ in models], [0] * len(models))
+        self._samples: list[Floats] = [empty] * SAMPLES
+        self._check_at_us = self._check_us
+        self._inner = self._made(each_alone(models), [0.0] * len(models))
+        self._decide_again(0.0)
+
+    def decide(self, view: View) -> Start | Admit | Wait:
+        """What TOP's rule does under the decision in force."""
+        if view.now_us >= self._check_at_us:
+            self._check_at_us = view.now_us + self._check_us
+            self._look(view)
+        found = self._inner.decide(view)
+        if isinstance(found, Wait) and (view.running or any(view.queues)):
+            return Wait(min(found.until_us, self._check_at_us))
+        return found
+
+    def explanation(self) -> list[tuple[float, str]]:
+        """What the agents decided when."""
+        return self._log
+
+    def _look(self, view: View) -> None:
+        lengths = [len(queue) for queue in view.queues]
+        blocks: list[list[int]] = [
+            [b for b, waiting in enumerate(between) if waiting] for between in view.between
+        ]
+        for running in view.running.values():
+            for request, part in zip(
+                running.start.requests, running.start.parts or (), strict=False
+            ):
+                if request is not None:
+                    blocks[part[0]].append(part[1])
+        self._samples = [*self._samples[1:], self._agents.space.sample(blocks, lengths)]
+        if float(np.var(lengths)) > self._threshold:
+            self._decide_again(view.now_us)
+
+    def _decide_again(self, now_us: float) -> None:
+        action = self._agents.act(np.concatenate(self._samples))
+        space = self._agents.space
+        combination = space.combination(self.setting.programs.models, action)
+        largest = max(map(len, combination))
+        if largest > self._most:
+            self._log.append((now_us, f"not taken: a combined block of {largest} blocks"))
+            return
+        intervals = space.intervals_us(action)
+        self._inner.adopt(combination, intervals)
+        told = ", ".join(f"{interval:.0f}" for interval in intervals)
+        self._log.append((now_us, f"{len(combination)} combined blocks, every {told} us"))
+
+    def _made(self, combination: Combination, intervals: Sequence[float]) -> Search:
+        inner = Search(
+            combination=combination, interval_us=intervals, buffer=self._buffer,
+            schedule=self._schedule, barriers=self._barriers,
+        )  # fmt: skip
+        inner.prepare(self.setting)
+        return inner
+
+
+@register_policy("top+")
+class TopPlus(Search):
+    """TOP's decisions without its barriers, two combined blocks in flight, found by search.
+
+    An operator waits for what it reads and not for the stage before; the fullest combined block
+    that does not run starts beside the one that does. Whatever the search finds is simulated
+    against one instance after the other, and never serves less than that on paper.
+
+    Parameters
+    ----------
+    agents: as for `top`: their decision in an empty state is one of the candidates then.
+    in_flight: combined blocks that run at once.
+    budget, most, rates, buffer, schedule, method, seed: as for `search`.
+    """
+
+    def __init__(
+        self,
+        agents: str | Path | Agents | None = None,
+        method: str = "climb",
+        budget: int = 60,
+        most: int = 4,
+        rates: Sequence[float] | None = None,
+        buffer: int = BUFFER,
+        schedule: str = "greedy",
+        in_flight: int = 2,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            method, budget, most, None, rates, None, buffer, schedule, False, seed, in_flight
+        )
+        self._agents = agents
+
+    def prepare(self, setting: Setting) -> None:
+        """Search, and take what serves most: what was found, the agents', one after the other."""
+        super().prepare(setting)
+        assert self.combination is not None
+        score = self._score()
+        models = setting.programs.models
+        found = [(self.combination, list(self._intervals))]
+        if self._agents is not None:
+            found.append(decision_when_empty(self._agents, models))
+        served = [score.served(*candidate) for candidate in found]
+        best = int(np.argmax(served))
+        self.adopt(*found[best])
+        self.is_learned = best == 1
+        sequential = Sequential()
+        self._instead = sequential if score.served_by(sequential) > served[best] else None
+        if self._instead is not None:
+            self._instead.prepare(setting)
+
+    def decide(self, view: View) -> Start | Admit | Wait:
+        """As `search`; or one after the other, where that serves more."""
+        return super().decide(view) if self._instead is None else self._instead.decide(view)
+
+
+def decision_when_empty(
+    agents: str | Path | Agents, models: Sequence[ServedModel]
+) -> tuple[Combination, list[float]]:
+    """What agents decide while nothing waits and nothing runs.
+
+    Raises
+    ------
+    InputError: the agents are for other models, or their file cannot be read.
+    """
+    loaded = agents_for(agents, models)
+    empty = loaded.space.sample([[] for _ in models], [0] * len(models))
+    action = loaded.act(np.concatenate([empty] * SAMPLES))
+    return loaded.space.combination(models, action), loaded.space.intervals_us(action)
+
+
+def agents_for(agents: str | Path | Agents, models: Sequence[ServedModel]) -> Agents:
+    """Agents of a file or as they are, for these models.
+
+    Raises
+    ------
+    InputError: the agents are for other models, or their file cannot be read.
+    """
+    num_blocks = tuple(len(model.blocks) for model in models)
+    if not isinstance(agents, Agents):
+        return Agents.load(agents, num_blocks)
+    if agents.space.num_blocks != num_blocks:
+        raise InputError(
+            f"the agents are for models of {agents.space.num_blocks} blocks, and these have "
+            f"{num_blocks}; train agents for these models"
+        )
+    return agents

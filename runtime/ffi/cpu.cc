@@ -106,6 +106,9 @@ class LibraryKernelObj : public ffi::Object {
   int num_reorders() const { return kernel_->num_reorders(); }
 
   void Bind(size_t argument, const ffi::Tensor& tensor) {
+    // What is packed of the old tensor may be shared for as long as nobody else can have its
+    // memory.
+    const ffi::Tensor before = tensors_.at(argument);
     tensors_.at(argument) = tensor;
     addresses_.at(argument) = tensor.data_ptr();
     if (arguments_.at(argument).is_constant) kernel_->Repack();

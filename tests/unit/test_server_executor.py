@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -392,6 +395,25 @@ def test_auto_decides_again_in_the_background() -> None:
         while len(executor.explanation()) < 2 and time.monotonic() < until:
             executor.infer("net", {"x": rows(1)})
         assert "the load is known better" in executor.explanation()[1][1]
+
+
+def test_a_process_ends_while_auto_decides() -> None:
+    """Python cuts daemon threads off at its end; in native code that would be an abort."""
+    script = (
+        "from tests.served import perceptron, rows\n"
+        "from tvm_interop.serving.server.choice import Choice\n"
+        "from tvm_interop.serving.server.executor import Executor\n"
+        "from tvm_interop.serving.server.model import Model\n"
+        "import threading\n"
+        "with Executor([Model('net', perceptron())], Choice('auto', 1).make) as executor:\n"
+        "    while 'tvm-interop-auto' not in [t.name for t in threading.enumerate()]:\n"
+        "        executor.infer('net', {'x': rows(1)})\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_ticket_is_told_once(held: Callable[..., tuple[Executor, Gate]]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -147,7 +149,12 @@ def serve_models(
         set_num_threads(threads)
     server = Server(_named(artifacts or [], names or []), config, **chosen)
     log_to_stderr(_LEVELS[log_level])
-    return server.run()
+    code = server.run()
+    if code:
+        # A model still runs, and may for ever: nothing waits for it.
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:

@@ -1,17 +1,11 @@
 #include "runtime/cpu/onednn/kernel.h"
 
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <stdexcept>
+
+#include "runtime/cpu/onednn/packed.h"
 
 namespace tvm_interop {
 namespace onednn {
-namespace {
-
-constexpr size_t kAlignment = 64;
-
-}  // namespace
 
 void Check(int status, const char* what) {
   if (status == kSuccess) return;
@@ -19,8 +13,6 @@ void Check(int status, const char* what) {
       status == kUnimplemented ? "has no such kernel" : "status " + std::to_string(status);
   throw std::runtime_error("oneDNN: " + std::string(what) + ": " + why);
 }
-
-void OneDnnKernel::Free::operator()(void* memory) const { std::free(memory); }
 
 OneDnnKernel::OneDnnKernel(const Api& api, Engine engine, int threads)
     : api_(api), engine_(engine), threads_(threads) {
@@ -30,33 +22,27 @@ OneDnnKernel::OneDnnKernel(const Api& api, Engine engine, int threads)
 }
 
 int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescObject* desc) {
-  const int index = AddBuffer(nullptr);
-  Tensor& tensor = tensors_[index];
-  MemoryDesc copy = nullptr;
-  Check(api_.memory_desc_clone(&copy, desc), "a descriptor");
-  tensor.desc = {copy, api_.memory_desc_destroy};
-  tensor.address = argument.data;
-  Memory memory = nullptr;
-  Check(api_.memory_create(&memory, desc, engine_, nullptr), "a tensor");
-  tensor.memory = {memory, api_.memory_destroy};
+  const int index = AddTensor(desc, nullptr);
+  tensors_[index].address = argument.data;
   return index;
 }
 
 int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
-  tensors_.emplace_back();
-  Tensor& tensor = tensors_.back();
-  if (desc == nullptr) return static_cast<int>(tensors_.size()) - 1;
+  std::shared_ptr<void> own = AllocateZeros(api_.memory_desc_get_size(desc));
+  const int index = AddTensor(desc, own.get());
+  tensors_[index].own = std::move(own);
+  return index;
+}
+
+int OneDnnKernel::AddTensor(const MemoryDescObject* desc, void* address) {
+  Tensor tensor;
   MemoryDesc copy = nullptr;
   Check(api_.memory_desc_clone(&copy, desc), "a descriptor");
   tensor.desc = {copy, api_.memory_desc_destroy};
-  const size_t bytes = api_.memory_desc_get_size(desc);
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  tensor.own.reset(std::aligned_alloc(kAlignment, rounded > 0 ? rounded : kAlignment));
-  if (tensor.own == nullptr) throw std::bad_alloc();
-  std::memset(tensor.own.get(), 0, rounded);
   Memory memory = nullptr;
-  Check(api_.memory_create(&memory, desc, engine_, tensor.own.get()), "a buffer");
+  Check(api_.memory_create(&memory, desc, engine_, address), "a tensor");
   tensor.memory = {memory, api_.memory_destroy};
+  tensors_.push_back(std::move(tensor));
   return static_cast<int>(tensors_.size()) - 1;
 }
 
@@ -64,12 +50,14 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
                            const MemoryDescObject* wanted) {
   const int given = AddArgument(argument, desc);
   if (api_.memory_desc_equal(desc, wanted) != 0) return given;
-  const int copy = AddBuffer(wanted);
   if (argument.is_constant) {
-    packing_.push_back(MakeReorder(given, copy));
-  } else {
-    AddReorder(given, copy);
+    // It has memory once it is packed.
+    const int packed = AddTensor(wanted, nullptr);
+    packing_.push_back({given, packed, MakeReorder(given, packed)});
+    return packed;
   }
+  const int copy = AddBuffer(wanted);
+  AddReorder(given, copy);
   return copy;
 }
 
@@ -123,13 +111,22 @@ OneDnnKernel::Call OneDnnKernel::MakeCall(PrimitiveDesc desc,
 void OneDnnKernel::Run() {
   const TeamGuard team(api_, threads_);
   BindAddresses();
-  Execute(running_);
+  Execute(running_.data(), running_.size());
 }
 
 void OneDnnKernel::Repack() {
   const TeamGuard team(api_, threads_);
   BindAddresses();
-  Execute(packing_);
+  for (const Packing& packing : packing_) {
+    Tensor& packed = tensors_[packing.to];
+    const Tensor& given = tensors_[packing.from];
+    packed.own = PackedConstants::Global().Get(
+        api_, given.bound, given.desc.get(), packed.desc.get(), [&](void* memory) {
+          Check(api_.memory_set_data_handle(packed.memory.get(), memory), "packed memory");
+          Execute(&packing.call, 1);
+        });
+    Check(api_.memory_set_data_handle(packed.memory.get(), packed.own.get()), "packed memory");
+  }
 }
 
 void OneDnnKernel::BindAddresses() {
@@ -140,13 +137,14 @@ void OneDnnKernel::BindAddresses() {
   }
 }
 
-void OneDnnKernel::Execute(const std::vector<Call>& calls) {
-  for (const Call& call : calls) {
+void OneDnnKernel::Execute(const Call* calls, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const Call& call = calls[i];
     Check(api_.primitive_execute(call.primitive.get(), stream_.get(),
                                  static_cast<int>(call.arguments.size()), call.arguments.data()),
           "running a primitive");
   }
-  if (!calls.empty()) Check(api_.stream_wait(stream_.get()), "waiting for a primitive");
+  if (count > 0) Check(api_.stream_wait(stream_.get()), "waiting for a primitive");
 }
 
 }  // namespace onednn

@@ -52,7 +52,7 @@ class OneDnnKernel : public LibraryKernel {
   // Memory of the kernel's own.
   int AddBuffer(const MemoryDescObject* desc);
   // `argument` as `wanted`: itself, or a copy that is reordered before each run, or once only where
-  // the argument is constant.
+  // the argument is constant; then all kernels that want the same share it.
   int AddInput(const KernelArgument& argument, const MemoryDescObject* desc,
                const MemoryDescObject* wanted);
 
@@ -66,32 +66,38 @@ class OneDnnKernel : public LibraryKernel {
   int num_reorders() const override { return num_reorders_; }
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
   struct Tensor {
     Owned<MemoryDesc> desc;
     Owned<Memory> memory;
     void* const* address = nullptr;  // Null for memory of our own.
     void* bound = nullptr;           // The address that `memory` has now.
-    std::unique_ptr<void, Free> own;
+    std::shared_ptr<void> own;
   };
   struct Call {
     Owned<Primitive> primitive;
     std::vector<BoundArgument> arguments;
   };
 
+  // A constant's way into the layout that a primitive asks for.
+  struct Packing {
+    int from;
+    int to;
+    Call call;
+  };
+
+  // A tensor at `address`, which may be null until it is known.
+  int AddTensor(const MemoryDescObject* desc, void* address);
   Call MakeCall(PrimitiveDesc desc, const std::vector<std::pair<int, int>>& tensors);
   Call MakeReorder(int from, int to);
   void BindAddresses();
-  void Execute(const std::vector<Call>& calls);
+  void Execute(const Call* calls, size_t count);
 
   const Api& api_;
   Engine engine_;
   int threads_;
   Owned<Stream> stream_;
   std::vector<Tensor> tensors_;
-  std::vector<Call> packing_;
+  std::vector<Packing> packing_;
   std::vector<Call> running_;
   std::string implementation_;
   int num_reorders_ = 0;

@@ -178,11 +178,12 @@ class Auto(Policy):
         arrivals, seconds = observed.replayed(_SIMULATED)
         self._before = self._current
         if self._background:
+            # No daemon: Python would cut it off in native code at its end, which ends in an abort.
             self._thread = threading.Thread(
                 target=self._simulate,
                 args=(observed.snapshot(), arrivals, seconds, reason),
                 name="tvm-interop-auto",
-                daemon=True,
+                daemon=False,
             )
             self._thread.start()
             return

@@ -1,0 +1,249 @@
+"""TOP with its learning (Lin et al., TPDS 36(2), 2025): trained, ablated, and compared.
+
+    python -m benchmarks.top [--folder DIR] [--seconds S] [--quick] [--report]
+
+The programme is a list of cells, most telling first; each writes one JSON file into the folder when
+it is done, and a run goes on with those that are not there. Trainings keep checkpoints beside them.
+`--report` makes the table of claims and the plots from the files alone. `--quick` runs the first
+cells in small, into a folder of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.top_blocks import small_blocks, split
+from benchmarks.top_cells import (
+    SEARCHES,
+    Setup,
+    World,
+    learning_cell,
+    policies_cell,
+    search_cell,
+)
+from benchmarks.top_exact import CONFIG, train_and_compare
+from benchmarks.top_gpg import STEPS, exact_gaps, large_blocks, printed_reward, train
+from tvm_interop.atomic_file import replacing
+from tvm_interop.scheduling import schedule
+from tvm_interop.serving.decisions import Agents
+from tvm_interop.serving.learning.maddpg import MaddpgConfig
+from tvm_interop.serving.policies.search import Search
+
+RESULTS = Path(__file__).parent / "results" / "serving" / "top"
+CALLS = 4000
+"""Decisions simulated by each contestant; the paper trains for up to 8,000."""
+PAPER = MaddpgConfig(steps=CALLS, random_steps=1000)
+"""The paper's networks, in half of its steps."""
+SMALL = replace(PAPER, critic=(256, 128, 64), actor=(128, 64), actor_rate=3e-4)
+"""Networks a tenth as costly, for what is run with many seeds."""
+ABLATIONS = {
+    "launcher off": Setup(variant="no launcher"),
+    "combination off": Setup(variant="no combination"),
+    "barriers off": Setup(variant="no barriers"),
+    "linear interval": Setup(interval="linear"),
+    "throughput rewarded": Setup(reward="throughput"),
+}
+DEFAULT_WEIGHTS: dict[str, Path | None] = {"gpg": None, "gpg-scored": None}
+Cell = tuple[str, Callable[[], Any]]
+
+
+def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
+    """The programme, in order."""
+
+    def learned(name: str, setup: Setup, config: MaddpgConfig) -> Cell:
+        return name, lambda: learning_cell(setup, config, folder, name)
+
+    small, paper = replace(SMALL, steps=calls), replace(PAPER, steps=calls)
+    for kappa in (0.03, 0.1):
+        yield f"policies-{kappa}", lambda kappa=kappa: policies_cell(Setup(kappa))
+    for seed in range(5):
+        config = replace(CONFIG, seed=seed)
+        yield f"exact-room-{seed}", lambda c=config: train_and_compare("room for all", c)
+    for method in SEARCHES:
+        for seed in range(3):
+            yield (
+                f"search-{method}-{seed}",
+                lambda m=method, s=seed: search_cell(Setup(), m, calls, s),
+            )
+    yield "printed-reward", lambda: printed_reward([g for g in split("a100")[0] if _is_small(g)])
+    yield "gpg-large-a100", lambda: large_blocks("a100", DEFAULT_WEIGHTS)
+    for seed in range(3):
+        yield learned(f"maddpg-small-{seed}", Setup(), replace(small, seed=seed))
+    yield "gpg-exact-a100", lambda: exact_gaps("a100", DEFAULT_WEIGHTS)
+    yield learned("maddpg-paper-0", Setup(), paper)
+    yield "heights", heights
+    yield "graphs", graph_shapes
+    yield learned("ddpg-small-0", Setup(), replace(small, agents="one"))
+    for seed in range(5):
+        config = replace(CONFIG, seed=seed)
+        yield f"exact-crowded-{seed}", lambda c=config: train_and_compare("crowded", c)
+    yield "inference", inference_seconds
+    for seed in (0, 1):
+        for name, setup in ABLATIONS.items():
+            yield learned(f"ablation-{name}-{seed}", setup, replace(small, seed=seed))
+    for seed in range(2):
+        yield (
+            f"search-two in flight-{seed}",
+            lambda s=seed: search_cell(Setup(variant="two in flight"), "hill climbing", 400, s),
+        )
+    for seed in (0, 1):
+        yield (
+            f"search-hill climbing, 0.1-{seed}",
+            lambda s=seed: search_cell(Setup(0.1), "hill climbing", calls, s),
+        )
+        yield learned(f"maddpg-small, 0.1-{seed}", Setup(0.1), replace(small, seed=seed))
+    for seed in (3, 4):
+        yield learned(f"maddpg-small-{seed}", Setup(), replace(small, seed=seed))
+    yield "gpg-large-xavier-nx", lambda: large_blocks("xavier-nx", DEFAULT_WEIGHTS)
+    yield "gpg-exact-xavier-nx", lambda: exact_gaps("xavier-nx", DEFAULT_WEIGHTS)
+    for seed in range(1, 5):
+        yield learned(f"maddpg-paper-{seed}", Setup(), replace(paper, seed=seed))
+    for variant in STEPS:
+        yield f"gpg-training-{variant}", lambda v=variant: train(v, folder)
+
+
+def quick_cells(folder: Path) -> Iterator[Cell]:
+    """Each kind of cell in small."""
+    tiny = replace(SMALL, steps=150, random_steps=100, critic=(32, 16), actor=(32, 16))
+    yield "policies-0.03", lambda: policies_cell(Setup())
+    yield "search-hill climbing-0", lambda: search_cell(Setup(), "hill climbing", 150, 0)
+    yield "maddpg-small-0", lambda: learning_cell(Setup(), tiny, folder, "maddpg-small-0")
+    config = replace(CONFIG, steps=600, random_steps=300)
+    yield "exact-room-0", lambda: train_and_compare("room for all", config)
+    some = small_blocks("a100")[::40]
+    yield "gpg-exact-a100", lambda: exact_gaps("a100", DEFAULT_WEIGHTS, some)
+    few = [g for g in split("a100")[0] if _is_small(g)][:4]
+    yield "printed-reward", lambda: printed_reward(few)
+    yield "inference", inference_seconds
+
+
+def _is_small(graph: Any) -> bool:
+    return 5 <= graph[0].num_ops <= 13 and graph[0].width > 1
+
+
+def heights() -> dict[str, Any]:
+    """Fig. 18: requests of the mix a second, over one after the other, by H and device."""
+    found: dict[str, Any] = {}
+    for device in ("a100", "xavier-nx", "tx2", "nano"):
+        world = World(Setup(0.03, device))
+        programs = world.programs
+        row: dict[str, float] = {}
+        base = 0.0
+        for most in (1, 2, 3, 4, 6):
+            policy = Search(budget=100, most=most, rates=world.mix)
+            began = time.perf_counter()
+            policy.prepare(_setting(programs))
+            row[f"seconds {most}"] = time.perf_counter() - began
+            assert policy.combination is not None
+            score = policy._score()
+            base = base or score.served_by(_sequential(programs))
+            row[str(most)] = score(policy.combination) / base
+        found[device] = row
+    return found
+
+
+def _setting(programs: Any) -> Any:
+    from tvm_interop.serving.policy import Setting
+
+    return Setting(programs)
+
+
+def _sequential(programs: Any) -> Any:
+    from tvm_interop.serving import make_policy
+
+    return make_policy("sequential")
+
+
+def graph_shapes() -> dict[str, Any]:
+    """Fig. 20: stages, and groups a stage, of held-out combined blocks, by device and scheduler."""
+    found: dict[str, Any] = {}
+    for device in ("a100", "xavier-nx", "tx2", "nano"):
+        graphs = [g for g in split(device)[1] if g[0].num_ops <= 40]
+        for name in ("greedy", "gpg", "gpg-scored", "ios"):
+            made = [schedule(graph, name, latency) for graph, latency in graphs]
+            stages = [len(schedule.stages) for schedule in made]
+            groups = [len(stage.groups) for schedule in made for stage in schedule.stages]
+            found[f"{device}, {name}"] = {
+                "stages": float(np.mean(stages)), "groups a stage": float(np.mean(groups))
+            }  # fmt: skip
+    return found
+
+
+def inference_seconds() -> dict[str, float]:
+    """What all agents of the paper's sizes take for one decision, in NumPy on one core."""
+    world = World(Setup())
+    from tvm_interop.serving.learning.maddpg import MaddpgTraining
+
+    training = MaddpgTraining(world.environment(0), replace(PAPER, steps=1000))
+    agents = Agents(world.space, training.actors.arrays())
+    state = np.random.default_rng(0).normal(size=world.space.state_size)
+    took = []
+    for _ in range(2000):
+        began = time.perf_counter()
+        agents.act(state)
+        took.append(time.perf_counter() - began)
+    return {"median_us": float(np.median(took)) * 1e6, "least_us": min(took) * 1e6}
+
+
+def run(programme: Iterator[Cell], folder: Path, seconds: float | None) -> None:
+    """Run what is not done; begin no cell after so many seconds."""
+    began = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, make in programme:
+        path = folder / f"{name}.json"
+        if path.exists():
+            continue
+        if seconds is not None and time.perf_counter() - began > seconds:
+            print(f"no time for {name} and what follows", flush=True)
+            return
+        here = time.perf_counter()
+        made = make()
+        with replacing(path) as temporary:
+            Path(temporary).write_text(json.dumps(made) + "\n")
+        print(f"{name}: {time.perf_counter() - here:.0f} s", flush=True)
+
+
+def done(folder: Path) -> dict[str, Any]:
+    """The cells that are there, by name."""
+    return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the cells' files are")
+    parser.add_argument("--seconds", type=float, help="begin no cell after so many seconds")
+    parser.add_argument("--quick", action="store_true", help="each kind of cell in small")
+    parser.add_argument("--report", action="store_true", help="claims and plots from the files")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.report:
+        from benchmarks.top_report import report
+
+        report(options.folder)
+    elif options.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            run(quick_cells(Path(folder)), Path(folder), options.seconds)
+            print(json.dumps({name: _brief(found) for name, found in done(Path(folder)).items()}))
+    else:
+        run(cells(options.folder), options.folder, options.seconds)
+
+
+def _brief(found: Any) -> Any:
+    """Without curves and actions."""
+    if not isinstance(found, dict):
+        return found
+    return {key: value for key, value in found.items() if "curve" not in key and key != "action"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""TOP on three models: what its agents learn, and other searches with as many simulator calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serving_cells import BARRIER_US, NETWORKS, capacity, served_model
+from tvm_interop.serving import (
+    Combination,
+    Programs,
+    ServingDevice,
+    ServingRun,
+    make_policy,
+    periodic,
+    simulate_combined,
+    simulate_serving,
+)
+from tvm_interop.serving.decisions import Environment, Floats, Score, Space
+from tvm_interop.serving.devices import SHEETS
+from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining, save_agents
+
+MIX = (1.0, 2.0, 4.0)
+MOST = 4
+"""The paper's H on a server."""
+_REQUESTS = 250
+_LOAD = 1.5
+"""Offered, over what one instance after the other serves: more than combined blocks can serve."""
+_REFERENCE = 400
+"""Random decisions of whose figures the z-scores of all contestants are made."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A device and what is changed on it.
+
+    Attributes
+    ----------
+    interval, reward: see `Space` and `Environment`.
+    variant: `top`, or one that is cut down: `no launcher` (dequeue at once), `no combination` (each
+        block alone), `no barriers`, `two in flight` (and no barriers: what `top+` does).
+    models: how many of the paper's, from the first.
+    """
+
+    interference: float = 0.03
+    device: str = "a100"
+    interval: str = "log"
+    reward: str = "paper"
+    variant: str = "top"
+    models: int = 3
+
+    def programs(self) -> Programs:
+        """The models on the device."""
+        sheet = SHEETS[self.device]
+        served = [served_model(name, sheet) for name in list(NETWORKS)[: self.models]]
+        device = ServingDevice.described(sheet, self.interference)
+        return Programs(served, replace(device, barrier_us=BARRIER_US))
+
+
+class World:
+    """The environment of a setup, and its z-scores, which all contestants share."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.programs = setup.programs()
+        models = self.programs.models
+        self.mix = MIX[: len(models)]
+        rate = _LOAD * capacity(self.programs, self.mix)
+        self.seconds = _REQUESTS / rate
+        rates = [rate * share / sum(self.mix) for share in self.mix]
+        self.arrivals = periodic(rates, self.seconds)
+        self.space = Space(tuple(len(model.blocks) for model in models), setup.interval)
+        rng = np.random.default_rng(12345)
+        reference = self.environment(12345)
+        found = [reference.step(rng.random(self.space.size)).figures for _ in range(_REFERENCE)]
+        self.score = Score.of([figures for figures in found if figures is not None])
+
+    def environment(self, seed: int) -> Environment:
+        """A new one."""
+        return Environment(
+            self.programs.models, self.space, self.serve, MOST, self.setup.reward, seed
+        )
+
+    def serve(self, combination: Combination, interval_us: list[float]) -> ServingRun:
+        """The arrivals served as the setup says."""
+        variant = self.setup.variant
+        if variant == "no launcher":
+            interval_us = [0.0] * len(interval_us)
+        if variant == "no combination":
+            combination = tuple((part,) for cell in combination for part in cell)
+            combination = tuple(sorted(combination))
+        if variant == "two in flight":
+            policy = make_policy(
+                "search", combination=combination, interval_us=interval_us, barriers=False,
+                in_flight=2,
+            )  # fmt: skip
+            return simulate_serving(
+                self.programs.models, self.arrivals, policy, self.programs.device, self.seconds,
+                programs=self.programs,
+            )  # fmt: skip
+        return simulate_combined(
+            self.programs, self.arrivals, combination, self.seconds, interval_us=interval_us,
+            barriers=variant != "no barriers",
+        )  # fmt: skip
+
+    def told(self, action: Floats) -> dict[str, Any]:
+        """What a decision comes to: the team's reward, and what it serves."""
+        outcome = self.environment(0).step(action)
+        found: dict[str, Any] = {"reward": self.score.team(outcome.figures)}
+        if outcome.run is not None:
+            found |= figures_of(outcome.run, self.mix)
+            cells = self.space.combination(self.programs.models, action)
+            found["combined blocks"] = len(cells)
+            found["largest"] = max(map(len, cells))
+        return found
+
+
+def figures_of(run: ServingRun, mix: tuple[float, ...]) -> dict[str, Any]:
+    """Requests a second in all and of the mix, latency, variance, utilisation."""
+    shares = np.array(mix) / sum(mix)
+    return {
+        "throughput": run.throughput(),
+        "in mix": float((run.served() / shares).min()) / run.end_us * 1e6,
+        "latency_ms": run.latency_from_dequeue().mean,
+        "variance": run.backlog_variance(),
+        "utilisation": run.utilisation,
+    }
+
+
+Search = Callable[[Callable[[Floats], float], int, int, np.random.Generator], Floats]
+
+
+def random_search(
+    value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
+) -> Floats:
+    """The best of so many random actions."""
+    return max((rng.random(size) for _ in range(calls)), key=value)
+
+
+def hill_climbing(
+    value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
+) -> Floats:
+    """One or two numbers drawn anew at a time, kept where that is no worse."""
+    best = rng.random(size)
+    best_value = value(best)
+    for _ in range(calls - 1):
+        moved = best.copy()
+        places = rng.integers(size, size=rng.integers(1, 3))
+        moved[places] = rng.random(len(places))
+        found = value(moved)
+        if found >= best_value:
+            best, best_value = moved, found
+    return best
+
+
+def cross_entropy(
+    value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
+) -> Floats:
+    """A Gaussian for each number, moved towards the best eighth of 64 draws at a time."""
+    mean, deviation = np.full(size, 0.5), np.full(size, 0.4)
+    best, best_value = mean, -np.inf
+    while calls > 0:
+        count = min(64, calls)
+        calls -= count
+        drawn = np.clip(mean + deviation * rng.standard_normal((count, size)), 0, 1)
+        values = np.array([value(action) for action in drawn])
+        order = np.argsort(-values)[: max(1, count // 8)]
+        if values[order[0]] > best_value:
+            best, best_value = drawn[order[0]], float(values[order[0]])
+        mean = 0.3 * mean + 0.7 * drawn[order].mean(0)
+        deviation = 0.3 * deviation + 0.7 * drawn[order].std(0) + 0.01
+    return best
+
+
+SEARCHES: dict[str, Search] = {
+    "random search": random_search,
+    "hill climbing": hill_climbing,
+    "cross-entropy": cross_entropy,
+}
+
+
+def search_cell(setup: Setup, method: str, calls: int, seed: int) -> dict[str, Any]:
+    """One search of the same actions by the same reward; its curve is the best so far."""
+    world = World(setup)
+    environment = world.environment(seed)
+    curve: list[float] = []
+
+    def value(action: Floats) -> float:
+        found = world.score.team(environment.step(action).figures)
+        curve.append(max(found, curve[-1]) if curve else found)
+        return found
+
+    began = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    action = SEARCHES[method](value, world.space.size, calls, rng)
+    return {
+        "method": method, "calls": environment.calls, "seconds": time.perf_counter() - began,
+        "final": world.told(action), "action": action.tolist(), "curve": _thinned(curve),
+    }  # fmt: skip
+
+
+def learning_cell(
+    setup: Setup, config: MaddpgConfig, folder: Path, name: str, quiet: bool = True
+) -> dict[str, Any]:
+    """One training; its curve holds what was decided with noise, and the best so far."""
+    world = World(setup)
+    training = MaddpgTraining(world.environment(config.seed), config, world.score)
+    began = time.perf_counter()
+    training.run(checkpoint_path=folder / f"{name}.checkpoint.npz", every=500, quiet=quiet)
+    seconds = time.perf_counter() - began
+    action = training.decide()
+    if config.agents == "each":
+        save_agents(folder / f"{name}.agents.npz", training)
+    best_so_far = np.maximum.accumulate(training.curve)
+    return {
+        "method": "MADDPG" if config.agents == "each" else "DDPG, one agent",
+        "calls": training.environment.calls, "seconds": seconds, "final": world.told(action),
+        "action": action.tolist(), "curve": _thinned(best_so_far.tolist()),
+        "curve with noise": _means(training.curve),
+    }  # fmt: skip
+
+
+def policies_cell(setup: Setup) -> dict[str, Any]:
+    """Policies that learn nothing, and `top+` by search, on the same arrivals."""
+    world = World(setup)
+    programs = world.programs
+    contestants: dict[str, tuple[str, dict[str, Any]]] = {
+        "sequential": ("sequential", {}),
+        **{f"{k} streams": ("streams", {"streams": k}) for k in (2, 4, 6, 8, 12)},
+        "batches of 8": ("batching", {"batch": 8}),
+        "pos, wait": ("pos", {"absent": "wait"}),
+        "pos, skip": ("pos", {"absent": "skip"}),
+        "search, 200 calls": ("search", {"budget": 200, "rates": list(world.mix)}),
+        "top+, 60 calls": ("top+", {"budget": 60, "rates": list(world.mix)}),
+    }
+    found = {}
+    served = [
+        served_model(model.name, SHEETS[setup.device], (2, 4, 8)) for model in programs.models
+    ]
+    programs = Programs(served, programs.device)
+    # Saturated: six times what one instance after the other serves.
+    rate = 6 * capacity(programs, world.mix)
+    seconds = 1500 / rate
+    rates = [rate * share / sum(world.mix) for share in world.mix]
+    for name, (policy, options) in contestants.items():
+        runs = [
+            simulate_serving(
+                programs.models, arrivals, make_policy(policy, **options), programs.device, length,
+                programs=programs,
+            )
+            for arrivals, length in (
+                (world.arrivals, world.seconds), (periodic(rates, seconds), seconds)
+            )
+        ]  # fmt: skip
+        found[name] = figures_of(runs[0], world.mix)
+        found[name]["saturated"] = figures_of(runs[1], world.mix)
+    return found
+
+
+def _thinned(curve: list[float], points: int = 100) -> list[tuple[int, float]]:
+    step = max(1, len(curve) // points)
+    return [(i + 1, round(curve[i], 4)) for i in range(step - 1, len(curve), step)]
+
+
+def _means(curve: list[float], points: int = 100) -> list[tuple[int, float]]:
+    step = max(1, len(curve) // points)
+    return [
+        (i + step, round(float(np.mean(curve[i : i + step])), 4))
+        for i in range(0, len(curve) - step + 1, step)
+    ]

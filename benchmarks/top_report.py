@@ -1,0 +1,335 @@
+"""The table of TOP's claims and the plots, made from the cells' files alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serving_figures import Claim, claims_table
+from benchmarks.top import done
+
+_PLAIN = ("sequential", "pos, skip", "batches of 8")
+
+
+def report(folder: Path) -> None:
+    """Write `claims.md`, `summary.json` and `curves.svg` into the folder's parent.
+
+    A claim whose cells are not there is left out; each says how many seeds it rests on.
+    """
+    cells = done(folder)
+    claims = [claim for make in _CLAIMS for claim in make(cells)]
+    target = folder.parent
+    table = claims_table([vars(claim) for claim in claims])
+    (target / "top_claims.md").write_text(table + "\n")
+    (target / "top_summary.json").write_text(json.dumps(summary(cells), indent=1) + "\n")
+    _plot(cells, target / "top_curves.svg")
+    print(table)
+
+
+def seeds(cells: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
+    """The cells of one contestant, one a seed."""
+    return [
+        found
+        for name, found in cells.items()
+        if name.rpartition("-")[0] == prefix and name.rpartition("-")[2].isdigit()
+    ]
+
+
+def summary(cells: dict[str, Any]) -> dict[str, Any]:
+    """Of each contestant with a reward: seeds, calls, and the mean and range of what it came to."""
+    found: dict[str, Any] = {}
+    for prefix in sorted({name.rpartition("-")[0] for name in cells}):
+        rows = [row for row in seeds(cells, prefix) if "final" in row]
+        if rows:
+            found[prefix] = {
+                "seeds": len(rows),
+                "calls": rows[0]["calls"],
+                "seconds": _spread([row["seconds"] for row in rows]),
+                **{
+                    key: _spread([row["final"].get(key, 0.0) for row in rows])
+                    for key in ("reward", "in mix", "throughput", "latency_ms", "variance")
+                },
+            }
+    return found
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "least": min(values), "most": max(values)}
+
+
+def _exact(cells: dict[str, Any]) -> list[Claim]:
+    claims = []
+    for case, told in (("room", "a device with room for all blocks"), ("crowded", "a crowded one")):
+        rows = seeds(cells, f"exact-{case}")
+        if rows:
+            ratios = [row["final over best"] for row in rows]
+            close = sum(ratio >= 0.98 for ratio in ratios)
+            claims.append(
+                Claim(
+                    "-", f"MADDPG decides as the best of all 375 decisions, on {told}",
+                    "not shown",
+                    f"final agents within 2% in {close} of {len(rows)} seeds (least "
+                    f"{min(ratios):.2f}; the best they ever visited {_visited(rows)})",
+                    "reproduced" if close == len(rows) else "not reproduced",
+                    "values are flat within a step and jump between steps: the policy gradient "
+                    "stops at a decision from which no small change helps",
+                )
+            )  # fmt: skip
+    return claims
+
+
+def _visited(rows: Sequence[dict[str, Any]]) -> str:
+    return f"{min(row['visited over best'] for row in rows):.2f} or more"
+
+
+def _gpg(cells: dict[str, Any]) -> list[Claim]:
+    claims = []
+    for device in ("a100", "xavier-nx"):
+        if f"gpg-exact-{device}" in cells:
+            row = cells[f"gpg-exact-{device}"]
+            claims.append(
+                Claim(
+                    "13", f"GPG is only slightly below the optimum (blocks of up to 11 operators, "
+                    f"{device})", "slightly lower",
+                    "; ".join(
+                        f"{name}: {row[name]['within 5%']} of {row['blocks']} within 5%, mean "
+                        f"{row[name]['mean']:.3f}, most {row[name]['most']:.2f}"
+                        for name in ("gpg-scored", "gpg", "greedy")
+                    ),
+                    "reproduced" if row["gpg-scored"]["most"] <= 1.05 else "depends",
+                    "a score for each ending; the printed number must learn steps that move with "
+                    "the number of endings",
+                )
+            )  # fmt: skip
+        if f"gpg-large-{device}" in cells:
+            found = cells[f"gpg-large-{device}"]
+            for label in ("held-out combinations", "held-out model"):
+                row = found[label]
+                over, took = row["over ios"], row["seconds a block"]
+                claims.append(
+                    Claim(
+                        "13", f"at scale GPG takes a tenth of the search's time ({label}, "
+                        f"{row['blocks']} combined blocks of 20 to 60 operators, {device})",
+                        "an order of magnitude less; slightly lower performance",
+                        "makespan over ios, and seconds: " + "; ".join(
+                            f"{name} {over[name]['geometric mean']:.2f}, {took[name]:.3f} s"
+                            for name in over if name != "sequential"
+                        ),
+                        "reproduced" if took["gpg-scored"] < took["ios"] / 5
+                        and over["gpg-scored"]["geometric mean"] < 1.1 else "depends",
+                        "ios falls back to beams on such blocks and is fast; greedy costs nothing",
+                    )
+                )  # fmt: skip
+    if "printed-reward" in cells:
+        rows = cells["printed-reward"]
+        alone = sum(row["paper_reward_stages"] == row["operators"] for row in rows)
+        ratio = float(np.mean([row["paper_reward_us"] / row["least_us"] for row in rows]))
+        claims.append(
+            Claim(
+                "-", "(an error of the paper) the reward sum of gamma^t exp(-l) finds fast stages",
+                "used for training",
+                f"its exact optimum is one operator after the other in {alone} of {len(rows)} "
+                f"blocks, {ratio:.2f} times the least makespan on average", "not reproduced",
+                "every stage is paid for, so the more stages the better",
+            )
+        )  # fmt: skip
+    return claims
+
+
+def _learning(cells: dict[str, Any]) -> list[Claim]:
+    rows = {
+        name: seeds(cells, prefix)
+        for name, prefix in (
+            ("MADDPG, the paper's networks", "maddpg-paper"),
+            ("MADDPG, smaller networks", "maddpg-small"),
+            ("one DDPG agent", "ddpg-small"),
+            ("random search", "search-random search"),
+            ("hill climbing", "search-hill climbing"),
+            ("cross-entropy", "search-cross-entropy"),
+        )
+    }
+    found = {name: runs for name, runs in rows.items() if runs}
+    if not found:
+        return []
+    calls = next(iter(found.values()))[0]["calls"]
+    told = "; ".join(
+        f"{name} {np.mean([run['final']['reward'] for run in runs]):.2f} ({len(runs)} seeds)"
+        for name, runs in found.items()
+    )
+    learned = max(
+        (np.mean([r["final"]["reward"] for r in runs]) for n, runs in found.items() if "DDPG" in n),
+        default=0.0,
+    )
+    searched = max(
+        (np.mean([r["final"]["reward"] for r in runs]) for n, runs in found.items()
+         if "DDPG" not in n), default=0.0,
+    )  # fmt: skip
+    claims = [
+        Claim(
+            "22", f"MADDPG converges to a good decision (reward of Equation 2, {calls} calls each)",
+            "within 8000 steps", told,
+            "reproduced" if learned >= searched else "not reproduced",
+            "each step's outcome is its decision's alone: searches of the decision itself need no "
+            "critic to be right first",
+        )
+    ]  # fmt: skip
+    policies = cells.get("policies-0.03")
+    if policies:
+        best_top = {
+            name: float(np.mean([run["final"].get("in mix", 0.0) for run in runs]))
+            for name, runs in found.items()
+        }
+        plain = {name: policies[name]["in mix"] for name in _PLAIN}
+        streams = max(
+            (row["in mix"], name) for name, row in policies.items() if name.endswith("streams")
+        )
+        top = max(value for name, value in best_top.items() if "MADDPG" in name)
+        claims.append(
+            Claim(
+                "15", "TOP serves more than POS (same arrivals at 1:2:4, 1.5 times what one after "
+                "the other serves; requests of the mix a second)", "+63%",
+                "; ".join(f"{name} {value:.0f}" for name, value in {**best_top, **plain}.items())
+                + f"; {streams[1]} {streams[0]:.0f}",
+                "reproduced" if top >= 1.5 * plain["pos, skip"] else "not reproduced",
+                "the reward is of utilisation, latency and variance and not of throughput; plain "
+                "streams have no barriers",
+            )
+        )  # fmt: skip
+    return claims
+
+
+def _ablations(cells: dict[str, Any]) -> list[Claim]:
+    found = summary(cells)
+    base = found.get("maddpg-small")
+    parts = [
+        f"{name.removeprefix('ablation-')} {row['in mix']['mean']:.0f} ({row['seeds']} seeds)"
+        for name, row in found.items()
+        if name.startswith("ablation-")
+    ]
+    if base is None or not parts:
+        return []
+    return [
+        Claim(
+            "-", "(not in the paper) what each part of TOP is worth: requests of the mix a second",
+            "no ablation", f"all of it {base['in mix']['mean']:.0f} ({base['seeds']} seeds); "
+            + "; ".join(parts), "ours", "smaller networks, the same number of calls",
+        )
+    ]  # fmt: skip
+
+
+def _plus(cells: dict[str, Any]) -> list[Claim]:
+    parts = []
+    for kappa in ("0.03", "0.1"):
+        row = cells.get(f"policies-{kappa}")
+        if row:
+            streams = max(
+                (found["saturated"]["in mix"], name)
+                for name, found in row.items() if name.endswith("streams")
+            )  # fmt: skip
+            parts.append(
+                f"interference {kappa}: top+ {row['top+, 60 calls']['saturated']['in mix']:.0f}, "
+                f"search by TOP's rule {row['search, 200 calls']['saturated']['in mix']:.0f}, "
+                f"pos, skip {row['pos, skip']['saturated']['in mix']:.0f}, {streams[1]} "
+                f"{streams[0]:.0f}, one after the other "
+                f"{row['sequential']['saturated']['in mix']:.0f}"
+            )
+    if not parts:
+        return []
+    return [
+        Claim(
+            "-", "(ours) without barriers and with two combined blocks in flight; saturated, "
+            "requests of the mix a second", "not compared", "; ".join(parts), "ours",
+            "blocks of one combined block still end together before their next ones start",
+        )
+    ]  # fmt: skip
+
+
+def _shapes(cells: dict[str, Any]) -> list[Claim]:
+    claims = []
+    if "heights" in cells:
+        rows = cells["heights"]
+        saturated = {
+            device: next(
+                h for h in ("1", "2", "3", "4", "6")
+                if row[h] >= 0.97 * max(row[k] for k in ("1", "2", "3", "4", "6"))
+            )
+            for device, row in rows.items()
+        }  # fmt: skip
+        claims.append(
+            Claim(
+                "18", "throughput saturates at H = 2, 2, 3, 4 (Nano, TX2, NX, server)",
+                "2, 2, 3, 4",
+                ", ".join(saturated[d] for d in ("nano", "tx2", "xavier-nx", "a100"))
+                + " reach 97% of the most; over one after the other: "
+                + "; ".join(
+                    f"{device} " + ", ".join(f"{row[h]:.2f}" for h in ("1", "2", "3", "4", "6"))
+                    for device, row in rows.items()
+                ) + " at H = 1, 2, 3, 4, 6",
+                "depends", "searched combinations, 100 each; a small device is full sooner",
+            )
+        )  # fmt: skip
+    if "graphs" in cells:
+        rows = cells["graphs"]
+        names = ("greedy", "gpg-scored", "ios")
+        claims.append(
+            Claim(
+                "20", "a richer device has fewer stages, of more groups", "fewer stages",
+                "stages and groups a stage: " + "; ".join(
+                    f"{device}: " + ", ".join(
+                        f"{name} {rows[f'{device}, {name}']['stages']:.1f} of "
+                        f"{rows[f'{device}, {name}']['groups a stage']:.1f}" for name in names
+                    ) for device in ("a100", "xavier-nx", "tx2", "nano")
+                ),
+                "reproduced"
+                if rows["a100, gpg-scored"]["stages"] < rows["nano, gpg-scored"]["stages"]
+                else "not reproduced",
+                "greedy knows no device; the searches make more stages where less fits",
+            )
+        )  # fmt: skip
+    if "inference" in cells:
+        row = cells["inference"]
+        claims.append(
+            Claim(
+                "-", "all agents decide in under 0.05 ms", "under 0.05 ms on a server",
+                f"{row['median_us'] / 1e3:.2f} ms in the median, {row['least_us'] / 1e3:.2f} at "
+                "least, on one core in NumPy (a machine with other work)",
+                "reproduced" if row["least_us"] < 50 else "depends",
+                "0.8 million multiplications on one core",
+            )
+        )  # fmt: skip
+    return claims
+
+
+_CLAIMS = (_exact, _gpg, _learning, _ablations, _plus, _shapes)
+
+
+def _plot(cells: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (a, b) = plt.subplots(1, 2, figsize=(11, 4))
+    for label, prefix, colour in (
+        ("MADDPG, small", "maddpg-small", "C0"), ("MADDPG, paper's", "maddpg-paper", "C1"),
+        ("one DDPG agent", "ddpg-small", "C2"), ("random search", "search-random search", "C3"),
+        ("hill climbing", "search-hill climbing", "C4"),
+        ("cross-entropy", "search-cross-entropy", "C5"),
+    ):  # fmt: skip
+        for i, run in enumerate(seeds(cells, prefix)):
+            name = label if i == 0 else None
+            a.plot(*zip(*run["curve"], strict=True), color=colour, label=name, lw=1)
+            if "curve with noise" in run:
+                b.plot(*zip(*run["curve with noise"], strict=True), color=colour, label=name, lw=1)
+    a.set(title="Best decision so far", xlabel="simulator calls", ylabel="reward of Equation 2")
+    b.set(title="What is decided, with noise", xlabel="simulator calls")
+    for axes in (a, b):
+        if axes.lines:
+            axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)

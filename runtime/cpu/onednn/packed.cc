@@ -1,0 +1,84 @@
+#include "runtime/cpu/onednn/packed.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+namespace tvm_interop {
+namespace onednn {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+// Four lanes, so that it is about as fast as memory. The constants are those of splitmix64.
+uint64_t HashOf(const void* data, size_t bytes) {
+  constexpr uint64_t kMultiply = 0xbf58476d1ce4e5b9;
+  uint64_t lanes[4] = {1, 2, 3, 4};
+  const char* begin = static_cast<const char*>(data);
+  while (bytes > 0) {
+    uint64_t words[4] = {};
+    const size_t taken = std::min(bytes, sizeof(words));
+    std::memcpy(words, begin, taken);
+    for (int i = 0; i < 4; ++i) {
+      lanes[i] = (lanes[i] ^ words[i]) * kMultiply;
+      lanes[i] ^= lanes[i] >> 29;
+    }
+    begin += taken;
+    bytes -= taken;
+  }
+  uint64_t hash = 0;
+  for (uint64_t lane : lanes) hash = (hash ^ lane ^ (hash >> 31)) * 0x94d049bb133111eb;
+  return hash;
+}
+
+Owned<MemoryDesc> CopyOf(const Api& api, const MemoryDescObject* desc) {
+  MemoryDesc copy = nullptr;
+  if (api.memory_desc_clone(&copy, desc) != kSuccess) {
+    throw std::runtime_error("oneDNN: a descriptor cannot be copied");
+  }
+  return {copy, api.memory_desc_destroy};
+}
+
+}  // namespace
+
+std::shared_ptr<void> AllocateZeros(size_t bytes) {
+  const size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
+  std::shared_ptr<void> memory(std::aligned_alloc(kAlignment, rounded), std::free);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory.get(), 0, rounded);
+  return memory;
+}
+
+std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant,
+                                           const MemoryDescObject* given,
+                                           const MemoryDescObject* wanted,
+                                           const std::function<void(void*)>& pack) {
+  const uint64_t hash = HashOf(constant, api.memory_desc_get_size(given));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
+                                [](const Entry& entry) { return entry.memory.expired(); }),
+                 entries_.end());
+  for (const Entry& entry : entries_) {
+    if (entry.constant != constant || entry.hash != hash) continue;
+    if (api.memory_desc_equal(entry.given.get(), given) == 0) continue;
+    if (api.memory_desc_equal(entry.wanted.get(), wanted) == 0) continue;
+    std::shared_ptr<void> memory = entry.memory.lock();
+    if (memory != nullptr) return memory;
+  }
+  std::shared_ptr<void> memory = AllocateZeros(api.memory_desc_get_size(wanted));
+  pack(memory.get());
+  entries_.push_back({constant, hash, CopyOf(api, given), CopyOf(api, wanted), memory});
+  return memory;
+}
+
+PackedConstants& PackedConstants::Global() {
+  // Never destroyed: kernels of other static objects may outlive it.
+  static PackedConstants* const constants = new PackedConstants;
+  return *constants;
+}
+
+}  // namespace onednn
+}  // namespace tvm_interop

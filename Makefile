@@ -89,9 +89,22 @@ $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
-wheel: $(VENV)/installed ## Build dist/*.whl
-	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+# Zig's C++ compiler brings the headers of any glibc, and its C++ library is linked in: the wheel
+# runs wherever TVM's own does.
+MACHINE := $(shell uname -m)
+ZIG = $(shell $(BIN)/python -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / "zig")')
+
+wheel: $(VENV)/wheel-installed ## Build dist/*.whl, for glibc 2.28 and later
+	rm -rf dist build/wheel
+	CXX="$(ZIG) c++ -target $(MACHINE)-linux-gnu.2.28" $(BIN)/python -m pip wheel --quiet --no-deps \
+	  --config-settings=build-dir=build/manylinux --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_$(MACHINE) \
+	  --exclude libtvm_ffi.so --wheel-dir dist build/wheel/*.whl
+	$(BIN)/auditwheel show dist/*.whl
+
+$(VENV)/wheel-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[test,wheel]'
+	touch $@
 
 wheel-test: wheel ## Install the wheel into an empty environment and use it outside the checkout
 	folder=$$(mktemp -d) && trap 'rm -rf $$folder' EXIT && \

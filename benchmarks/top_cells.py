@@ -195,11 +195,11 @@ def search_cell(setup: Setup, method: str, calls: int, seed: int) -> dict[str, A
         curve.append(max(found, curve[-1]) if curve else found)
         return found
 
-    began = time.perf_counter()
+    began = time.process_time()
     rng = np.random.default_rng(seed)
     action = SEARCHES[method](value, world.space.size, calls, rng)
     return {
-        "method": method, "calls": environment.calls, "seconds": time.perf_counter() - began,
+        "method": method, "calls": environment.calls, "seconds": time.process_time() - began,
         "final": world.told(action), "action": action.tolist(), "curve": _thinned(curve),
     }  # fmt: skip
 
@@ -210,9 +210,9 @@ def learning_cell(
     """One training; its curve holds what was decided with noise, and the best so far."""
     world = World(setup)
     training = MaddpgTraining(world.environment(config.seed), config, world.score)
-    began = time.perf_counter()
+    began = time.process_time()
     training.run(checkpoint_path=folder / f"{name}.checkpoint.npz", every=500, quiet=quiet)
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     action = training.decide()
     if config.agents == "each":
         save_agents(folder / f"{name}.agents.npz", training)

@@ -11,6 +11,9 @@ Compiling takes far longer than measuring. What is compiled is kept in the folde
 `NAME.tar`, `NAME.sequential.tar` and `NAME.json` (what compiling took), and taken from there where
 it is; `--compile-only` stops after that. `--before FOLDER` lets artifacts that were compiled
 earlier take part too.
+
+With `--bf16` our artifact of `--precision bf16` takes part (`NAME.bf16.tar`), a second table has
+its time over each other's, and a third the error of each contestant to onnxruntime's float32.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -47,6 +51,7 @@ from .peers import (
 )
 
 OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
+BF16, BF16_KIND = "ours, bf16", ".bf16"
 ONNXRUNTIME = "onnxruntime, sequential"
 OPENVINO = "OpenVINO, float32"
 
@@ -66,6 +71,9 @@ class Row:
     ratios: our time over each contestant's.
     noise: onnxruntime's time over its own.
     settings: of each contestant that has any.
+    errors: as `error`, of each contestant.
+    bf16_ratios: our time in bf16 over each contestant's.
+    bf16_compile_s: seconds to compile it in bf16, the error's measuring included.
     """
 
     network: str
@@ -78,6 +86,9 @@ class Row:
     ratios: dict[str, float] = field(default_factory=dict)
     noise: float | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    bf16_ratios: dict[str, float] = field(default_factory=dict)
+    bf16_compile_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,13 @@ def main() -> int:
             found = {"machine": machine.as_dict(), "rows": [asdict(row) for row in rows]}
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     print(table(rows))
-    print(means(rows))
+    print(means([row.ratios for row in rows]))
+    if arguments.bf16:
+        print(f"\n{BF16}: its time over each other's\n")
+        print(columns(rows, lambda row: row.bf16_ratios, "{:.2f}"))
+        print(means([row.bf16_ratios for row in rows]))
+        print("\nerrors to onnxruntime's float32\n")
+        print(columns(rows, lambda row: row.errors, "{:.0e}"))
     if arguments.chart is not None:
         chart(rows, arguments.chart)
     return 0
@@ -175,11 +192,22 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def means(rows: Sequence[Row]) -> str:
-    """The geometric mean of our time over each other's."""
-    by_other: dict[str, list[float]] = {}
+def columns(rows: Sequence[Row], of: Callable[[Row], Mapping[str, float]], form: str) -> str:
+    """A figure of each contestant, in Markdown."""
+    names = list(dict.fromkeys(name for row in rows for name in of(row)))
+    lines = [f"| | {' | '.join(names)} |", f"|---{'|--:' * len(names)}|"]
     for row in rows:
-        for name, ratio in row.ratios.items():
+        found = of(row)
+        cells = [form.format(found[name]) if name in found else "" for name in names]
+        lines.append(f"| {row.network} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def means(ratios: Sequence[Mapping[str, float]]) -> str:
+    """The geometric mean of our time over each other's, of several networks."""
+    by_other: dict[str, list[float]] = {}
+    for of_network in ratios:
+        for name, ratio in of_network.items():
             by_other.setdefault(name, []).append(ratio)
     return "\n".join(
         f"over {name}, geometric mean of {len(ratios)}: {np.exp(np.log(ratios).mean()):.3f}"
@@ -213,21 +241,58 @@ def _ready(network: Network, arguments: argparse.Namespace) -> Row:
     folder = arguments.artifacts
     folder.mkdir(parents=True, exist_ok=True)
     row = Row(network.name)
-    told = folder / f"{network.name}.json"
-    if not told.exists():
-        # A process of its own: its memory is this network's, and a crash stops no other.
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            found = pool.submit(_compile, network, folder, arguments.scheduler).result()
-        if "refused" not in found:
-            told.write_text(json.dumps(found) + "\n")
-    else:
-        found = json.loads(told.read_text())
+    found = _told(network, folder, _compile, arguments.scheduler, "")
     for name, value in found.items():
         setattr(row, name, value)
+    if arguments.bf16 and row.refused is None:
+        in_bf16 = _told(network, folder, _compile_in_bf16, arguments.scheduler, BF16_KIND)
+        if "refused" in in_bf16:
+            raise SystemExit(f"{network.name} in bf16: {in_bf16['refused']}")
+        row.bf16_compile_s = in_bf16["compile_s"]
     return row
 
 
-def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, object]:
+def _told(
+    network: Network,
+    folder: Path,
+    compiler: Callable[[Network, Path, str], dict[str, Any]],
+    scheduler: str,
+    kind: str,
+) -> dict[str, Any]:
+    """What compiling took; compiled now if need be."""
+    told = folder / f"{network.name}{kind}.json"
+    if told.exists():
+        found: dict[str, Any] = json.loads(told.read_text())
+        return found
+    # A process of its own: its memory is this network's, and a crash stops no other.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(compiler, network, folder, scheduler).result()
+    if "refused" not in found:
+        told.write_text(json.dumps(found) + "\n")
+    return found
+
+
+def _compile_in_bf16(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
+    """Write the artifact in bf16, whose error is told on the network's own inputs."""
+    began = time.perf_counter()
+    try:
+        artifact = tvm_interop.compile(
+            str(network.path),
+            scheduler=scheduler,
+            out=_artifact_path(network, folder, BF16_KIND),
+            precision="bf16",
+            inputs=network.feed(network.model()),
+        )
+    except TVMInteropError as error:
+        return {"refused": str(error)}
+    precision = artifact.manifest.precision
+    return {
+        "compile_s": time.perf_counter() - began,
+        "error": None if precision is None else precision.error,
+    }
+
+
+def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
     """Write both artifacts; says what that took."""
     began = time.perf_counter()
     try:
@@ -263,14 +328,22 @@ def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
     model = network.model()
     feed = network.feed(model)
     runners = _runners(network, model, feed, row, arguments)
-    row.error = relative_error(runners[OURS](), runners[ONNXRUNTIME]())
+    wanted = [np.array(output) for output in runners[ONNXRUNTIME]()]
+    row.errors = {name: relative_error(run(), wanted) for name, run in runners.items()}
+    row.error = row.errors[OURS]
     times = harness.measure(runners, ONNXRUNTIME, arguments.rounds, in_a_row=arguments.in_a_row)
     found = harness.summarise(times, ONNXRUNTIME)
     row.noise = found[ONNXRUNTIME + harness.AGAIN].ratio
     row.median_us = {name: summary.median_us for name, summary in found.items()}
     row.ratios = {
-        name: row.median_us[OURS] / row.median_us[name] for name in runners if name != OURS
+        name: row.median_us[OURS] / row.median_us[name]
+        for name in runners
+        if name not in (OURS, BF16)
     }
+    if BF16 in runners:
+        row.bf16_ratios = {
+            name: row.median_us[BF16] / row.median_us[name] for name in runners if name != BF16
+        }
 
 
 def _runners(
@@ -279,6 +352,9 @@ def _runners(
     path = _artifact_path(network, arguments.artifacts)
     in_turn = _artifact_path(network, arguments.artifacts, ".sequential")
     runners = {OURS: _our_runner(path, feed), SEQUENTIAL: _our_runner(in_turn, feed)}
+    if arguments.bf16:
+        in_bf16 = _artifact_path(network, arguments.artifacts, BF16_KIND)
+        runners[BF16] = _our_runner(in_bf16, feed)
     if arguments.before is not None and _artifact_path(network, arguments.before).exists():
         runners[BEFORE] = _our_runner(_artifact_path(network, arguments.before), feed)
     peers: list[Peer] = [
@@ -311,6 +387,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scheduler", default="auto", help="ours (default: %(default)s)")
     parser.add_argument("--artifacts", type=Path, default=Path("zoo_artifacts"))
     parser.add_argument("--before", type=Path, help="artifacts that were compiled earlier")
+    parser.add_argument("--bf16", action="store_true", help="ours in bf16 takes part too")
     parser.add_argument("--compile-only", action="store_true", help="measure nothing")
     parser.add_argument(
         "--torch",

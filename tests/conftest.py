@@ -11,3 +11,4 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     patch = pytest.MonkeyPatch()
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
+    patch.setenv("TVM_INTEROP_KEPT", "")  # Nor do they find what others chose.

@@ -72,7 +72,7 @@ def implementation(kernel: LibraryKernel) -> str:
 
 
 def num_reorders(kernel: LibraryKernel) -> int:
-    """How many of its tensors the kernel copies into another layout in each run."""
+    """How many inputs and outputs the kernel copies into another layout in each run."""
     return int(_function("num_reorders")(kernel))
 
 

@@ -98,7 +98,8 @@ price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
-# Searches again through windows of neighbouring stages of a schedule. Parameters:
+# Searches again through windows of neighbouring stages of a schedule. The first window is at most
+# `first_window` stages wide. Parameters:
 # (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions,
 # is_over)
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(

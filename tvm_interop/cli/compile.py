@@ -74,6 +74,7 @@ def compile_model(
         ),
     ] = False,
     latency_db: options.LatencyDb = None,
+    fresh: options.Fresh = False,
     providers: options.Providers = None,
     tuning_records: options.TuningRecords = None,
     opt_level: Annotated[
@@ -167,6 +168,7 @@ def compile_model(
             threads=threads,
             latency=options.parse_latency(latency),
             latency_db=latency_db,
+            fresh=fresh,
             keep_slower=keep_slower,
             progress=progress,
             providers=options.parse_names(providers),

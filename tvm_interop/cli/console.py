@@ -67,9 +67,9 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
 
 @contextmanager
 def measuring_bar() -> Iterator[MeasuringProgress]:
-    """A bar on standard error that shows stages measured; silent where that is no terminal."""
+    """A bar on standard error that says what is done; silent where that is no terminal."""
     columns = (
-        TextColumn("measuring stages"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -78,12 +78,22 @@ def measuring_bar() -> Iterator[MeasuringProgress]:
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("measuring", total=None)
+        yield _MeasuringBar(bar)
 
-        def show(stages_done: int, stages_total: int) -> None:
-            bar.update(task, completed=stages_done, total=stages_total)
 
-        yield show
+class _MeasuringBar:
+    """Says what is being done, and of how many stages that are measured for it how many are."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("starting", total=None)
+
+    def __call__(self, stages_done: int, stages_total: int) -> None:
+        self._bar.update(self._task, completed=stages_done, total=stages_total)
+
+    def say(self, what: str) -> None:
+        self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(what, total=None)
 
 
 @contextmanager

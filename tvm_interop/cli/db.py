@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..measure.store import LatencyStore
 
 app = typer.Typer(
-    help="Look after the database of measured latencies: stats, export, import, prune.",
+    help="Look after the database of measured latencies: stats, export, import, prune, clear-kept.",
     no_args_is_help=True,
 )
 
@@ -154,6 +154,24 @@ def prune_db(
         f"{would} {removed} of {len(records)} records",
         {"removed": removed, "kept": kept, "dry_run": dry_run},
     )
+
+
+@app.command("clear-kept")
+def clear_kept(
+    latency_db: options.LatencyDb = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Remove kernels and schedules kept from earlier compilations; latencies stay."""
+    from ..measure.kept_files import kept_beside
+
+    kept = kept_beside(latency_db)
+    if kept is None:
+        raise InputError("nothing is kept: TVM_INTEROP_KEPT is empty, or the database in memory")
+    nbytes = kept.nbytes()
+    facts = {"folder": str(kept.folder), "files": kept.clear(), "bytes": nbytes}
+    text = f"removed {facts['files']} files of {nbytes / 2**20:.1f} MiB from {kept.folder}"
+    _tell(as_json, text, facts)
 
 
 def _open(path: Path | None) -> LatencyStore:

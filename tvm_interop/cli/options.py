@@ -149,6 +149,14 @@ AllowTf32 = Annotated[
         rich_help_panel="Model",
     ),
 ]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Build kernels and choose the schedule anew, whatever is kept from earlier calls.",
+        rich_help_panel="Scheduling",
+    ),
+]
 Precision = Annotated[
     str,
     typer.Option(

@@ -11,17 +11,18 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ..artifact.artifact import MAX_SHAPES, Artifact
-from ..artifact.manifest import Precision
+from ..artifact.manifest import Precision, SpeedCheck
 from ..errors import ArtifactError, InputError
 from ..frontend.load import batch_shapes
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
-from ..measure.measured import Progress
+from ..measure.measured import Progress, tell
 from ..plain_data import is_whole
 from ..plan.validate import check_batch_sizes
 from ..scheduling import Schedule
 from .annotate import annotated_schedule
 from .compilation import Compilation, why_not_in_bf16
+from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
 from .options import CompileOptions, parts_for
 from .precision import MAX_ERROR, measured_precision
@@ -58,6 +59,7 @@ def compile(
     keep_f32: Sequence[str] = (),
     max_error: float = MAX_ERROR,
     inputs: Mapping[str, Any] | None = None,
+    fresh: bool = False,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
@@ -120,6 +122,9 @@ def compile(
         difference to the outputs in float32, over the norm of those.
     inputs: with bf16, what the error is measured on: an array for each input, by name; by default
         random numbers.
+    fresh: build kernels and choose the schedule anew. Otherwise what an earlier compilation of the
+        same model, in the same way, on this machine, built and chose is taken over: it is kept
+        beside the database (see `measure.kept_files`).
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -151,6 +156,7 @@ def compile(
         link=link,
         keep_f32=keep_f32,
         precision="f32" if precision == "f32" else "bf16",
+        fresh=fresh,
     )
     _check_precision(precision, max_error, keep_f32, inputs)
     each = _shapes_of(model, input_shapes, batch_sizes)
@@ -248,6 +254,7 @@ def _compilation(
         if missing is not None:
             return new_compilation(model, in_f32, shapes), None, f"f32: {missing}"
     compilation = new_compilation(model, options, shapes)
+    tell(options.progress, "measuring the error of bf16")
     found = measured_precision(compilation, model, shapes, inputs)
     if precision == "bf16":
         return compilation, found, None
@@ -268,8 +275,17 @@ def _compile_one(
     options: Mapping[str, Any],
 ) -> Artifact:
     """The artifact for one shape of the inputs."""
+    kept = None
+    if chosen is None and choice_is_kept(compilation, scheduler, latency, options):
+        kept = KeptChoice(compilation, scheduler, keep_slower, options)
+        found = kept.read()
+        if found is not None:
+            found[0].validate(compilation.graph)
+            return _artifact(compilation, *found, precision, precision_choice)
     measured = None
+    progress = compilation.options.progress
     if chosen is None:
+        tell(progress, f"scheduling by {scheduler}")
         chosen = compilation.schedule(scheduler, latency, **options)
         if "evaluate" not in options:
             measured = speed_check_by_auto(chosen)
@@ -278,8 +294,21 @@ def _compile_one(
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
     # Whoever names prices from elsewhere may compile where there is nothing to check on.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
+        tell(progress, "checking the speed")
         checked = compilation.check_speed(chosen)
-    artifact = compilation.artifact(chosen, checked, precision)
+    if kept is not None:
+        kept.write(chosen, checked)
+    return _artifact(compilation, chosen, checked, precision, precision_choice)
+
+
+def _artifact(
+    compilation: Compilation,
+    schedule: Schedule,
+    checked: SpeedCheck | None,
+    precision: Precision | None,
+    precision_choice: str | None,
+) -> Artifact:
+    artifact = compilation.artifact(schedule, checked, precision)
     artifact.precision_choice = precision_choice
     return artifact
 

@@ -15,12 +15,14 @@ from .._native.kernels import load_kernels_from
 from ..errors import DeviceError
 from ..execution.instance import Clock
 from ..kernels.build import kernel_hashes, uses_parallel_loops
-from ..measure.measured import MeasuredLatency, Progress
+from ..measure.kept_files import KeptFiles
+from ..measure.measured import MeasuredLatency, Progress, tell
 from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
 from ..scheduling.schedules import Schedule
+from .kept_kernels import keep_kernels, kept_kernels
 
 
 class Kernels:
@@ -32,6 +34,8 @@ class Kernels:
         target: Any,
         build: Callable[[tvm.IRModule, Path], Any],
         write_out: Callable[[tvm.IRModule], tvm.IRModule] = lambda module: module,
+        kept: KeptFiles | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Nothing is compiled yet.
 
@@ -40,7 +44,11 @@ class Kernels:
         module: the kernels, scheduled.
         build: compiles them into a shared library at a path.
         write_out: the last pass over them, after which TVM's analyses understand them no more.
+        kept: where built libraries are kept, and found again; None keeps none.
+        progress: told when they are built.
         """
+        self._kept = kept
+        self._progress = progress
         self._module = module
         self._target = target
         self._build = build
@@ -50,11 +58,23 @@ class Kernels:
         """Those of these names."""
         functions = self._module.functions_items()
         module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
-        return Kernels(module, self._target, self._build, self._write_out)
+        return Kernels(
+            module, self._target, self._build, self._write_out, self._kept, self._progress
+        )
 
     @cached_property
     def code(self) -> bytes:
-        """The compiled kernel library."""
+        """The compiled kernel library; one that was kept, if there is one."""
+        found = None if self._kept is None else kept_kernels(self._kept, self.hashes)
+        if found is not None:
+            return found
+        code = self._built()
+        if self._kept is not None:
+            keep_kernels(self._kept, self.hashes, code)
+        return code
+
+    def _built(self) -> bytes:
+        tell(self._progress, f"compiling {len(self._module.functions_items())} kernels")
         with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
             path = Path(folder) / "kernels.so"
             self._build(self._written_out, path)

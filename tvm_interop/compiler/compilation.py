@@ -94,6 +94,11 @@ class Compilation:
         return self._lowered.kernels.code
 
     @property
+    def kernel_hashes(self) -> dict[str, str]:
+        """A hash of the code, shapes and target of each of TVM's kernels, by name."""
+        return self._lowered.kernels.hashes
+
+    @property
     def loaded_kernels(self) -> Any:
         """That library, loaded into this process."""
         return self._lowered.kernels.loaded

@@ -23,6 +23,8 @@ from ..machine.cpu_features import missing_features, target_features
 from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import TVM, available_providers
 from ..measure.cpu_timer import CpuStageTimer
+from ..measure.kept_files import kept_beside
+from ..measure.measured import tell
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -82,6 +84,7 @@ class CpuBackend:
         if any(name != TVM for name in self.providers):
             # On one thread, whatever the streams will be: with the same latencies at hand, the same
             # model always gets the same kernels, and so gives the same bits.
+            tell(self._options.progress, "choosing kernels")
             program = choose_kernels(
                 program,
                 self.providers,
@@ -114,12 +117,14 @@ class CpuBackend:
         if self._options.precision == "bf16":
             narrow = NarrowStorage(self._options.keep_f32)
         lower: Any = LowerToUnits(self.target, libraries, narrow)
+        tell(self._options.progress, "reading the model")
         imported = load_model(model, input_shapes)
         if narrow is not None and is_lowered(imported):
             raise InputError(
                 "the module is lowered already, in float32; for `precision` bf16 give it as it was "
                 "before"
             )
+        tell(self._options.progress, "lowering it to kernels")
         module = lower(imported)
         program = concat_in_place(extract(module))
         if self._options.tuning_records is not None:
@@ -138,6 +143,8 @@ class CpuBackend:
             self.target,
             lambda module, path: build_kernels(module, self.target, path),
             write_out,
+            kept_beside(self._options.latency_db, self._options.fresh),
+            self._options.progress,
         )
         return Lowered(imported, module, program, program, kernels, streams, threads)
 

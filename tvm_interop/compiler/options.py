@@ -43,6 +43,8 @@ class CompileOptions:
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
     precision: `f32`, or for a CPU that has AVX512-BF16 `bf16`: convolutions and matrix products
         round their factors to bfloat16, and operators hand it on (see `lowering.narrow_storage`).
+    fresh: build and measure anew what was kept from earlier compilations; latencies in the database
+        stay as they are.
     keep_f32: with `bf16`, the operators that stay in float32: names, or kinds such as `matmul`,
         with `*` and `?` as in file names.
     """
@@ -62,6 +64,7 @@ class CompileOptions:
     allow_tf32: bool = False
     precision: Literal["f32", "bf16"] = "f32"
     keep_f32: Sequence[str] = ()
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):

@@ -26,8 +26,8 @@ class Contraction:
     in_channels, out_channels: the number of channels in each group.
     padding: rows above the image and columns to its left. How many there are below and to the
         right follows from `in_size` and `out_size`.
-    data_at: the expression that reads the input at (image, channel, row, column), which count
-        without padding.
+    data_at: the expression that reads the input at (image, channel, row, column), where row
+        and column 0 are the first that are not padding.
     weight_at: the expression that reads the weight at (image, output channel, input channel, kernel
         row, kernel column).
     product: multiplies an input and a weight, in the order in which the kernel has them.

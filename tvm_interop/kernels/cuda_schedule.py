@@ -1,4 +1,4 @@
-"""Default schedules of kernels for GPUs: the rules of TVM's dlight, and our own for short sums."""
+"""Default schedules of GPU kernels: the rules of TVM's dlight, and one for sums of few terms."""
 
 from __future__ import annotations
 

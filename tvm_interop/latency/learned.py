@@ -171,7 +171,8 @@ def samples_of(
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:
         setting = record.setting
-        # A record of a single run is only a rough guess: it was made instead of a measurement.
+        # A stage that ran only once was not measured, only looked at: its latency is a rough guess,
+        # and the model does not learn from it.
         if setting is None or not record.groups or record.samples < 2:
             continue
         if (setting.device, setting.tvm_version) == (here.device, here.tvm_version):

@@ -29,9 +29,19 @@ Programs = dict[str, Streams]
 
 
 class Progress(Protocol):
-    """Told how measuring goes: `stages_done` of `stages_total`."""
+    """Told how measuring goes: `stages_done` of `stages_total`.
+
+    If it has a method `say`, that is told what is being done, too (see `tell`).
+    """
 
     def __call__(self, stages_done: int, stages_total: int) -> None: ...
+
+
+def tell(progress: Progress | None, what: str) -> None:
+    """Say what is being done from now on, as in `compiling 57 kernels`."""
+    say = getattr(progress, "say", None)
+    if say is not None:
+        say(what)
 
 
 class MeasuredLatency(LatencyModel):

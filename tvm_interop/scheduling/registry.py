@@ -77,6 +77,11 @@ def schedulers() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def is_own(name: str) -> bool:
+    """Whether scheduler `name` is one of this package's, and nobody's who registered it."""
+    return _lookup(name).__module__.startswith(f"{__package__}.")
+
+
 def options_of(name: str) -> list[str]:
     """The options that the scheduler called `name` takes.
 

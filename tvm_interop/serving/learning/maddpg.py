@@ -40,6 +40,9 @@ class MaddpgConfig:
     agents: `each` for the paper's W + 1, `one` for a single one with the whole action.
     shared_reward: all agents have the mean of their rewards, in place of their own.
     noise: the standard deviation added to actions, from the first to the second.
+    centring: what the mean square of the actors' outputs, before the sigmoid, adds to their loss.
+        Without it they can run into the ends of their range, where many blocks share an interval
+        and every decision is refused; the paper names nothing against that, so it is 0.
     updates: after each step.
     """
 
@@ -55,6 +58,7 @@ class MaddpgConfig:
     actor: tuple[int, ...] = (500, 128)
     agents: str = "each"
     shared_reward: bool = False
+    centring: float = 0.0
     updates: int = 1
     seed: int = 0
 
@@ -99,7 +103,11 @@ class Actors(nn.Module):  # type: ignore[misc]
 
     def forward(self, states: Any) -> Any:
         """(rows, size of an action)."""
-        outputs = torch.sigmoid(self.net(states[None]))
+        return torch.sigmoid(self.logits(states))
+
+    def logits(self, states: Any) -> Any:
+        """(rows, size of an action): before the sigmoid."""
+        outputs = self.net(states[None])
         return torch.cat([outputs[i, :, :n] for i, n in enumerate(self.sizes)], 1)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -303,7 +311,8 @@ class MaddpgTraining:
 
     def _climb(self, states: Any, actions: Any) -> None:
         """Equation 4: through an agent's own action; the others' are as they were."""
-        chosen = self.actors(states)
+        logits = self.actors.logits(states)
+        chosen = torch.sigmoid(logits)
         mixed = []
         for part in self._own:
             own = torch.zeros_like(actions)
@@ -312,7 +321,7 @@ class MaddpgTraining:
         self.critics.requires_grad_(False)
         value = self.critics(torch.stack(mixed))[..., 0]
         self._actor_adam.zero_grad()
-        (-value.mean(1).sum()).backward()
+        (self.config.centring * (logits**2).mean() - value.mean(1).sum()).backward()
         self._actor_adam.step()
         self.critics.requires_grad_(True)
 

@@ -29,7 +29,9 @@ from .slots import free_slot
 _REQUESTS = 250
 """Requests in one simulation."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
-"""Rates at which the launcher is tried, over what one instance after the other serves."""
+_HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
+"""Rates at which the launcher is tried, over what one instance after the other serves; the higher
+ones where several combined blocks run at once."""
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
 """Of the cross-entropy method."""
 
@@ -199,7 +201,8 @@ class _Score:
 
     def _best(self, combination: Combination) -> tuple[float, float]:
         if combination not in self._known:
-            self._known[combination] = max((self._served(combination, x), x) for x in _LOADS)
+            loads = _LOADS if self._in_flight == 1 else _HIGHER_LOADS
+            self._known[combination] = max((self._served(combination, x), x) for x in loads)
         return self._known[combination]
 
     def _served(self, combination: Combination, load: float) -> float:

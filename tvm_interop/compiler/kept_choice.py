@@ -1,0 +1,117 @@
+"""Which schedule ships, kept from earlier compilations.
+
+The key holds all that the choice depends on, versions and our own code included.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .._version import __version__
+from ..artifact.manifest import SpeedCheck
+from ..errors import ScheduleError
+from ..measure.kept_files import kept_beside
+from ..measure.workloads import workload_hash
+from ..scheduling import Schedule
+from ..scheduling.registry import is_own
+from .cuda import is_cuda
+
+if TYPE_CHECKING:
+    from .compilation import Compilation
+
+_CHOICE = "choice"
+_CODE = ("compiler", "measure", "plan", "program", "scheduling", "latency")
+"""The rooms whose code decides which schedule ships."""
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A schedule, as JSON, and how it fared against sequential execution, where it was checked."""
+
+    schedule: str
+    speed_check: SpeedCheck | None
+
+
+class KeptChoice:
+    """What was chosen for a model when it was compiled before, in the same way, on this machine."""
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        scheduler: str,
+        keep_slower: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Nothing is read yet; see `choice_is_kept` for when there may be something."""
+        self._kept = kept_beside(compilation.options.latency_db, compilation.options.fresh)
+        setting = compilation.measured_latency.setting
+        kernels = compilation.kernel_hashes
+        self._key = json.dumps(
+            [
+                __version__,
+                _code_digest(),
+                str(compilation.target),
+                repr(setting),
+                [compilation.streams, compilation.threads],
+                [repr(astuple(value)) for value in compilation.program.values],
+                [
+                    [op.name, op.inputs, op.outputs, op.share, workload_hash(op, kernels)]
+                    for op in compilation.program.operators
+                ],
+                [scheduler, keep_slower, sorted((k, repr(v)) for k, v in options.items())],
+            ]
+        )
+
+    def read(self) -> tuple[Schedule, SpeedCheck | None] | None:
+        """The choice; None where none was kept."""
+        data = None if self._kept is None else self._kept.get(_CHOICE, self._key)
+        if data is None:
+            return None
+        try:
+            choice = msgspec.json.decode(data, type=Choice)
+            return Schedule.from_json(choice.schedule), choice.speed_check
+        except (msgspec.DecodeError, ScheduleError):
+            return None  # Of another version: it is made anew.
+
+    def write(self, schedule: Schedule, speed_check: SpeedCheck | None) -> None:
+        """Keep the choice."""
+        if self._kept is not None:
+            choice = Choice(schedule.to_json(), speed_check)
+            self._kept.put(_CHOICE, self._key, msgspec.json.encode(choice))
+
+
+def choice_is_kept(
+    compilation: Compilation, scheduler: str, latency: Any, options: Mapping[str, Any]
+) -> bool:
+    """Whether the choice can be kept: by a scheduler of ours and latencies measured here, on a CPU.
+
+    What a user registered as a scheduler may change without its key.
+    """
+    given = compilation.options
+    return (
+        latency is None
+        and is_own(scheduler)
+        and given.latency is None
+        and not is_cuda(given.target)
+        and kept_beside(given.latency_db) is not None
+        and all(isinstance(value, str | int | float | None) for value in options.values())
+    )
+
+
+@functools.cache
+def _code_digest() -> str:
+    """A digest of our code that measures, schedules and decides."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for room in _CODE:
+        for path in sorted((root / room).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,43 @@
+"""Libraries of TVM's kernels, kept by what is in them and found again in later compilations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import tvm
+import tvm_ffi
+from tvm.support import cc
+
+from ..measure.kept_files import KeptFiles
+
+_KIND = "kernels"
+
+
+def kernels_key(hashes: Mapping[str, str]) -> str:
+    """The key of a library of TVM's kernels.
+
+    Parameters
+    ----------
+    hashes: of each kernel's code as it goes to LLVM, shapes and target, by name.
+    """
+    context = tvm.transform.PassContext.current()
+    passes = [
+        str(context.opt_level),
+        *sorted(map(str, context.required_pass)),
+        "|",
+        *sorted(map(str, context.disabled_pass)),
+        "|",
+        *sorted(f"{name}={value}" for name, value in context.config.items()),
+    ]
+    return json.dumps([tvm.__version__, tvm_ffi.__version__, cc.get_cc(), passes, dict(hashes)])
+
+
+def kept_kernels(kept: KeptFiles, hashes: Mapping[str, str]) -> bytes | None:
+    """The library of these kernels, if it was kept."""
+    return kept.get(_KIND, kernels_key(hashes))
+
+
+def keep_kernels(kept: KeptFiles, hashes: Mapping[str, str], code: bytes) -> None:
+    """Keep the library of these kernels."""
+    kept.put(_KIND, kernels_key(hashes), code)

@@ -1,0 +1,124 @@
+"""Results that take long to make, kept in files beside the database of latencies."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+from ..atomic_file import replacing
+from .store import default_path
+
+_LOG = logging.getLogger("tvm_interop")
+_ENVIRONMENT = "TVM_INTEROP_KEPT"
+_DIGEST_BYTES = 32
+_SUFFIX = ".kept"
+MAX_BYTES = 1 << 30
+"""Of all files together, unless another limit is given."""
+
+
+class KeptFiles:
+    """Bytes by key, in a folder that several processes may share.
+
+    A file appears whole or not at all, and begins with the SHA-256 of the rest: one that is damaged
+    or cut short counts as not there, and goes. Above the limit the files that were not used for the
+    longest go. Keeping is never needed: where the folder cannot be written to, that is logged, and
+    nothing is kept.
+
+    What is kept may be machine code. The folder is made for its owner alone, and should stay so:
+    whoever can write to it can run code as you.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], max_bytes: int = MAX_BYTES, fresh: bool = False
+    ) -> None:
+        """Nothing is made yet.
+
+        Parameters
+        ----------
+        max_bytes: of all files together.
+        fresh: find nothing of what was kept before; what is kept from now on replaces it.
+        """
+        self._fresh = fresh
+        self.folder = Path(folder)
+        self._max_bytes = max_bytes
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """What was kept; None where nothing was, or it is damaged."""
+        path = self._path(kind, key)
+        if self._fresh:
+            return None
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if hashlib.sha256(data).digest() != digest:
+            _LOG.warning("`%s` is damaged: it is made anew", path)
+            self._remove(path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # Those that are used go last.
+        return data
+
+    def put(self, kind: str, key: str, data: bytes) -> None:
+        """Keep `data`; another process that keeps the same at the same time does no harm."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with replacing(self._path(kind, key)) as temporary:
+                Path(temporary).write_bytes(hashlib.sha256(data).digest() + data)
+        except OSError as error:
+            _LOG.warning("nothing is kept in `%s`: %s", self.folder, error.strerror or error)
+            return
+        self._trim()
+
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, size, _ in self._files())
+
+    def clear(self) -> int:
+        """Remove all files; how many there were."""
+        return sum(self._remove(path) for _, _, path in self._files())
+
+    def _trim(self) -> None:
+        files = sorted(self._files())
+        nbytes = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if nbytes <= self._max_bytes:
+                return
+            nbytes -= size if self._remove(path) else 0
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """When each was used last, its size, its path."""
+        found = []
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            with contextlib.suppress(OSError):  # Another process may remove it meanwhile.
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        return found
+
+    def _path(self, kind: str, key: str) -> Path:
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.{kind}{_SUFFIX}"
+
+    @staticmethod
+    def _remove(path: Path) -> bool:
+        try:
+            path.unlink()
+        except OSError:
+            return False
+        return True
+
+
+def kept_beside(latency_db: str | os.PathLike[str] | None, fresh: bool = False) -> KeptFiles | None:
+    """The files kept beside a database of latencies: in a folder of its name and `.kept`.
+
+    None where the database is in memory. The environment variable `TVM_INTEROP_KEPT` names another
+    folder; where it is empty, nothing is kept.
+    """
+    override = os.environ.get(_ENVIRONMENT)
+    if override is not None:
+        return KeptFiles(override, fresh=fresh) if override else None
+    path = str(latency_db if latency_db is not None else default_path())
+    return None if path == ":memory:" else KeptFiles(f"{path}.kept", fresh=fresh)

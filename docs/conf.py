@@ -60,6 +60,8 @@ def spell_out_sections(
     _sphinx: Any, _what: str, _name: str, _obj: Any, _opt: Any, lines: list[str]
 ) -> None:
     """`name: what it is`, as our docstrings have it, to the form that napoleon reads."""
+    if not lines:
+        return
     spelled: list[str] = []
     in_section = False
     for line, following in zip(lines, [*lines[1:], ""], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -21,6 +22,8 @@ from .torch_importer import (
     is_exported_program,
     read_exported_program,
 )
+
+_LOG = logging.getLogger("tvm_interop")
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
@@ -118,7 +121,21 @@ def _from_onnx(
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
     _check(model, origin)
+    _tell_of_quantisation(model.graph, origin)
     return import_graph(model, static, origin)
+
+
+def _tell_of_quantisation(graph: onnx.GraphProto, origin: str) -> None:
+    """Log that a quantised model gains nothing here, as its authors would expect it to."""
+    number = sum(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in graph.node)
+    if number:
+        _LOG.warning(
+            "%s is quantised: between its %d QuantizeLinear and DequantizeLinear it is computed in "
+            "floats, to its own rounding, as there are no kernels of integers; the model before it "
+            "was quantised runs faster, with --precision bf16 most of all where the CPU has it",
+            origin,
+            number,
+        )
 
 
 def _check_text(message: Any, origin: str) -> None:

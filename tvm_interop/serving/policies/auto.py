@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ _KEEP = 1.03
 """What is chosen stays if its latency is at most so many times the best."""
 _CHANGED = 0.15
 """A load that differs by this share is another."""
+_REST = 30.0
+"""In a server: so many times as long as it has decided, it does not decide again. What it takes of
+a server's cores and of Python's lock changes the load that it sees."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,9 @@ class Auto(Policy):
     ----------
     rates: requests a second of each model that are expected; None where nobody knows.
     candidates: what to choose from; None for those of `candidates_for`.
-    background: decide again in a thread of its own, while requests are served as before; for
-        servers. Runs in the simulator are then no longer the same each time.
+    background: decide again in a thread of its own, while requests are served as before, and rest
+        thirty times as long as that took; for servers. Runs in the simulator are then no longer
+        the same each time.
     """
 
     def __init__(
@@ -112,6 +117,8 @@ class Auto(Policy):
         self._background = background
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
+        self._took_s = 0.0
+        self._rests_until_s = 0.0
         self._before: Candidate | None = None
         self._log: list[tuple[float, str]] = []
 
@@ -145,8 +152,9 @@ class Auto(Policy):
         if self._thread is not None:
             if not self._thread.is_alive():
                 self._thread = None
+                self._rests_until_s = time.monotonic() + _REST * self._took_s
                 self._adopt()
-        elif self._is_due(view):
+        elif time.monotonic() >= self._rests_until_s and self._is_due(view):
             self._reconsider()
         if self._drains:
             # The next policy may want the device to itself.
@@ -195,11 +203,13 @@ class Auto(Policy):
         self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str
     ) -> None:
         """What `_reconsider` does, in a thread."""
+        began_s = time.monotonic()
         try:
             self._correct(observed, arrivals, seconds)
             self._choose(observed, arrivals, seconds, reason)
         except Exception as error:
             self._error = error
+        self._took_s = time.monotonic() - began_s
 
     def _adopt(self) -> None:
         """Serve by what was chosen."""

@@ -60,7 +60,6 @@ class Dispatcher:
     ----------
     models: that are served; their indices are those that the policy sees.
     broken: why nothing is served any more, where the policy has failed.
-    num_running: how many jobs run.
     """
 
     def __init__(self) -> None:
@@ -73,6 +72,7 @@ class Dispatcher:
 
     @property
     def num_running(self) -> int:
+        """How many jobs run."""
         return len(self._view.running)
 
     def waiting(self) -> list[Ticket]:

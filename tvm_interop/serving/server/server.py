@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tvm_interop.serving")
 
+_SWITCH_S = 0.0005
+"""Python's switch interval while a server runs; by default it is ten times that."""
+
 
 class Server:
     """Serves compiled models by the Open Inference Protocol v2.
@@ -163,6 +166,17 @@ class Server:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._end.set)
         service = self.service = Service(self.config)
+        # Where one thread computes in Python, as `auto` does at times, each other one that wakes up
+        # waits so long; and a request passes through three threads.
+        before_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        try:
+            await self._serve(service)
+        finally:
+            sys.setswitchinterval(before_s)
+
+    async def _serve(self, service: Service) -> None:
+        assert self._end is not None
         async with contextlib.AsyncExitStack() as stack:
             await self._listen(service, stack)
             loading = asyncio.ensure_future(asyncio.to_thread(service.load, self._models))

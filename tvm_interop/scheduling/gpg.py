@@ -90,7 +90,7 @@ def gpg_scored(
     latency: LatencyModel | None,
     weights: str | Path | None = None,
     priced: int = 16,
-    width: int = 4,
+    width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
     """GPG with a score for each ending: what its stage takes, and what is left after it.

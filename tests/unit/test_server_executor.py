@@ -332,7 +332,7 @@ def test_a_policy_that_fails_is_named() -> None:
     executor.close()
 
 
-@pytest.mark.parametrize("name", ["pos", "search"])
+@pytest.mark.parametrize("name", ["pos", "search", "top", "top+"])
 def test_policies_of_parts_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="compiled models run whole; choose one of auto"):
         Choice(name).make()

@@ -37,7 +37,6 @@ def test_killed_and_slow_clients_leave_nothing_behind(server: faults.Process) ->
     before = server.descriptors()
     faults.kill_clients(server, 40)
     held = faults.hold_connections(server, 12)
-    assert server.descriptors() > before + 6
     faults.check_serves(server)
     assert faults.settled_descriptors(server, before + 1, 15) <= before + 1
     for connection in held:

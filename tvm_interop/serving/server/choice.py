@@ -12,7 +12,7 @@ from ..policy import Policy, make_policy
 
 POLICIES = ("auto", "sequential", "streams", "batching")
 """Those of ours that run models whole."""
-_IN_PARTS = ("pos", "search")
+_IN_PARTS = ("pos", "search", "top", "top+")
 _ORDER = {"order": "deadline"}
 """First come first served among requests without a deadline: the longest queue first would starve
 models that few ask for, or that take long."""

@@ -346,14 +346,14 @@ def _busy_machine() -> list[str]:
     for network in dict.fromkeys(row["network"] for row in report["rows"]):
         ratios = []
         for busy, rhythm in columns:
-            ours = medians.get((network, busy, rhythm, "sequential"))
+            ours = medians.get((network, busy, rhythm, "scheduled"))
             theirs = medians.get((network, busy, rhythm, "onnxruntime"))
             ratios.append(_number(ours / theirs) if ours and theirs else "")
         rows.append([network, *ratios])
     return [
-        "## Beside other programs\n\nBy `python -m benchmarks.busy_machine`: our sequential "
-        "execution over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
-        "cores, or bursts of such work; each model rested before a run, or back to back; "
+        "## Beside other programs\n\nBy `python -m benchmarks.busy_machine`: the schedule "
+        "that ships over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
+        "cores; each model rested before a run, or back to back; "
         f"{report['runs']} runs each.",
         _table(["", *(f"{busy}, {rhythm}" for busy, rhythm in columns)], rows),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,27 @@ def unpack_adam(name: str, optimiser: Any, arrays: Arrays) -> None:
             number, part = key.removeprefix(f"{name}/").split("/")
             whole["state"].setdefault(int(number), {})[part] = torch.from_numpy(value.copy())
     optimiser.load_state_dict(whole)
+
+
+def require_configuration(
+    path: str | Path, saved: dict[str, Any], config: Any, step: int = 0
+) -> None:
+    """Check that a checkpoint can go on with `config`; only the number of steps may differ.
+
+    Parameters
+    ----------
+    saved: the fields of the configuration that was saved.
+    config: a dataclass, with `steps` among its fields.
+    step: how many steps were done, which `config` must allow.
+
+    Raises
+    ------
+    InputError: it cannot.
+    """
+    # JSON has no tuples: what was one comes back as a list.
+    ours = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
+    if {**saved, "steps": 0} != {**ours, "steps": 0} or step > config.steps:
+        raise InputError(
+            f"the checkpoint `{path}` is of another configuration: {saved}; remove it, or "
+            "train with that one"
+        )

@@ -320,12 +320,7 @@ class GpgTraining:
         """
         arrays = checkpoint.load(path)
         step, config, rng, curve, ratios = checkpoint.unpack_text(arrays["state"])
-        ours = asdict(self.config) | {"noise": list(self.config.noise)}
-        if {**config, "steps": 0} != {**ours, "steps": 0}:
-            raise InputError(
-                f"the checkpoint `{path}` is of another configuration: {config}; remove it, or "
-                "train with that one"
-            )
+        checkpoint.require_configuration(path, config, self.config)
         self.step, self._ratios = step, ratios
         self.curve = [tuple(point) for point in curve]
         self._rng.bit_generator.state = rng

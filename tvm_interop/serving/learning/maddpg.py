@@ -227,12 +227,7 @@ class MaddpgTraining:
         """
         arrays = checkpoint.load(path)
         step, config, rng, calls = checkpoint.unpack_text(arrays["state"])
-        ours = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.config).items()}
-        if {**config, "steps": 0} != {**ours, "steps": 0} or step > self.config.steps:
-            raise InputError(
-                f"the checkpoint `{path}` is of another configuration: {config}; remove it, or "
-                "train with that one"
-            )
+        checkpoint.require_configuration(path, config, self.config, step)
         self.step = step
         self._rng.bit_generator.state, self.environment._rng.bit_generator.state = rng
         self.environment.calls = calls

@@ -66,15 +66,29 @@ class Instance:
         functions = kernel_functions(kernels, sorted(ours))
         of_libraries = [self._library_kernel(op, tensors) for op in plan.operators]
         self.num_reorders = sum(_runtime.num_reorders(k) for k in of_libraries if k is not None)
-        self.executor = _runtime.make_executor(
-            max(len(plan.streams), 1),
-            threads_per_stream(plan),
-            tensors,
-            [
-                bound_operator(op, functions[op.kernel] if kernel is None else kernel)
-                for op, kernel in zip(plan.operators, of_libraries, strict=True)
-            ],
-        )
+        self._bound = [
+            bound_operator(op, functions[op.kernel] if kernel is None else kernel)
+            for op, kernel in zip(plan.operators, of_libraries, strict=True)
+        ]
+        self.executor = self._make_executor(self._bound, tensors)
+        self._executors = [self.executor]
+
+    def executor_of(self, begin: int, end: int) -> Any:
+        """An executor of operators `begin` to `end` - 1 alone, on the same tensors.
+
+        What they wait for before `begin` is the caller's to see to: see `Segments`.
+        """
+        part = [
+            op._replace(waits=tuple(wait - begin for wait in op.waits if wait >= begin))
+            for op in self._bound[begin:end]
+        ]
+        made = self._make_executor(part, [as_tensor(array) for array in self.arrays])
+        self._executors.append(made)
+        return made
+
+    def _make_executor(self, operators: list[BoundOperator], tensors: list[Any]) -> Any:
+        streams = max(len(self.plan.streams), 1)
+        return _runtime.make_executor(streams, threads_per_stream(self.plan), tensors, operators)
 
     def run(self) -> None:
         """Run every operator once."""
@@ -150,7 +164,8 @@ class Instance:
             if v == value or planned.alias_of == value:
                 begin = (planned.offset or 0) if planned.storage == "alias" else 0
                 self.arrays[v] = _view(whole[begin:], planned)
-                _runtime.bind(self.executor, v, as_tensor(self.arrays[v]))
+                for executor in self._executors:
+                    _runtime.bind(executor, v, as_tensor(self.arrays[v]))
 
 
 def require_library(op: str, library: str) -> None:

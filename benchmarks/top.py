@@ -91,7 +91,6 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
     for name, setup in ABLATIONS.items():
         yield learned(f"ablation-{name}-0", setup, small)
     yield learned("maddpg-small-2", Setup(), replace(small, seed=2))
-    yield learned("maddpg-paper-0", Setup(), paper)
     for seed in range(5):
         config = replace(CONFIG, seed=seed)
         yield f"exact-crowded-{seed}", lambda c=config: train_and_compare("crowded", c)
@@ -112,7 +111,7 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
         yield learned(f"maddpg-small-{seed}", Setup(), replace(small, seed=seed))
     yield "gpg-large-xavier-nx", lambda: large_blocks("xavier-nx", DEFAULT_WEIGHTS)
     yield "gpg-exact-xavier-nx", lambda: exact_gaps("xavier-nx", DEFAULT_WEIGHTS)
-    for seed in range(1, 5):
+    for seed in range(5):
         yield learned(f"maddpg-paper-{seed}", Setup(), replace(paper, seed=seed))
     for variant in STEPS:
         yield f"gpg-training-{variant}", lambda v=variant: train(v, folder)

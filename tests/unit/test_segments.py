@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import tvm_interop
 from tests.nets import inception_like
 from tvm_interop.errors import DeviceError, ExecutionError, InputError
 from tvm_interop.execution.graph_module import open_instance
-from tvm_interop.execution.segments import Segments, block_cuts
+from tvm_interop.execution.segments import Segments, block_cuts, equal_cuts
 from tvm_interop.plan.check import check_plan
 from tvm_interop.plan.plan import Plan
 
@@ -89,14 +90,14 @@ def test_an_input_that_is_bound_elsewhere_is_read_by_segments_too() -> None:
 
 def test_segments_run_in_their_order() -> None:
     segments = Segments(open_instance(branches(1)), [2, 4])
-    with pytest.raises(ExecutionError, match="segment 1 of 3 cannot run now.*turn of segment 0"):
+    with pytest.raises(ExecutionError, match=r"segment 1 of 3 cannot run now.*turn of segment 0"):
         segments.run(1)
     segments.run(0)
     segments.run(0)  # Begins anew.
     segments.run(1)
-    with pytest.raises(ExecutionError, match="segment 1 of 3 cannot run now.*turn of segment 2"):
+    with pytest.raises(ExecutionError, match=r"segment 1 of 3 cannot run now.*turn of segment 2"):
         segments.run(1)
-    with pytest.raises(ExecutionError, match="segment 3 of 3"):
+    with pytest.raises(ExecutionError, match=r"segment 3 of 3"):
         segments.run(3)
 
 
@@ -146,3 +147,23 @@ def test_every_operator_before_the_end_of_a_block_reaches_every_one_after() -> N
     assert len(cuts) >= 2
     for cut in cuts:
         assert all(set(range(cut, count)) <= reached[op] for op in range(cut))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_the_longest_segment_is_as_short_as_it_can_be(count: int) -> None:
+    plan = branches(1).plan
+    ends = block_cuts(plan)
+    for seed in range(5):
+        op_us = np.random.default_rng(seed).uniform(1, 10, len(plan.operators)).tolist()
+
+        def longest(cuts: tuple[int, ...], op_us: list[float] = op_us) -> float:
+            bounds = [0, *cuts, len(op_us)]
+            return max(sum(op_us[a:b]) for a, b in itertools.pairwise(bounds))
+
+        number = min(count, len(ends) + 1) - 1
+        found = equal_cuts(plan, op_us, count)
+        assert len(found) == number
+        assert set(found) <= set(ends)
+        assert longest(found) == pytest.approx(
+            min(longest(cuts) for cuts in itertools.combinations(ends, number))
+        )

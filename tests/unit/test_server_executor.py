@@ -24,10 +24,13 @@ from tvm_interop.errors import (
     UnavailableError,
 )
 from tvm_interop.serving import Policy, Start, View, Wait, make_policy
-from tvm_interop.serving.server.choice import POLICIES, Choice
+from tvm_interop.serving.server.choice import Choice
 from tvm_interop.serving.server.executor import Executor
 from tvm_interop.serving.server.model import Model
 from tvm_interop.serving.server.ticket import Ticket, Waiter
+
+WHOLE = ("auto", "sequential", "streams", "batching")
+"""The policies that run models whole; those that run blocks have a file of their own."""
 
 
 def sequential() -> Policy:
@@ -79,7 +82,7 @@ def submitted(executor: Executor, count: int = 1, **options: Any) -> Waiter:
     return waiter
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", WHOLE)
 def test_answers_are_those_of_the_graph_module(policy: str) -> None:
     choice = Choice(policy, instances=2)
     models = [Model(name, made, choice.num_instances) for name, made in (
@@ -199,7 +202,7 @@ def test_priorities_are_served_first(
     assert gate.runs == [[0], [3], [5], [1], [4], [2]]
 
 
-@pytest.mark.parametrize("policy", [Choice(p, instances=1).make for p in POLICIES])
+@pytest.mark.parametrize("policy", [Choice(p, instances=1).make for p in WHOLE])
 def test_of_equal_priority_the_earlier_deadline_is_served_first(
     policy: Callable[[], Policy],
 ) -> None:
@@ -332,10 +335,9 @@ def test_a_policy_that_fails_is_named() -> None:
     executor.close()
 
 
-@pytest.mark.parametrize("name", ["pos", "search", "top", "top+"])
-def test_policies_of_parts_are_refused(name: str) -> None:
-    with pytest.raises(InputError, match="compiled models run whole; choose one of auto"):
-        Choice(name).make()
+def test_joint_graphs_are_refused() -> None:
+    with pytest.raises(InputError, match="compiled models run by their own plans; choose one of"):
+        Choice("pos").make()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ SCHEDULERS = (
     "multi-gpu", "nimble", "opara", "sequential",
 )  # fmt: skip
 
-POLICIES = ("auto", "sequential", "streams", "batching")
+POLICIES = ("auto", "sequential", "streams", "batching", "search", "top", "top+")
 
 PROVIDERS = ("tvm", "onednn", "cudnn", "cublaslt")
 

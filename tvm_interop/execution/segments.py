@@ -11,12 +11,13 @@ the same bytes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from .._native import cpu as _runtime
 from ..errors import DeviceError, ExecutionError, InputError
-from ..plan.plan import Plan
 from ..plain_data import is_whole
+from ..plan.plan import Plan
 from .cpu import Instance
 from .instance import PlanInstance
 
@@ -56,7 +57,7 @@ class Segments:
         count = len(instance.plan.operators)
         bounds = [0, *cuts, count]
         if not all(is_whole(b) for b in bounds) or any(
-            begin >= end for begin, end in zip(bounds, bounds[1:], strict=False)
+            begin >= end for begin, end in itertools.pairwise(bounds)
         ):
             raise InputError(
                 f"`cuts` is {list(cuts)!r}; give ascending indices of operators, from 1 to "
@@ -65,8 +66,7 @@ class Segments:
         self.instance = instance
         self.bounds = tuple(bounds)
         self._executors = [
-            instance.executor_of(begin, end)
-            for begin, end in zip(bounds, bounds[1:], strict=False)
+            instance.executor_of(begin, end) for begin, end in itertools.pairwise(bounds)
         ]
         self._next = 0
 
@@ -91,6 +91,35 @@ class Segments:
         self._next = 0
         _runtime.run(self._executors[segment])
         self._next = (segment + 1) % len(self)
+
+
+def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...]:
+    """The `count` - 1 ends of blocks that divide a plan into segments of about equal time.
+
+    The longest segment is as short as it can be; ties: the first ones are short. A plan of fewer
+    blocks is cut at the end of each. O(blocks^2 count).
+
+    Parameters
+    ----------
+    op_us: what each operator takes.
+    """
+    ends = [*block_cuts(plan), len(plan.operators)]
+    until_us = [0.0, *(sum(op_us[:end]) for end in ends)]
+    # By segments so far: of the first i blocks, the longest segment, and where the last begins.
+    best: list[tuple[float, tuple[int, ...]]] = [(us, ()) for us in until_us]
+    for _ in range(min(count, len(ends)) - 1):
+        best = [
+            min(
+                (
+                    (max(best[j][0], until_us[i] - until_us[j]), (*best[j][1], ends[j - 1]))
+                    for j in range(1, i)
+                    if len(best[j][1]) == len(best[-1][1])
+                ),
+                default=(until_us[i], ()),
+            )
+            for i in range(len(until_us))
+        ]
+    return best[-1][1]
 
 
 def block_cuts(plan: Plan) -> tuple[int, ...]:

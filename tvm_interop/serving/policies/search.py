@@ -56,6 +56,9 @@ class Search(Policy):
     seed: of the search.
     in_flight: how many combined blocks run at once; TOP's is 1. With more, each simulation takes
         some ten times as long.
+    inside: how many requests of a model may be between its first block and its end, each of which
+        needs tensors of its own; None for as many as the buffers hold. It too makes simulations
+        slower.
     """
 
     def __init__(
@@ -71,10 +74,13 @@ class Search(Policy):
         barriers: bool = True,
         seed: int = 0,
         in_flight: int = 1,
+        inside: int | None = None,
     ) -> None:
         if method not in _METHODS:
             raise InputError(f"`method` is {method!r}; it must be one of {', '.join(_METHODS)}")
         require_counts(budget=budget, most=most, buffer=buffer, in_flight=in_flight)
+        if inside is not None:
+            require_counts(inside=inside)
         self._method = method
         self._budget = budget
         self._most = most
@@ -86,6 +92,7 @@ class Search(Policy):
         self._barriers = barriers
         self._seed = seed
         self._in_flight = in_flight
+        self._inside = inside
 
     def prepare(self, setting: Setting) -> None:
         """Search, unless there is a combination."""
@@ -115,7 +122,7 @@ class Search(Policy):
         """Admit what is due; run the fullest combined block while fewer than `in_flight` run."""
         due_us = math.inf
         for model, queue in enumerate(view.queues):
-            if queue and len(view.between[model][0]) < self._buffer:
+            if queue and self._has_room(view, model):
                 if self._due_us[model] <= view.now_us:
                     self._due_us[model] = view.now_us + self._intervals[model]
                     return Admit(queue[0])
@@ -144,8 +151,22 @@ class Search(Policy):
     def _score(self) -> _Score:
         return _Score(
             self.setting.programs, self._rates, self._buffer, self._schedule, self._barriers,
-            self._in_flight,
+            self._in_flight, self._inside,
         )  # fmt: skip
+
+    def _has_room(self, view: View, model: int) -> bool:
+        """Whether one more request of a model may leave its queue."""
+        between = view.between[model]
+        if len(between[0]) >= self._buffer:
+            return False
+        if self._inside is None:
+            return True
+        run = sum(
+            request is not None and request.model == model
+            for running in view.running.values()
+            for request in running.start.requests
+        )
+        return run + sum(map(len, between)) < self._inside
 
     def _input(self, view: View, part: Part) -> Request | None:
         """The request that is next in a block; None where there is none, or no room behind it."""
@@ -169,6 +190,7 @@ class _Score:
         schedule: str,
         barriers: bool,
         in_flight: int,
+        inside: int | None = None,
     ) -> None:
         models = range(len(programs.models))
         shares = np.ones(len(models)) if rates is None else np.asarray(rates, dtype=np.float64)
@@ -184,6 +206,7 @@ class _Score:
         self._schedule = schedule
         self._barriers = barriers
         self._in_flight = in_flight
+        self._inside = inside
         self._known: dict[Combination, tuple[float, float]] = {}
 
     @property
@@ -210,10 +233,11 @@ class _Score:
 
     def served(self, combination: Combination, interval_us: list[float]) -> float:
         """What a combination serves with a launcher's intervals."""
-        if self._in_flight > 1:
+        if self._in_flight > 1 or self._inside is not None:
             policy = Search(
                 combination=combination, interval_us=interval_us, buffer=self._buffer,
                 schedule=self._schedule, barriers=self._barriers, in_flight=self._in_flight,
+                inside=self._inside,
             )  # fmt: skip
             return self.served_by(policy)
         run = simulate_combined(

@@ -36,7 +36,7 @@ class Top(Policy):
     check_us: between two looks at the variance.
     most: the most blocks in one combined block (the paper's H); a decision with a larger one is
         not taken, as in training.
-    buffer, schedule, barriers: as for `search`; `gpg-scored` for the paper's stages.
+    buffer, schedule, barriers, inside: as for `search`; `gpg-scored` for the paper's stages.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Top(Policy):
         buffer: int = BUFFER,
         schedule: str = "gpg-scored",
         barriers: bool = True,
+        inside: int | None = None,
     ) -> None:
         if agents is None:
             raise InputError(
@@ -65,6 +66,7 @@ class Top(Policy):
         self._buffer = buffer
         self._schedule = schedule
         self._barriers = barriers
+        self._inside = inside
         self._log: list[tuple[float, str]] = []
 
     def prepare(self, setting: Setting) -> None:
@@ -123,7 +125,7 @@ class Top(Policy):
     def _made(self, combination: Combination, intervals: Sequence[float]) -> Search:
         inner = Search(
             combination=combination, interval_us=intervals, buffer=self._buffer,
-            schedule=self._schedule, barriers=self._barriers,
+            schedule=self._schedule, barriers=self._barriers, inside=self._inside,
         )  # fmt: skip
         inner.prepare(self.setting)
         return inner
@@ -141,7 +143,7 @@ class TopPlus(Search):
     ----------
     agents: as for `top`: their decision in an empty state is one of the candidates then.
     in_flight: combined blocks that run at once.
-    budget, most, rates, buffer, schedule, method, seed: as for `search`.
+    budget, most, rates, buffer, schedule, method, seed, inside: as for `search`.
     """
 
     def __init__(
@@ -155,10 +157,12 @@ class TopPlus(Search):
         schedule: str = "greedy",
         in_flight: int = 2,
         seed: int = 0,
+        inside: int | None = None,
     ) -> None:
         super().__init__(
-            method, budget, most, None, rates, None, buffer, schedule, False, seed, in_flight
-        )
+            method, budget, most, None, rates, None, buffer, schedule, False, seed, in_flight,
+            inside,
+        )  # fmt: skip
         self._agents = agents
 
     def prepare(self, setting: Setting) -> None:

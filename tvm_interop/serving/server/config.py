@@ -24,7 +24,7 @@ class ServerConfig:
     ----------
     host: the address to listen on. Whoever can reach it can use the models.
     http_port, grpc_port: 0 for any that is free; None for none.
-    policy, instances, max_batch, max_delay_us: see `Choice`.
+    policy, instances, max_batch, max_delay_us, blocks, agents: see `Choice`.
     max_queue: how many requests of a model may wait.
     model_folder: clients may load and unload the artifacts `NAME.tar` in it, which hold machine
         code. None lets nobody.
@@ -43,6 +43,8 @@ class ServerConfig:
     instances: int = 2
     max_batch: int = 64
     max_delay_us: float = 0.0
+    blocks: int = 4
+    agents: str | os.PathLike[str] | None = None
     max_queue: int = 64
     model_folder: str | os.PathLike[str] | None = None
     max_request_bytes: int = 64 * 2**20
@@ -53,7 +55,14 @@ class ServerConfig:
     drain_limit_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("instances", "max_batch", "max_queue", "max_request_bytes", "max_connections"):
+        for name in (
+            "instances",
+            "blocks",
+            "max_batch",
+            "max_queue",
+            "max_request_bytes",
+            "max_connections",
+        ):
             value = getattr(self, name)
             if not is_whole(value) or value < 1:
                 raise InputError(f"`{name}` is {value!r}; it must be a whole number, 1 or more")
@@ -78,7 +87,9 @@ class ServerConfig:
     @property
     def choice(self) -> Choice:
         """The policy."""
-        return Choice(self.policy, self.instances, self.max_batch, self.max_delay_us)
+        return Choice(
+            self.policy, self.instances, self.max_batch, self.max_delay_us, self.blocks, self.agents
+        )
 
 
 def with_options(config: ServerConfig, options: Mapping[str, Any], origin: str) -> ServerConfig:
@@ -123,7 +134,8 @@ def read_config(path: str | os.PathLike[str]) -> tuple[ServerConfig, dict[str, P
     for port in ("http_port", "grpc_port"):
         if table.get(port) is False:
             table[port] = None
-    if isinstance(table.get("model_folder"), str):
-        table["model_folder"] = path.parent / table["model_folder"]
+    for option in ("model_folder", "agents"):
+        if isinstance(table.get(option), str):
+            table[option] = path.parent / table[option]
     config = with_options(ServerConfig(), table, f"`{path}`")
     return config, {name: path.parent / model for name, model in models.items()}

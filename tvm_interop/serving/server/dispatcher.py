@@ -16,7 +16,7 @@ from ...errors import (
     UnavailableError,
 )
 from ..policy import Policy
-from ..tasks import Running, Start, View
+from ..tasks import WHOLE, Admit, Request, Running, Start, View
 from .model import Model
 from .ticket import Ticket
 
@@ -29,12 +29,18 @@ were the expectation wrong, nothing else would correct it."""
 
 @dataclass(eq=False)
 class Job:
-    """One run of a model for some requests."""
+    """One run of a model, or of one of its blocks, for some requests.
+
+    Attributes
+    ----------
+    number: of the instance; the blocks of a combined block have the same.
+    """
 
     number: int
     model: Model
     slot: int
     tickets: list[Ticket]
+    block: int = WHOLE
 
 
 @dataclass(eq=False)
@@ -45,11 +51,15 @@ class Decision:
     ----------
     jobs: to run.
     refused: requests that will not run, and why.
+    left: requests that have left their queues; those refused are among them.
+    num_finished: requests that ran to their end, or failed, before this.
     until_us: when to decide again, even if nothing happens until then.
     """
 
     jobs: list[Job] = field(default_factory=list)
     refused: list[tuple[Ticket, Exception]] = field(default_factory=list)
+    left: list[Ticket] = field(default_factory=list)
+    num_finished: int = 0
     until_us: float = math.inf
 
 
@@ -67,6 +77,7 @@ class Dispatcher:
         self.broken: str | None = None
         self._policy: Policy | None = None
         self._view = View(0.0, [], [])
+        self._ended: dict[int, list[Job]] = {}
         self._next_job = 0
         self._num_late = 0
 
@@ -79,18 +90,37 @@ class Dispatcher:
         """The requests in all queues."""
         return [r for queue in self._view.queues for r in queue if isinstance(r, Ticket)]
 
+    def between(self) -> list[Ticket]:
+        """The requests that wait between two blocks of their models."""
+        return [
+            request
+            for buffers in self._view.between
+            for buffer in buffers
+            for request in buffer
+            if isinstance(request, Ticket)
+        ]
+
+    def half_done(self) -> list[Job]:
+        """Blocks that have ended, of combined blocks that still run."""
+        return [job for jobs in self._ended.values() for job in jobs]
+
     def explanation(self) -> list[tuple[float, str]]:
         """What the policy says of its decisions."""
         return self._policy.explanation() if self._policy is not None else []
 
     def reconfigure(self, models: list[Model], policy: Policy | None) -> list[Ticket]:
-        """Serve these from now on; the requests that waited, which have no queue now."""
-        waiting = self.waiting()
+        """Serve these from now on; the requests that waited, which have no queue now.
+
+        Those between two blocks are among them, and begin anew.
+        """
+        waiting = [*self.between(), *self.waiting()]
+        for ticket in waiting:
+            ticket.slot = -1
         self.models, self._policy = models, policy
         self._view = View(
             self._view.now_us,
             [deque() for _ in models],
-            [[deque()] for _ in models],
+            [[deque() for _ in range(model.num_blocks)] for model in models],
             {},
             self._view.num_finished,
         )
@@ -107,10 +137,9 @@ class Dispatcher:
         """
         view = self._view
         view.now_us = now_us
-        for job in ended:
-            view.running.pop(job.number)
-            view.num_finished += len(job.tickets)
         decision = Decision()
+        for job in ended:
+            self._end(job, decision)
         for ticket in arrived:
             self._enqueue(ticket, decision)
         self._refuse_hopeless(decision)
@@ -130,6 +159,7 @@ class Dispatcher:
         if self.broken is not None or index is None:
             why = self.broken or f"model `{ticket.served}` was unloaded"
             decision.refused.append((ticket, UnavailableError(why)))
+            decision.left.append(ticket)
             return
         ticket.model = index
         queue = self._view.queues[index]
@@ -153,6 +183,7 @@ class Dispatcher:
             if error is not None:
                 self._view.queues[ticket.model].remove(ticket)
                 decision.refused.append((ticket, error))
+                decision.left.append(ticket)
 
     def _is_late(self, ticket: Ticket) -> bool:
         now_us = self._view.now_us
@@ -169,19 +200,24 @@ class Dispatcher:
         while True:
             action = policy.decide(self._view)
             if isinstance(action, Start):
-                decision.jobs.append(self._started(action))
+                if action.parts is None:
+                    decision.jobs.append(self._started(action))
+                    decision.left += decision.jobs[-1].tickets
+                else:
+                    decision.jobs += self._started_blocks(action)
                 continue
-            until_us = getattr(action, "until_us", None)
-            if until_us is None:
-                raise InputError("it runs models in parts, and compiled models run whole")
+            if isinstance(action, Admit):
+                decision.left.append(self._admitted(action.request))
+                continue
+            until_us = action.until_us
             if until_us <= self._view.now_us:
                 raise InputError("it asks to be called again at a time that is past")
             return float(until_us)
 
     def _started(self, start: Start) -> Job:
         tickets = [ticket for ticket in start.requests if isinstance(ticket, Ticket)]
-        if start.parts is not None or len(tickets) != len(start.requests) or not tickets:
-            raise InputError("it runs models jointly or in parts, and compiled models run whole")
+        if len(tickets) != len(start.requests) or not tickets:
+            raise InputError("it starts a model without a request")
         if len({ticket.model for ticket in tickets}) > 1:
             raise InputError("it joins requests of several models")
         model = self.models[tickets[0].model]
@@ -207,11 +243,81 @@ class Dispatcher:
         running[job.number] = Running(start, self._view.now_us)
         return job
 
+    def _admitted(self, request: Request) -> Ticket:
+        """Give a request one of its model's instances, in which it goes from block to block."""
+        assert isinstance(request, Ticket)
+        model = self.models[request.model]
+        if not model.is_divided:
+            raise InputError(
+                f"it runs blocks, and model `{model.name}` is not divided; give `blocks`"
+            )
+        taken = {ticket.slot for ticket in self._inside() if ticket.model == request.model}
+        free = [slot for slot in range(model.num_instances) if slot not in taken]
+        if not free:
+            raise InputError(
+                f"it lets more requests into model `{model.name}` than the "
+                f"{model.num_instances} that it has instances for; give it `inside`"
+            )
+        self._view.queues[request.model].remove(request)
+        request.dequeued_us = request.ready_us = self._view.now_us
+        request.slot = free[0]
+        self._view.between[request.model][0].append(request)
+        return request
+
+    def _inside(self) -> list[Ticket]:
+        """The requests that have an instance: between blocks, and in those that run."""
+        run = [request for r in self._view.running.values() for request in r.start.requests]
+        return [*self.between(), *(request for request in run if isinstance(request, Ticket))]
+
+    def _started_blocks(self, start: Start) -> list[Job]:
+        """A combined block: a job for each of its blocks that has a request."""
+        assert start.parts is not None
+        jobs = []
+        for request, (index, block) in zip(start.requests, start.parts, strict=True):
+            if not isinstance(request, Ticket):
+                continue
+            if block == WHOLE:
+                raise InputError("it runs models jointly, and compiled models run side by side")
+            self._view.between[index][block].remove(request)
+            jobs.append(Job(self._next_job, self.models[index], request.slot, [request], block))
+        if not jobs:
+            raise InputError("it starts a combined block without a request")
+        self._view.running[self._next_job] = Running(start, self._view.now_us)
+        self._ended[self._next_job] = []
+        self._next_job += 1
+        return jobs
+
+    def _end(self, job: Job, decision: Decision) -> None:
+        """Take in that a job has ended; the requests of a combined block go on together."""
+        view = self._view
+        jobs = [job]
+        if job.block != WHOLE:
+            jobs = self._ended[job.number]
+            jobs.append(job)
+            if len(jobs) < sum(r is not None for r in view.running[job.number].start.requests):
+                return
+            del self._ended[job.number]
+        view.running.pop(job.number)
+        before = decision.num_finished
+        for each in jobs:
+            is_last = each.block in (WHOLE, each.model.num_blocks - 1)
+            if is_last or each.tickets[0].error is not None:
+                decision.num_finished += len(each.tickets)
+                continue
+            ticket = each.tickets[0]
+            if self.broken is not None:
+                decision.refused.append((ticket, UnavailableError(self.broken)))
+                continue
+            ticket.ready_us = view.now_us
+            view.between[ticket.model][each.block + 1].append(ticket)
+        view.num_finished += decision.num_finished - before
+
     def _break(self, policy: Policy, error: Exception, decision: Decision) -> None:
         """The policy has failed: nothing that waits will be served."""
         _LOG.exception("policy `%s` failed; the server must be started again", policy.name)
         self.broken = f"policy `{policy.name}` failed: {error}"
-        for ticket in self.waiting():
+        decision.left += self.waiting()
+        for ticket in [*self.between(), *self.waiting()]:
             decision.refused.append((ticket, ExecutionError(self.broken)))
-        for queue in self._view.queues:
+        for queue in [*self._view.queues, *(b for each in self._view.between for b in each)]:
             queue.clear()

@@ -29,6 +29,7 @@ from ...plain_data import is_finite, is_whole
 from ..models import ServedModel
 from ..policy import Policy, Setting
 from ..programs import Programs
+from ..tasks import WHOLE
 from .dispatcher import Dispatcher, Job
 from .measuring import device, served_model, warm_up
 from .model import VERSION, Model, failure
@@ -53,6 +54,7 @@ class Executor:
         *,
         max_queue: int = 64,
         instances: int = 1,
+        blocks: int = 1,
     ) -> None:
         """Run each model a few times, to warm it up and to measure it, and start the threads.
 
@@ -61,12 +63,16 @@ class Executor:
         policy: makes the policy; called again whenever the models change.
         max_queue: how many requests of a model may wait.
         instances: how many instances may run at once, of all models together; each model has at
-            least as many.
+            least as many. Of a combined block so many blocks run side by side.
+        blocks: into how many blocks each model is divided at most, for a policy that runs blocks;
+            1 for policies that run models whole.
         """
         if not is_whole(max_queue) or max_queue < 1:
             raise InputError(f"`max_queue` is {max_queue!r}; it must be a whole number, 1 or more")
         self._make_policy = policy
         self._max_queue = max_queue
+        self._instances = instances
+        self._blocks = blocks
         self._began = time.monotonic()
         self._changing = threading.Lock()  # One change of the models at a time.
         self._told: dict[Model, ServedModel] = {}
@@ -79,6 +85,7 @@ class Executor:
         self._ready: deque[Job] = deque()
         self._waiting: dict[str, int] = {}
         self._in_flight = 0
+        self._num_blocks_at_work = 0
         self._next_id = 0
         self._until_us = math.inf
         self._has_changed = self._is_deciding = False
@@ -266,6 +273,15 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
+            # A block of theirs has ended, and the next one will not begin.
+            half_done = [*self._ended, *self._dispatcher.half_done()]
+            left += [
+                t
+                for job in half_done
+                if job.block != WHOLE
+                for t in job.tickets
+                if t.outputs is None and t.error is None
+            ]
             if not self._is_deciding:
                 left += self._dispatcher.reconfigure(self._dispatcher.models, None)
         for ticket in left:
@@ -282,8 +298,12 @@ class Executor:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            self._carry_out(job)
+            if job.block == WHOLE:
+                self._carry_out(job)
+            else:
+                self._carry_out_block(job)
             with self._wake:
+                self._num_blocks_at_work -= job.block != WHOLE
                 self._ended.append(job)
                 self._has_changed = True
 
@@ -293,10 +313,14 @@ class Executor:
             while not self._is_stopped:
                 if self._has_changed and not self._is_deciding:
                     self._decide()
-                elif self._ready:
+                elif self._ready and (
+                    self._ready[0].block == WHOLE or self._num_blocks_at_work < self._instances
+                ):
                     if self._has_changed or len(self._ready) > 1:
                         self._wake.notify()
-                    return self._ready.popleft()
+                    job = self._ready.popleft()
+                    self._num_blocks_at_work += job.block != WHOLE
+                    return job
                 else:
                     left_us = self._until_us - self._now_us()
                     if left_us > 0:
@@ -319,12 +343,11 @@ class Executor:
         finally:
             self._wake.acquire()
             self._is_deciding = False
-        started = [ticket for job in decision.jobs for ticket in job.tickets]
-        for ticket in (*started, *(ticket for ticket, _ in decision.refused)):
+        for ticket in decision.left:
             self._waiting[ticket.served] -= 1
         self._ready.extend(decision.jobs)
         self._until_us = decision.until_us
-        self._in_flight -= len(decision.refused) + sum(len(job.tickets) for job in ended)
+        self._in_flight -= len(decision.refused) + decision.num_finished
         if self._in_flight == 0 or self._is_paused:
             self._wake.notify_all()
 
@@ -339,6 +362,25 @@ class Executor:
             if error is not None:
                 _LOG.error("%s", error)
                 self._refuse(ticket, error)
+
+    def _carry_out_block(self, job: Job) -> None:
+        """Run one block for its request, and tell whoever waits if it was the last one."""
+        (ticket,) = job.tickets
+        if job.block == 0:
+            ticket.started_us = self._now_us()
+        try:
+            job.model.run_block(job.slot, job.block, ticket)
+        except Exception as error:
+            told = failure(job.model.name, error)
+            _LOG.error("%s", told)
+            self._refuse(ticket, told)
+            return
+        if job.block + 1 == job.model.num_blocks:
+            ticket.finished_us = self._now_us()
+            job.model.statistics.ran([ticket])
+            _tell(ticket)
+        elif self._is_stopped:
+            self._refuse(ticket, UnavailableError("the server has ended"))
 
     def _run(self, job: Job, tickets: list[Ticket]) -> ExecutionError | None:
         """Run a model and tell whoever waits, unless it fails."""
@@ -368,6 +410,8 @@ class Executor:
 
     def _measure(self, model: Model) -> None:
         warm_up(model)
+        if self._blocks > 1:
+            model.divide(self._blocks)
         self._told[model] = served_model(model)
 
     def _prepared(self, models: list[Model]) -> Policy | None:
@@ -397,8 +441,9 @@ class Executor:
         """From now on, these; what waits for them waits on, in its old order."""
         self._arrived = [*self._dispatcher.reconfigure(models, policy), *self._arrived]
         self._told = {model: self._told[model] for model in models}
-        for model in models:
-            self._waiting.setdefault(model.name, 0)
+        self._waiting = dict.fromkeys((*self._waiting, *(m.name for m in models)), 0)
+        for ticket in self._arrived:
+            self._waiting[ticket.served] += 1
 
     def _require_room(self, model: Model) -> None:
         if self.broken is not None:

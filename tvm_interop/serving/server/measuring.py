@@ -33,6 +33,8 @@ def warm_up(model: Model) -> None:
 def served_model(model: Model) -> ServedModel:
     """A model that is warm, as policies are told of it: one operator that is the whole run.
 
+    Of a model that is divided, one operator that is the block for each of its blocks.
+
     How many cores it keeps busy follows from how much slower two of its instances are side by side
     than one alone.
     """
@@ -44,6 +46,14 @@ def served_model(model: Model) -> ServedModel:
         alone_s = model.statistics.median_us(smallest) / 1e6
         # Two that keep `busy` of two cores busy each take `busy` times as long together.
         busy = float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
+    if model.num_blocks > 1:
+        block_us = np.median([model.run_blocks_once(0) for _ in range(_RUNS)], axis=0) * 1e6
+        count = model.num_blocks
+        graph = OpGraph.from_edges(
+            [f"block {b}" for b in range(count)], [(b, b + 1) for b in range(count - 1)]
+        )
+        by_block = OperatorCosts(block_us, np.full(count, busy), np.zeros(count))
+        return ServedModel(model.name, graph, {1: by_block}, tuple((b,) for b in range(count)))
     costs = {
         size: OperatorCosts(
             np.array([model.statistics.median_us(size)]), np.array([busy]), np.zeros(1)

@@ -13,6 +13,7 @@ from ...artifact.artifact import Artifact
 from ...errors import ExecutionError, InputError
 from ...execution.graph_module import open_instance
 from ...execution.instance import PlanInstance
+from ...execution.segments import Segments, equal_cuts
 from .statistics import Statistics
 from .tensors import check_names_and_types, specs_of
 from .ticket import Ticket
@@ -73,6 +74,7 @@ class Model:
             [open_instance(one, kernels) for _ in range(instances)]
             for one, kernels in zip(each, self._kernels, strict=True)
         ]
+        self._segments: list[Segments] = []
         self.memory = self._memory()
         self.statistics = Statistics()
 
@@ -80,6 +82,75 @@ class Model:
     def num_instances(self) -> int:
         """How many batches may run at once."""
         return len(self._instances[0])
+
+    @property
+    def num_blocks(self) -> int:
+        """Into how many blocks it is divided; 1 where it runs whole."""
+        return len(self._segments[0]) if self._segments else 1
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether it can be run block by block."""
+        return bool(self._segments)
+
+    def divide(self, count: int) -> None:
+        """Divide it into `count` blocks of about equal time, by a run that is timed.
+
+        One that has fewer blocks is divided into those.
+
+        Raises
+        ------
+        InputError
+            It was compiled for several shapes.
+        DeviceError
+            It is not on the CPU.
+        """
+        if len(self._plans) > 1:
+            raise InputError(
+                f"model `{self.name}` was compiled for {len(self._plans)} shapes, and a policy "
+                "that runs blocks serves models of one shape; compile it for one, or choose a "
+                "policy that runs models whole"
+            )
+        plan, instances = self._plans[0], self._instances[0]
+        op_us = np.zeros(len(plan.operators))
+        instances[0].run()
+        for timing in instances[0].profile():
+            op_us[timing.op] = timing.end_us - timing.start_us
+        cuts = equal_cuts(plan, op_us.tolist(), count)
+        self._segments = [Segments(instance, cuts) for instance in instances]
+
+    def run_block(self, slot: int, block: int, ticket: Ticket) -> None:
+        """Run one block of a model that is divided; the first copies inputs, the last outputs.
+
+        Raises
+        ------
+        ExecutionError
+            An operator failed; it is not this block's turn.
+        """
+        segments, plan = self._segments[slot], self._plans[0]
+        began = time.perf_counter()
+        if block == 0:
+            for v in plan.inputs:
+                segments.instance.write(v, ticket.inputs[plan.values[v].name])
+        wrote = time.perf_counter()
+        segments.run(block)
+        ran = time.perf_counter()
+        if block + 1 == len(segments):
+            results = [segments.instance.read(v) for v in plan.outputs]
+            ticket.outputs = [_copy(result, slice(None)) for result in results]
+            ticket.ran_batch = 1
+        ticket.input_us += (wrote - began) * 1e6
+        ticket.infer_us += (ran - wrote) * 1e6
+        ticket.output_us += (time.perf_counter() - ran) * 1e6
+
+    def run_blocks_once(self, slot: int) -> list[float]:
+        """Run all blocks on whatever lies in the inputs, and tell the seconds of each."""
+        took = []
+        for block in range(self.num_blocks):
+            began = time.perf_counter()
+            self._segments[slot].run(block)
+            took.append(time.perf_counter() - began)
+        return took
 
     def check(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, int]:
         """The shape that fits these inputs, and how many rows they bring.

@@ -66,7 +66,8 @@ class Service:
             loaded,
             choice.make,
             max_queue=self.config.max_queue,
-            instances=choice.num_instances,
+            instances=choice.num_running,
+            blocks=choice.num_blocks,
         )
         self.metrics.watch(self._executor)
 

@@ -28,6 +28,7 @@ class Ticket(Request):
     is_cancelled: nobody waits for it any more.
     started_us: when its instance began; nan before.
     input_us, infer_us, output_us: what its instance took to copy inputs, to run, to copy outputs.
+    slot: which of its model's instances holds what lies between its blocks; -1 for none.
     """
 
     served: str = field(kw_only=True)
@@ -43,6 +44,7 @@ class Ticket(Request):
     input_us: float = 0.0
     infer_us: float = 0.0
     output_us: float = 0.0
+    slot: int = -1
 
 
 class Waiter:

@@ -1,0 +1,304 @@
+"""TOP in the server, with real kernels on this CPU: blocks of models side by side, and whole runs.
+
+    python -m benchmarks.top_measured [--json FILE] [--rounds N] [--seconds S] [--quick]
+
+Real networks, each compiled for one thread, in one process. Each contestant is a server of its own,
+without a network before it; a round has each of them serve for a while, one after the other, in an
+order drawn anew. Of each model so many requests are always under way that no queue is empty, in the
+mix 1:2:4, so figures are what a contestant can serve: requests of the mix a second. Differences are
+told as ratios to one instance after the other, round by round; noise is half the spread of the
+middle half of them.
+
+Policies of blocks run each block by its own plan, and blocks of a combined block side by side.
+Stages across models are on paper only. The agents of `top` learn beforehand on the simulator, from
+the blocks as they were measured here; `top+` searches on it. What the simulator says of each
+contestant stands beside what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tvm_interop
+from benchmarks.machine_state import observe
+from tvm_interop import models
+from tvm_interop.serving import (
+    Combination,
+    Policy,
+    Programs,
+    ServedModel,
+    ServingDevice,
+    ServingRun,
+    make_policy,
+    periodic,
+    simulate_combined,
+    simulate_serving,
+)
+from tvm_interop.serving.decisions import Environment, Space
+from tvm_interop.serving.server.executor import Executor
+from tvm_interop.serving.server.measuring import served_model, warm_up
+from tvm_interop.serving.server.model import Model
+from tvm_interop.serving.server.ticket import Ticket
+
+NETWORKS: tuple[tuple[str, int | None], ...] = (
+    ("resnet50", 96), ("squeezenet", 128), ("wide_deep", None)
+)  # fmt: skip
+MIX = (1.0, 2.0, 4.0)
+BLOCKS = 4
+MOST = 4
+CORES = 2
+_UNDER_WAY = 3
+"""Requests that are in a server at once, for each part of the mix: first come, first served, so
+that the mix is what is served where the policy does not see to it."""
+
+
+class Contestant:
+    """A policy over models of its own.
+
+    Attributes
+    ----------
+    executor: what serves.
+    make: makes the policy, for the simulator too.
+    """
+
+    def __init__(
+        self, name: str, artifacts: dict[str, Any], make: Callable[[], Policy], blocks: int
+    ) -> None:
+        self.name = name
+        self.make = make
+        loaded = [Model(network, made, max(blocks, CORES)) for network, made in artifacts.items()]
+        began = time.perf_counter()
+        self.executor = Executor(loaded, make, instances=CORES, blocks=blocks)
+        self.seconds_to_begin = time.perf_counter() - began
+
+    def serve(self, inputs: dict[str, dict[str, np.ndarray]], seconds: float) -> dict[str, int]:
+        """Serve for so long, with requests of each model always under way; how many were served."""
+        served = dict.fromkeys(inputs, 0)
+        lock, until = threading.Lock(), time.perf_counter() + seconds
+        left = threading.Semaphore(0)
+
+        def done(ticket: Ticket) -> None:
+            if ticket.error is not None or time.perf_counter() >= until:
+                left.release()
+                return
+            with lock:
+                served[ticket.served] += 1
+            self.executor.submit(ticket.served, inputs[ticket.served], done)
+
+        under_way = [round(_UNDER_WAY * share) for share in MIX[: len(inputs)]]
+        for (name, given), count in zip(inputs.items(), under_way, strict=True):
+            for _ in range(count):
+                self.executor.submit(name, given, done)
+        for _ in range(sum(under_way)):
+            left.acquire()
+        if self.executor.broken is not None:
+            raise RuntimeError(f"{self.name}: {self.executor.broken}")
+        return served
+
+
+def compiled(name: str, size: int | None) -> Any:
+    """For one thread, so that two run on two cores."""
+    return tvm_interop.compile(
+        models.build(name, image_size=size), scheduler="sequential", streams=1, threads=1,
+        providers=["tvm", "onednn"],
+    )  # fmt: skip
+
+
+def inputs_of(artifact: Any) -> dict[str, np.ndarray]:
+    """One image, or zeros for indices."""
+    rng = np.random.default_rng(0)
+    plan = artifact.plan
+    return {
+        value.name: (
+            rng.random(value.shape) if value.dtype.startswith("float") else np.zeros(value.shape)
+        ).astype(value.dtype)
+        for value in (plan.values[v] for v in plan.inputs)
+    }
+
+
+def measured_blocks(artifacts: dict[str, Any]) -> list[ServedModel]:
+    """The models as the simulator sees them: a chain of blocks with the times they had."""
+    found = []
+    for name, made in artifacts.items():
+        model = Model(name, made, CORES)
+        warm_up(model)
+        model.divide(BLOCKS)
+        found.append(served_model(model))
+    return found
+
+
+def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, seed: int) -> Any:
+    """Agents of `top` for these blocks, by MADDPG on the simulator; smaller networks."""
+    import torch
+
+    from tvm_interop.serving.decisions import Agents
+    from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining
+
+    torch.set_num_threads(1)
+    programs = Programs(served, device)
+    alone_us = [programs.model_us(m) for m in range(len(served))]
+    shares = np.array(MIX[: len(served)]) / sum(MIX[: len(served)])
+    mean_us = float(shares @ alone_us)
+    seconds = 150 * mean_us / 1e6
+    arrivals = periodic((2.5e6 / mean_us * shares).tolist(), seconds)
+    space = Space(
+        tuple(len(model.blocks) for model in served), shortest_s=2e-7 * mean_us,
+        longest_s=2e-5 * mean_us,
+    )  # fmt: skip
+
+    def serve(combination: Combination, interval_us: list[float]) -> ServingRun:
+        return simulate_combined(programs, arrivals, combination, seconds, interval_us=interval_us)
+
+    environment = Environment(served, space, serve, MOST, "throughput", seed)
+    config = MaddpgConfig(
+        steps=steps, random_steps=max(100, steps // 4), gamma=0.0, centring=0.05,
+        shared_reward=True, critic=(256, 128, 64), actor=(128, 64), actor_rate=3e-4, seed=seed,
+    )  # fmt: skip
+    training = MaddpgTraining(environment, config)
+    training.run()
+    return Agents(space, training.actors.arrays())
+
+
+def predicted(
+    served: Sequence[ServedModel], device: ServingDevice, make: Callable[[], Policy]
+) -> float:
+    """Requests of the mix a second that the simulator says a policy serves, saturated."""
+    programs = Programs(served, device)
+    shares = np.array(MIX[: len(served)]) / sum(MIX[: len(served)])
+    mean_us = float(shares @ [programs.model_us(m) for m in range(len(served))])
+    seconds = 400 * mean_us / 1e6
+    arrivals = periodic((3e6 / mean_us * shares).tolist(), seconds)
+    run = simulate_serving(served, arrivals, make(), device, seconds, programs=programs)
+    return in_mix(run.served(), seconds)
+
+
+def in_mix(served: Any, seconds: float) -> float:
+    """Requests of the mix a second: of the model that has the smallest part of its share."""
+    counts = np.asarray(list(served), dtype=np.float64)
+    shares = np.array(MIX[: len(counts)]) / sum(MIX[: len(counts)])
+    return float((counts / shares).min() / seconds)
+
+
+def measure(
+    networks: Sequence[tuple[str, int | None]] = NETWORKS,
+    rounds: int = 15,
+    seconds: float = 1.5,
+    steps: int = 1500,
+) -> dict[str, Any]:
+    """Everything, as JSON has it."""
+    machine = observe().as_dict()
+    artifacts = {name: compiled(name, size) for name, size in networks}
+    served = measured_blocks(artifacts)
+    cores = max(1.0, min(2.0, observe(0.2).cores_at_once))
+    device = ServingDevice(cores=cores)
+    rates = list(MIX[: len(served)])
+    began = time.perf_counter()
+    agents = learned(served, device, steps, 0)
+    seconds_to_learn = time.perf_counter() - began
+    policies: dict[str, tuple[Callable[[], Policy], int]] = {
+        "sequential": (lambda: make_policy("sequential"), 1),
+        "sequential again": (lambda: make_policy("sequential"), 1),
+        "2 streams": (lambda: make_policy("streams", streams=2), 1),
+        "search, TOP's rule": (
+            lambda: make_policy("search", budget=60, most=MOST, rates=rates, inside=BLOCKS), BLOCKS
+        ),
+        "top": (
+            lambda: make_policy(
+                "top", agents=agents, most=MOST, schedule="greedy", inside=BLOCKS, threshold=4.0
+            ), BLOCKS,
+        ),
+        "top+": (lambda: make_policy("top+", budget=20, rates=rates, inside=BLOCKS), BLOCKS),
+    }  # fmt: skip
+    contestants = [
+        Contestant(name, artifacts, make, blocks) for name, (make, blocks) in policies.items()
+    ]
+    inputs = {name: inputs_of(made) for name, made in artifacts.items()}
+    counts: dict[str, list[list[int]]] = {name: [] for name in policies}
+    load, cores_seen = [], []
+    rng = random.Random(0)
+    for contestant in contestants:
+        contestant.serve(inputs, 0.3)
+    for _ in range(rounds):
+        rng.shuffle(contestants)
+        for contestant in contestants:
+            found = contestant.serve(inputs, seconds)
+            counts[contestant.name].append([found[name] for name in artifacts])
+        load.append(os.getloadavg()[0])
+        cores_seen.append(observe(0.1).cores_at_once)
+    explained = {c.name: [text for _, text in c.executor.explanation()][:3] for c in contestants}
+    begin_s = {c.name: c.seconds_to_begin for c in contestants}
+    for contestant in contestants:
+        contestant.executor.close()
+    base = [in_mix(row, seconds) for row in counts["sequential"]]
+    said_base = predicted(served, device, policies["sequential"][0])
+    rows = []
+    for name, (make, _) in policies.items():
+        values = [in_mix(row, seconds) for row in counts[name]]
+        totals = [sum(row) / seconds for row in counts[name]]
+        ratios = [a / b for a, b in zip(values, base, strict=True)]
+        low, middle, high = np.percentile(ratios, [25, 50, 75])
+        said = predicted(served, device, make)
+        rows.append(
+            {
+                "policy": name, "in mix": statistics.median(values),
+                "requests a second": statistics.median(totals), "over sequential": float(middle),
+                "noise": float(high - low) / 2, "predicted in mix": said,
+                "predicted over sequential": said / said_base,
+                "seconds to begin": begin_s[name], "said": explained[name],
+            }
+        )  # fmt: skip
+    return {
+        "machine": machine, "networks": [list(n) for n in networks], "mix": rates,
+        "blocks_ms": [(model.costs[1].op_us / 1e3).tolist() for model in served],
+        "cores_at_once": [cores, statistics.median(cores_seen)], "load": load,
+        "rounds": rounds, "seconds": seconds, "steps": steps, "seconds_to_learn": seconds_to_learn,
+        "rows": rows, "counts": counts,
+    }  # fmt: skip
+
+
+def table(found: dict[str, Any]) -> str:
+    """As Markdown."""
+    lines = [
+        "| policy | requests of the mix a second | all requests a second | over sequential | noise "
+        "| the simulator says | over sequential |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in found["rows"]:
+        lines.append(
+            f"| {row['policy']} | {row['in mix']:.0f} | {row['requests a second']:.0f} | "
+            f"{row['over sequential']:.2f} | {row['noise']:.2f} | {row['predicted in mix']:.0f} | "
+            f"{row['predicted over sequential']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of a contestant in a round")
+    parser.add_argument("--quick", action="store_true", help="two networks, two short rounds")
+    options = parser.parse_args()
+    if options.quick:
+        found = measure(NETWORKS[1:], 2, 0.3, 300)
+    else:
+        found = measure(NETWORKS, options.rounds, options.seconds)
+    print(table(found))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,8 @@ import tvm_interop
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.artifacts is not None:
+        arguments.artifacts.mkdir(parents=True, exist_ok=True)
     paths = [arguments.folder / f"{name}.onnx" for name in arguments.networks]
     found = [
         _compiled(path, arguments) for path in paths or sorted(arguments.folder.glob("*.onnx"))
@@ -44,12 +46,15 @@ def _compiled(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         artifacts = []
         for kind in ("cold", "warm"):
             out = Path(folder) / f"{kind}.tar"
+            if kind == "cold" and arguments.artifacts is not None:
+                out = arguments.artifacts / f"{path.stem}.tar"
             command = [sys.executable, "-m", "tvm_interop", "compile", str(path), "-o", str(out)]
             command += ["--latency-db", str(Path(folder) / "latency.db")]
             command += ["--precision", arguments.precision, "--scheduler", arguments.scheduler]
             began = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             row[f"{kind}_s"] = time.perf_counter() - began
+            print(f"{path.stem} {kind} {row[f'{kind}_s']:.1f} s", file=sys.stderr)
             artifacts.append(tvm_interop.load(out))
         cold, warm = artifacts
         row["alike"] = (
@@ -66,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
     parser.add_argument("--scheduler", default="auto", help="ours (default: %(default)s)")
     parser.add_argument("--precision", default="f32", help="f32 or bf16 (default: %(default)s)")
+    parser.add_argument("--artifacts", type=Path, help="a folder to keep the cold ones in")
     parser.add_argument("--json", type=Path, help="write what was found there")
     return parser.parse_args()
 

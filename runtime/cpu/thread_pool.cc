@@ -126,7 +126,8 @@ class LossOfCore {
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    if (helper == nullptr) return nullptr;
+    // Acquires what the helper wrote of itself: of its work nothing has been acquired yet.
+    if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     timespec now;
     if (clock_gettime(helper->on_core_clock, &now) != 0) return nullptr;
     const int64_t on_core_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;

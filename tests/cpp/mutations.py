@@ -39,7 +39,7 @@ SOURCES = [
     "passes/graph/transitive_reduction.cc",
     "tests/cpp/thread_pool_test.cc",
 ]
-DEADLINE_S = 300
+DEADLINE_S = 60
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,12 @@ MUTATIONS = (
         "thread_pool.cc",
         "      if (job->Help(0) || job->HasEnded()) {",
         "      if (false) {",
+    ),
+    Mutation(
+        "a helper is looked at before it has said who it is",
+        "thread_pool.cc",
+        "helper == nullptr || !helper->is_there.load(std::memory_order_acquire)",
+        "helper == nullptr",
     ),
     Mutation(
         "more threads work than were asked for",

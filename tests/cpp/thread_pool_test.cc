@@ -199,6 +199,39 @@ TEST_CASE(ARunEndsWhereNoHelperEverComes) {
   other.join();
 }
 
+TEST_CASE(AWaitIsNotTakenForOverBecauseItWasInTheLastRun) {
+  // A helper that has run the last operator goes on to stream 0, which the caller opens first for
+  // the next run. Stream 2, which that waits for, may still be as the last run left it.
+  SumKernel first, second, third;
+  long values[3] = {0, 0, 0};
+  second.operands = {&values[0]};
+  third.operands = {&values[1]};
+  SumKernel* const kernels[] = {&first, &second, &third};
+  for (int op = 0; op < 3; ++op) kernels[op]->result = &values[op];
+  CpuExecutor executor(
+      3, 1, {{"first", &first, 2, {}}, {"second", &second, 0, {0}}, {"third", &third, 1, {1}}});
+  for (long run = 0; run < 100 * kRuns; ++run) {
+    first.add = run;
+    executor.Run();
+    CHECK_EQ(values[2], run);
+  }
+}
+
+TEST_CASE(AHelperJustStartedMayBeLookedAtInItsFirstOperator) {
+  // The caller, with nothing left to do, looks whether the helper has lost its core.
+  ThreadPool& pool = ThreadPool::Get();
+  struct Long : Kernel {
+    void Run() override { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+  } here, there;
+  CpuExecutor executor(2, 1, {{"here", &here, 0, {}}, {"there", &there, 1, {}}});
+  for (int run = 0; run < 20; ++run) {
+    pool.SetNumThreads(1);
+    pool.SetNumThreads(2);
+    executor.Run();
+  }
+  pool.SetNumThreads(4);
+}
+
 TEST_CASE(AThreadThatIsHeldUpHoldsUpOnlyWhatDependsOnIt) {
   // The slow operator ends only when all that does not depend on it has run, on whatever stream.
   std::atomic<int> others{0};

@@ -31,7 +31,12 @@ from benchmarks.top_cells import (
     policies_cell,
     search_cell,
 )
-from benchmarks.top_exact import CONFIG, train_and_compare
+from benchmarks.top_exact import (
+    CONFIG,
+    MENDED,
+    gradient_through_a_known_reward,
+    train_and_compare,
+)
 from benchmarks.top_gpg import STEPS, exact_gaps, large_blocks, printed_reward, train
 from tvm_interop.atomic_file import replacing
 from tvm_interop.scheduling import schedule
@@ -94,6 +99,14 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
     for seed in range(5):
         config = replace(CONFIG, seed=seed)
         yield f"exact-crowded-{seed}", lambda c=config: train_and_compare("crowded", c)
+    yield "exact-gradient", lambda: gradient_through_a_known_reward("crowded")
+    for case in ("crowded", "room for all"):
+        for seed in range(5):
+            config = replace(MENDED, seed=seed)
+            yield (
+                f"exact-{case.partition(' ')[0]} mended-{seed}",
+                lambda n=case, c=config: train_and_compare(n, c),
+            )
     for name, setup in ABLATIONS.items():
         yield learned(f"ablation-{name}-1", setup, replace(small, seed=1))
     for seed in range(2):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tvm_interop.serving import (
     periodic,
     simulate_combined,
 )
-from tvm_interop.serving.decisions import Environment, Floats, Outcome, Space
+from tvm_interop.serving.decisions import Environment, Floats, Outcome, Score, Space
 from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining
 
 LEVELS = 5
@@ -32,6 +32,9 @@ intervals differ between models, and lie between worse ones."""
 CONFIG = MaddpgConfig(
     steps=3000, random_steps=500, critic=(128, 128, 64), actor=(64, 64), actor_rate=3e-4
 )
+MENDED = replace(CONFIG, gamma=0.0, shared_reward=True, actor_update="candidates")
+"""A step's outcome depends on its decision alone, so nothing is discounted; all agents want the
+same; and critics see decisions, of which agents choose by candidates."""
 Key = tuple[Combination, int, int]
 
 
@@ -119,3 +122,51 @@ def train_and_compare(case: str, config: MaddpgConfig) -> dict[str, Any]:
         "decided": repr(decided),
         "best": repr(max(rewards, key=lambda key: rewards[key])),
     }
+
+
+def gradient_through_a_known_reward(case: str, starts: int = 200) -> dict[str, Any]:
+    """Equation 4 with no learning left to fail: the critic is fitted to exact rewards beforehand.
+
+    A critic of the same size learns the rewards of 40,000 random actions, all of them known; then
+    actions climb it from random starts, without states or actors between. What they come to is what
+    the policy gradient can find at best.
+    """
+    import torch
+    from torch import nn
+
+    small = SmallCase.on(CASES[case])
+    outcomes = small.every_decision()
+    rng = np.random.default_rng(0)
+    found = [outcomes[small.key(action)].figures for action in rng.random((500, 6))]
+    score = Score.of([figures for figures in found if figures is not None])
+    rewards = {key: score.team(outcome.figures) for key, outcome in outcomes.items()}
+    best = max(rewards.values())
+    actions = rng.random((40_000, small.space.size))
+    wanted = np.array([rewards[small.key(action)] / best for action in actions])
+    torch.manual_seed(0)
+    widths = [small.space.size, *CONFIG.critic]
+    layers = [m for a, b in itertools.pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU())]
+    critic = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+    inputs = torch.tensor(actions, dtype=torch.float32)
+    outputs = torch.tensor(wanted, dtype=torch.float32)
+    adam = torch.optim.Adam(critic.parameters(), CONFIG.learning_rate)
+    for _ in range(6000):
+        rows = torch.randint(len(inputs), (256,))
+        adam.zero_grad()
+        ((critic(inputs[rows])[:, 0] - outputs[rows]) ** 2).mean().backward()
+        adam.step()
+    with torch.no_grad():
+        error = float(((critic(inputs)[:, 0] - outputs) ** 2).mean().sqrt())
+    logits = torch.logit(torch.rand(starts, small.space.size) * 0.98 + 0.01).requires_grad_(True)
+    adam = torch.optim.Adam([logits], 0.02)
+    for _ in range(1500):
+        adam.zero_grad()
+        (-critic(torch.sigmoid(logits)).sum()).backward()
+        adam.step()
+    ends = torch.sigmoid(logits).detach().numpy().astype(np.float64)
+    reached = [rewards[small.key(action)] / best for action in ends]
+    return {
+        "case": case, "starts": starts, "within 2%": sum(value >= 0.98 for value in reached),
+        "median": float(np.median(reached)), "least": min(reached),
+        "rms error": error, "deviation of rewards": float(wanted.std()),
+    }  # fmt: skip

@@ -67,6 +67,46 @@ def test_intervals_are_linear_or_logarithmic():
         Space((1,), interval="cubic")
 
 
+def test_actions_for_one_decision_have_the_same_features():
+    case = SmallCase.on(CASES["crowded"])
+    draw = np.random.default_rng(2).random((4000, 6))
+    features = case.space.features(draw)
+    assert features.shape == (4000, case.space.num_features)
+    found: dict = {}
+    for action, row in zip(draw, features.tolist(), strict=True):
+        found.setdefault(case.key(action), set()).add(tuple(row))
+    assert len(found) > 300
+    assert all(len(rows) == 1 for rows in found.values())
+    assert len(set.union(*found.values())) == len(found), "and others have others"
+
+
+def test_agents_learn_the_candidate_that_pays_where_the_reward_has_no_slope():
+    """One of the five intervals of the first model pays, and nothing else does."""
+    from tvm_interop.serving.decisions import Outcome
+    from tvm_interop.serving.learning.maddpg import MaddpgTraining
+
+    case = SmallCase.on(CASES["crowded"])
+
+    class OneIntervalPays:
+        calls = 0
+
+        def __init__(self):
+            self.space, self._rng = case.space, np.random.default_rng(0)
+            self.state = np.zeros(case.space.state_size)
+
+        def step(self, action):
+            gain = float(case.key(action)[1] == 4)
+            return Outcome(self.state, np.array([gain, 0.0, 0.0, 0.0]), None)
+
+    config = replace(
+        TINY, steps=500, random_steps=200, batch=64, critic=(32, 32), actor=(16, 16), gamma=0.0,
+        actor_rate=3e-3, learning_rate=3e-3, actor_update="candidates",
+    )  # fmt: skip
+    training = MaddpgTraining(OneIntervalPays(), config)
+    training.run()
+    assert case.key(training.decide())[1] == 4
+
+
 def test_a_state_tells_queues_and_blocks_in_progress():
     space = Space((2, 3))
     sample = space.sample([[1], [0, 2]], [6, 2])
@@ -121,12 +161,14 @@ def test_agents_in_numpy_and_torch_agree_and_are_read_again(tmp_path):
         Agents.load(tmp_path / "text.npz", (2, 2))
 
 
-@pytest.mark.parametrize("agents", ["each", "one"])
-def test_a_training_goes_on_where_it_was_saved(agents, tmp_path):
+@pytest.mark.parametrize(
+    ("agents", "actor_update"), [("each", "gradient"), ("one", "gradient"), ("each", "candidates")]
+)
+def test_a_training_goes_on_where_it_was_saved(agents, actor_update, tmp_path):
     from tvm_interop.serving.learning.maddpg import MaddpgTraining
 
     case = SmallCase.on(CASES["crowded"])
-    config = replace(TINY, agents=agents)
+    config = replace(TINY, agents=agents, actor_update=actor_update)
     whole = MaddpgTraining(case.environment(3), config)
     whole.run()
     MaddpgTraining(case.environment(3), config).run(40, tmp_path / "c.npz")
@@ -214,6 +256,30 @@ def test_two_combined_blocks_are_in_flight_and_no_block_has_two_instances():
         assert policy.most == 2
         done = run.finished_us[~np.isnan(run.finished_us)]
         assert len(done) > 10
+
+
+class Inside(Search):
+    most = 0
+
+    def decide(self, view):
+        for model, between in enumerate(view.between):
+            run = [r for each in view.running.values() for r in each.start.requests]
+            mine = sum(r is not None and r.model == model for r in run)
+            self.most = max(self.most, mine + sum(map(len, between)))
+        return super().decide(view)
+
+
+@pytest.mark.parametrize("inside", [1, 2])
+def test_no_more_requests_are_between_blocks_than_there_are_tensors_for(inside):
+    models = random_models(1, 2)
+    assert min(len(model.blocks) for model in models) >= 2
+    policy = Inside(combination=each_alone(models), inside=inside)
+    run = serve(models, policy, random_device(1), load=2.0)
+    assert policy.most == inside
+    assert (run.served() > 5).all()
+    free = Inside(combination=each_alone(models))
+    serve(models, free, random_device(1), load=2.0)
+    assert free.most > 2
 
 
 def test_top_plus_serves_no_less_than_one_after_the_other():

@@ -68,6 +68,29 @@ class Space:
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 
+    @property
+    def num_features(self) -> int:
+        """How many numbers `features` gives for an action."""
+        blocks = sum(self.num_blocks)
+        return self.num_models * max(1, self.levels) + blocks * (blocks - 1) // 2
+
+    def features(self, actions: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+        """(..., num_features): what actions of (..., size) stand for, the same for equal decisions.
+
+        Of each model its interval, where there are levels one number for each of them, 1 for its
+        own; of each pair of blocks, whether they are together.
+        """
+        x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
+        if self.levels:
+            level = np.maximum(np.ceil(x * self.levels - 1e-6), 1)
+            own = level[..., None] == np.arange(1, self.levels + 1)
+            x = own.reshape(*own.shape[:-2], -1)
+        total = sum(self.num_blocks)
+        cells = np.clip((actions[..., self.num_models :] * total).astype(np.int64), 0, total - 1)
+        first, second = np.triu_indices(total, 1)
+        together = cells[..., first] == cells[..., second]
+        return np.concatenate([x, together], axis=-1).astype(np.float32)
+
     def intervals_us(self, action: Floats) -> list[float]:
         """The least distance between two dequeues of each model."""
         x = np.clip(np.asarray(action[: self.num_models], dtype=np.float64), 0.0, 1.0)

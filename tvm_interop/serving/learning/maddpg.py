@@ -44,6 +44,8 @@ class MaddpgConfig:
         Without it they can run into the ends of their range, where many blocks share an interval
         and every decision is refused; the paper names nothing against that, so it is 0.
     updates: after each step.
+    actor_update: `gradient` for Equation 4; `candidates` for the critic's choice, see `_choose`.
+    candidates: how many of them an agent has in each state.
     """
 
     steps: int = 8000
@@ -60,15 +62,27 @@ class MaddpgConfig:
     shared_reward: bool = False
     centring: float = 0.0
     updates: int = 1
+    actor_update: str = "gradient"
+    candidates: int = 64
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.agents not in ("each", "one"):
             raise InputError(f"`agents` is {self.agents!r}; it must be `each` or `one`")
+        if self.actor_update not in ("gradient", "candidates"):
+            raise InputError(
+                f"`actor_update` is {self.actor_update!r}; it must be `gradient` or `candidates`"
+            )
         if self.random_steps < self.batch:
             raise InputError(
                 f"`random_steps` is {self.random_steps}; it must be at least `batch`, {self.batch}"
             )
+
+
+_STATES = 8
+"""States of a batch in which agents choose among candidates."""
+_NEAR = 0.1
+"""The standard deviation of candidates around an agent's own action."""
 
 
 class Stacked(nn.Module):  # type: ignore[misc]
@@ -154,7 +168,8 @@ class MaddpgTraining:
         self._rng = np.random.default_rng(config.seed)
         sizes = [part.stop - part.start for part in self._own]
         self.actors = Actors(space.state_size, sizes, config.actor)
-        inputs = space.state_size + space.size
+        self._sees_decisions = config.actor_update == "candidates"
+        inputs = space.state_size + (space.num_features if self._sees_decisions else space.size)
         self.critics = Stacked(len(sizes), [inputs, *config.critic, 1])
         self._nets = nn.ModuleList([self.actors, self.critics])
         self._targets = copy.deepcopy(self._nets)
@@ -290,19 +305,74 @@ class MaddpgTraining:
         actions = torch.from_numpy(self._actions[rows])
         target_actors, target_critics = self._targets
         with torch.no_grad():
-            future = torch.cat([after, target_actors(after)], 1)[None]
+            future = self._seen(after, target_actors(after))[None]
             wanted = self._rewards(rows) + config.gamma * target_critics(future)[..., 0]
-        found = self.critics(torch.cat([states, actions], 1)[None])[..., 0]
+        found = self.critics(self._seen(states, actions)[None])[..., 0]
         self._critic_adam.zero_grad()
         # Each agent's own mean, all of them at once: they share no parameters.
         ((found - wanted) ** 2).mean(1).sum().backward()
         self._critic_adam.step()
-        self._climb(states, actions)
+        if self._sees_decisions:
+            self._choose(states[:_STATES])
+        else:
+            self._climb(states, actions)
         with torch.no_grad():
             for target, source in zip(
                 self._targets.parameters(), self._nets.parameters(), strict=True
             ):
                 target.lerp_(source, config.target_rate)
+
+    def _seen(self, states: Any, actions: Any) -> Any:
+        """(..., inputs): what a critic is shown."""
+        if self._sees_decisions:
+            actions = torch.from_numpy(self.environment.space.features(actions.numpy()))
+        return torch.cat([states, actions], -1)
+
+    def _choose(self, states: Any) -> None:
+        """Draw each agent towards that of some actions which its critic values most.
+
+        Rewards are the same for all actions that stand for one decision and jump between them, so
+        their gradient is 0 or not there, and Equation 4 climbs what a critic makes up between. Here
+        critics see decisions, and agents choose among candidates: their own action first, which
+        stays where nothing is better; half of the others around it, half anywhere. All other agents
+        do what they do. (As in Greedy Actor-Critic, Neumann et al., ICLR 2023, for the best one.)
+        """
+        count, rows = self.config.candidates, len(states)
+        logits = self.actors.logits(states)
+        chosen = torch.sigmoid(logits)
+        now = chosen.detach().numpy()
+        wanted = now.copy()
+        with torch.no_grad():
+            for agent, part in enumerate(self._own):
+                drawn = np.repeat(now[None], count, axis=0)
+                shape = (count, rows, part.stop - part.start)
+                near = now[None, :, part] + _NEAR * self._rng.standard_normal(shape)
+                anywhere = self._rng.random(shape)
+                drawn[1:, :, part] = np.where(
+                    np.arange(1, count)[:, None, None] % 2 == 0, near[1:], anywhere[1:]
+                )
+                drawn = np.clip(drawn, 0.0, 1.0)
+                seen = self._seen(states.expand(count, -1, -1), torch.from_numpy(drawn)).reshape(
+                    count * rows, -1
+                )
+                values = self._critic_of(agent, seen).reshape(count, rows).numpy()
+                best = values.argmax(0)
+                wanted[:, part] = drawn[best, np.arange(rows)][:, part]
+        self._actor_adam.zero_grad()
+        loss = ((chosen - torch.from_numpy(wanted)) ** 2).sum(1).mean()
+        (self.config.centring * (logits**2).mean() + loss).backward()
+        self._actor_adam.step()
+
+    def _critic_of(self, agent: int, rows: Any) -> Any:
+        """(rows,): the value by one agent's critic."""
+        last = len(self.critics.matrices) - 1
+        for layer, (matrix, bias) in enumerate(
+            zip(self.critics.matrices, self.critics.biases, strict=True)
+        ):
+            rows = torch.addmm(bias[agent], rows, matrix[agent])
+            if layer < last:
+                rows = torch.relu(rows)
+        return rows[:, 0]
 
     def _climb(self, states: Any, actions: Any) -> None:
         """Equation 4: through an agent's own action; the others' are as they were."""

@@ -213,9 +213,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _cannot_import(name: str, op_type: str, err: Exception) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"TVM cannot import node `{name}` (`{op_type}`): {first_line(err)}"
-    )
+    node = f"`{name}` (`{op_type}`)"
+    return UnsupportedModelError(f"TVM cannot import node {node}: {first_line(err)}", node)
 
 
 def _opset(model: onnx.ModelProto) -> int:

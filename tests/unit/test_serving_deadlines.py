@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from tvm_interop.serving import (
 )
 from tvm_interop.serving.arrivals import Arrivals
 from tvm_interop.serving.policies.auto import Candidate
+from tvm_interop.serving.server.dispatcher import Decision, Dispatcher
 from tvm_interop.serving.server.statistics import Statistics
 from tvm_interop.serving.server.ticket import Ticket
 
@@ -149,3 +152,54 @@ def test_what_slows_one_batch_size_down_is_expected_of_the_others() -> None:
         ran(statistics, 1, 11e3)
     assert statistics.expected_us(4) == 40e3
     assert statistics.expected_us(2) == 0.0
+
+
+class Told:
+    """What a dispatcher asks of a model that takes 10 ms."""
+
+    name, num_instances, sizes, is_batched = "net", 1, (1,), False
+
+    def __init__(self) -> None:
+        self.statistics = Statistics()
+        self.statistics.measured(1, [0.010])
+
+
+def asked(dispatcher: Dispatcher, number: int, now_us: float, given_us: float) -> Decision:
+    """A request comes when nothing else is there; if it starts, it takes 10 ms."""
+    ticket = Ticket(
+        number, 0, now_us, 0, now_us + given_us, 1, inputs={}, rows=1, shape=0,
+        done=lambda ticket: None, served="net",
+    )  # fmt: skip
+    decision = dispatcher.decide(now_us, [ticket], [], True)
+    for job in decision.jobs:
+        ran(dispatcher.models[0].statistics, 1, 10e3)
+        dispatcher.decide(now_us + 10e3, [], [job], True)
+    return decision
+
+
+def test_slow_runs_are_forgotten_where_they_refuse_all_that_comes() -> None:
+    """A machine that was busy for a while: requests are refused a few times, not for ever."""
+    model: Any = Told()
+    dispatcher = Dispatcher()
+    dispatcher.reconfigure([model], make_policy("sequential"))
+    for _ in range(16):
+        ran(model.statistics, 1, 80e3)
+    outcomes = [bool(asked(dispatcher, i, 1e6 * i, 50e3).jobs) for i in range(40)]
+    assert not any(outcomes[:12])
+    assert all(outcomes[17:])
+
+
+def test_requests_that_waited_too_long_tell_nothing_of_what_runs_take() -> None:
+    model: Any = Told()
+    dispatcher = Dispatcher()
+    dispatcher.reconfigure([model], make_policy("sequential"))
+    ran(model.statistics, 1, 30e3)
+    first = Ticket(0, 0, 0.0, inputs={}, rows=1, shape=0, done=lambda ticket: None, served="net")
+    (job,) = dispatcher.decide(0.0, [first], [], True).jobs
+    late = Ticket(
+        1, 0, 0.0, deadline_us=50e3, inputs={}, rows=1, shape=0, done=lambda ticket: None,
+        served="net",
+    )  # fmt: skip
+    assert not dispatcher.decide(1e3, [late], [], True).refused
+    assert [ticket for ticket, _ in dispatcher.decide(25e3, [], [job], True).refused] == [late]
+    assert model.statistics.expected_us(1) == 30e3

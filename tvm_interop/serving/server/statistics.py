@@ -87,6 +87,16 @@ class Statistics:
             self._alone_us[size] = sorted(seconds)[len(seconds) // 2] * 1e6
             self._recent.clear()
 
+    def doubted(self) -> None:
+        """A request is refused by what runs took lately, however early it starts.
+
+        Were it for good, runs that were slow once would never be followed by others, which tell
+        otherwise: the oldest of them is forgotten.
+        """
+        with self._lock:
+            if self._recent:
+                self._recent.popleft()
+
     def expected_us(self, size: int) -> float:
         """What a run of a batch size is to take; 0 where none was measured.
 

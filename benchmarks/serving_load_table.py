@@ -33,10 +33,11 @@ def section(found: dict[str, Any]) -> list[str]:
         f"{found['machine']['cpu']}, {found['machine']['cores']} cores, which the clients share; "
         f"load averages before were {load}. Each server is first asked by {found['clients']} "
         "clients of each network that ask again as soon as they are answered: what it then "
-        f"answers is its capacity. Then requests come by Poisson's law, {found['seconds']:.0f} s for each load, "
-        f"as many for each network. In time are answers within {found['bound']:.0f} times what the "
-        "network takes alone behind the same server. A load of 1 leaves no slack: arrivals that "
-        "come at random leave gaps, in which work is lost that no order of requests brings back.",
+        "answers is its capacity. Then requests come by Poisson's law, "
+        f"{found['seconds']:.0f} s for each load, as many for each network. In time are answers "
+        f"within {found['bound']:.0f} times what the network takes alone behind the same server. "
+        "At a load of 1 arrivals that come at random leave gaps, and no order of requests brings "
+        "back what is lost in them.",
         table(found),
     ]
 

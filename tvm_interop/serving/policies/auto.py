@@ -131,6 +131,7 @@ class Auto(Policy):
         self._given = candidates
         self._background = background
         self._thread: threading.Thread | None = None
+        self._is_closed = False
         self._error: Exception | None = None
         self._took_s = 0.0
         self._rests_until_s = 0.0
@@ -158,6 +159,12 @@ class Auto(Policy):
         self._choose(self._observed, expected, seconds, "to begin with")
         self._inner = self._made(self._current)
 
+    def close(self) -> None:
+        """End the thread that decides, if there is one: after the simulation that it is in."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.join()
+
     def explanation(self) -> list[tuple[float, str]]:
         """What was chosen when, and why."""
         return self._log
@@ -170,7 +177,7 @@ class Auto(Policy):
                 self._thread = None
                 self._rests_until_s = time.monotonic() + _REST * self._took_s
                 self._adopt()
-        elif time.monotonic() >= self._rests_until_s and self._is_due(view):
+        elif not self._is_closed and time.monotonic() >= self._rests_until_s and self._is_due(view):
             self._reconsider()
         if self._drains:
             # The next policy may want the device to itself.
@@ -223,6 +230,8 @@ class Auto(Policy):
         try:
             self._correct(observed, arrivals, seconds)
             self._choose(observed, arrivals, seconds, reason)
+        except _Closed:
+            pass
         except Exception as error:
             self._error = error
         self._took_s = time.monotonic() - began_s
@@ -251,6 +260,8 @@ class Auto(Policy):
         arrivals, seconds = _first(arrivals, seconds, _COMPARED)
 
         def excess(interference: float) -> tuple[float, float] | None:
+            if self._is_closed:
+                raise _Closed
             programs = Programs(models, device.with_interference(interference))
             watched = _Watched(self._current.make())
             simulate_serving(
@@ -321,11 +332,17 @@ class Auto(Policy):
         )
 
     def _simulated(self, candidate: Candidate, arrivals: Arrivals, seconds: float) -> ServingRun:
+        if self._is_closed:
+            raise _Closed
         programs = self._programs
         return simulate_serving(
             programs.models, arrivals, candidate.make(), programs.device, seconds,
             refuse_late=True, programs=programs,
         )  # fmt: skip
+
+
+class _Closed(Exception):
+    """Nobody wants to know any more."""
 
 
 class _Watched(Policy):

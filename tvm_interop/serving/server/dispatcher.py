@@ -71,6 +71,11 @@ class Dispatcher:
         self._num_late = 0
 
     @property
+    def policy(self) -> Policy | None:
+        """What decides; None where there are no models."""
+        return self._policy
+
+    @property
     def num_running(self) -> int:
         """How many jobs run."""
         return len(self._view.running)

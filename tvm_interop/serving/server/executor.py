@@ -266,10 +266,13 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
+            policy = self._dispatcher.policy
             if not self._is_deciding:
                 left += self._dispatcher.reconfigure(self._dispatcher.models, None)
         for ticket in left:
             self._refuse(ticket, UnavailableError("the server has ended"))
+        if policy is not None:
+            policy.close()
 
     def __enter__(self) -> Executor:
         return self
@@ -381,7 +384,7 @@ class Executor:
 
     def _change(self, models: list[Model]) -> None:
         """Serve these from now on; what runs ends first, and requests are taken in meanwhile."""
-        policy = self._prepared(models)
+        policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True
             while self._is_deciding or self._ready or self._ended or self._dispatcher.num_running:
@@ -392,6 +395,8 @@ class Executor:
             self._is_paused = False
             self._has_changed = True
             self._wake.notify_all()
+        if before is not None:
+            before.close()
 
     def _serve(self, models: list[Model], policy: Policy | None) -> None:
         """From now on, these; what waits for them waits on, in its old order."""

@@ -134,7 +134,9 @@ class _Rewriter:
 
     def _note(self, var: relax.Var, value: Any) -> None:
         """Count an operator that reads quantised tensors and computes in floats."""
-        if isinstance(value, relax.Call) and any(arg in self._words for arg in _tensors(value)):
+        if isinstance(value, relax.Call) and any(
+            arg in self._words for arg in _variables(value.args)
+        ):
             kind = value.op.name.removeprefix("relax.").removeprefix("nn.")
             self._floats.setdefault(kind, []).append(str(var.name))
 
@@ -252,6 +254,9 @@ class _Rewriter:
     def _pooled(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         """The largest of rounded numbers is the largest of the integers, as scales are positive."""
         attrs, words = value.attrs, self._words.get(value.args[0])
+        is_of_integers = str(value.ty.dtype) in ("int8", "uint8")
+        if is_of_integers:
+            words = Words(_resolved(value.args[0], self._same), 1.0, 0)
         data, made = static_shape(value.args[0].ty), static_shape(value.ty)
         if words is None or data is None or made is None:
             return None
@@ -274,6 +279,9 @@ class _Rewriter:
         result = self._call(op, [self._lastly(words.var)], var.name)
         plain = self._emit(relax.op.permute_dims(result, _LAST_TO_FIRST), var.name)
         self._channels_last[plain] = result
+        if is_of_integers:
+            self._same[var] = plain
+            return plain
         return self._again(var, plain, words)
 
     def _joined(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
@@ -312,7 +320,8 @@ class _Rewriter:
         if name_of(value) not in _ELEMENTWISE or _rank(var) != 4:
             return value
         args = [self._arranged(arg, var) for arg in value.args]
-        if None in args or not any(arg in self._channels_last for arg in value.args):
+        known = [arg for arg in _variables(value.args) if arg in self._channels_last]
+        if not known or any(arg is None for arg in args):
             return value
         result = self._emit(relax.Call(value.op, args, value.attrs, value.ty_args), var.name)
         self._channels_last[var] = result
@@ -320,8 +329,8 @@ class _Rewriter:
 
     def _arranged(self, arg: relax.Expr, like: relax.Var) -> relax.Expr | None:
         """`arg` with its channels last; None where that would have to be computed."""
-        if arg in self._channels_last:
-            return self._channels_last[arg]
+        if isinstance(arg, relax.Var):
+            return self._channels_last.get(arg)
         if isinstance(arg, tvm.ir.GenericConst):
             array = arg.value.numpy()
             if array.size == 1:
@@ -390,12 +399,10 @@ def _resolved(expr: relax.Expr, same: dict[relax.Var, relax.Expr]) -> relax.Expr
     return same.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
 
-def _tensors(value: relax.Call) -> list[relax.Expr]:
-    return [
-        each
-        for arg in value.args
-        for each in (arg.fields if isinstance(arg, relax.Tuple) else [arg])
-    ]
+def _variables(args: Sequence[relax.Expr]) -> list[relax.Var]:
+    """The variables among arguments, those in tuples too; numbers cannot be looked up."""
+    each = [x for arg in args for x in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
+    return [x for x in each if isinstance(x, relax.Var)]
 
 
 def _permuted(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:

@@ -354,14 +354,15 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
         spinning.GoesOn(runs))
       continue;
     spinning.Reset();
-    awake_.fetch_sub(1, std::memory_order_relaxed);
     if (!pins()) avoidance.Update();
     const uint64_t announced = parked_.Announce();
     if (helper->ends.load(std::memory_order_seq_cst) || HelpAny(helper, number)) {
       parked_.Leave();
-    } else {
-      parked_.Sleep(announced);
+      continue;
     }
+    // Only now: the last look may have found work, and who works is counted.
+    awake_.fetch_sub(1, std::memory_order_relaxed);
+    parked_.Sleep(announced);
     awake_.fetch_add(1, std::memory_order_relaxed);
   }
   awake_.fetch_sub(1, std::memory_order_relaxed);
@@ -380,6 +381,7 @@ bool ThreadPool::HelpAny(Helper* helper, int number) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* const job = slot.load(std::memory_order_acquire);
     if (job == nullptr) continue;
+    PreemptionPoint();
     // Only a job that is still there after it was said that it is visited will wait for us.
     helper->visits.store(job, std::memory_order_seq_cst);
     PreemptionPoint();

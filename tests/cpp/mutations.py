@@ -173,6 +173,13 @@ MUTATIONS = (
         "         num_threads() + 64;",
     ),
     Mutation(
+        "a helper that takes a last look is not counted",
+        "thread_pool.cc",
+        "    const uint64_t announced = parked_.Announce();\n    if (helper->ends",
+        "    awake_.fetch_sub(1);\n    const uint64_t announced = parked_.Announce();\n"
+        "    if (helper->ends",
+    ),
+    Mutation(
         "a loop's task is claimed by whoever looks",
         "parallel_loop.cc",
         "      if (!claims_.compare_exchange_weak(seen, next.bits(), std::memory_order_acq_rel,\n"

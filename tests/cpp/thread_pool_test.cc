@@ -286,6 +286,58 @@ TEST_CASE(ThreadsThatWorkAreNoMoreThanAskedFor) {
   pool.SetNumThreads(4);
 }
 
+TEST_CASE(HelpersStayAwayWhereCallersAreAsManyAsThreads) {
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(2);
+  struct Held : Kernel {
+    void Run() override {
+      is_there = true;
+      while (!may_end.load()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    std::atomic<bool> is_there{false};
+    std::atomic<bool> may_end{false};
+  } held;
+  CpuExecutor holder(1, 1, {{"held", &held, 0, {}}});
+  std::thread other([&] { holder.Run(); });
+  while (!held.is_there.load()) std::this_thread::yield();
+  struct Placed : Kernel {
+    void Run() override {
+      ran_here = std::this_thread::get_id() == caller;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    std::thread::id caller = std::this_thread::get_id();
+    bool ran_here = false;
+  };
+  std::vector<Placed> kernels(24);
+  std::vector<PlannedOp> ops;
+  for (int i = 0; i < 24; ++i) ops.push_back({"op", &kernels[i], i % 4, {}});
+  CpuExecutor executor(4, 1, ops);
+  int elsewhere = 0;
+  for (int run = 0; run < 8; ++run) {
+    executor.Run();
+    for (const Placed& kernel : kernels) elsewhere += kernel.ran_here ? 0 : 1;
+  }
+  // Not none: a helper may have looked just before the second caller came.
+  CHECK(elsewhere < 24);
+  held.may_end = true;
+  other.join();
+  pool.SetNumThreads(4);
+}
+
+TEST_CASE(ModelsComeAndGoWhileHelpersLook) {
+  for (int i = 0; i < 50 * kGraphs; ++i) {
+    SumKernel first, second;
+    long values[2] = {0, 0};
+    first.add = second.add = i;
+    first.result = &values[0];
+    second.result = &values[1];
+    std::make_unique<CpuExecutor>(
+        2, 1, std::vector<PlannedOp>{{"first", &first, 0, {}}, {"second", &second, 1, {}}})
+        ->Run();
+    CHECK_EQ(values[0] + values[1], 2L * i);
+  }
+}
+
 #if defined(__x86_64__)
 TEST_CASE(EveryThreadRoundsAsTheCallerDoes) {
   struct Mode : Kernel {

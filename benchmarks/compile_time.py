@@ -2,7 +2,9 @@
 
 Each network of the folder (`NAME.onnx`) is compiled by the command line, in processes of its own:
 `cold` with an empty database and nothing kept, `warm` once more after that. Both artifacts are then
-compared: the same kernels, byte for byte, the same plan and the same schedule.
+compared: the same kernels, byte for byte, the same plan and the same schedule. With `--again` each
+is compiled once more with an empty database, and the share of its operators for which the two cold
+ones chose the same kernel is told: a choice by measurement must not be one by chance.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +24,20 @@ import tvm_interop
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.artifacts is not None:
+        arguments.artifacts.mkdir(parents=True, exist_ok=True)
     paths = [arguments.folder / f"{name}.onnx" for name in arguments.networks]
     found = [
         _compiled(path, arguments) for path in paths or sorted(arguments.folder.glob("*.onnx"))
     ]
-    print("| | cold s | warm s | warm over cold | alike |\n|---|--:|--:|--:|---|")
+    print("| | cold s | warm s | warm over cold | alike | chosen alike when cold |")
+    print("|---|--:|--:|--:|---|--:|")
     for row in found:
         ratio = row["warm_s"] / row["cold_s"]
         alike = "yes" if row["alike"] else "no"
         seconds = f"{row['cold_s']:.1f} | {row['warm_s']:.1f}"
-        print(f"| {row['network']} | {seconds} | {ratio:.2f} | {alike} |")
+        chosen = f"{row['chosen_alike']:.3f}" if "chosen_alike" in row else ""
+        print(f"| {row['network']} | {seconds} | {ratio:.2f} | {alike} | {chosen} |")
     totals = [sum(row[kind] for row in found) for kind in ("cold_s", "warm_s")]
     print(f"in all {totals[0]:.1f} s cold, {totals[1]:.1f} s warm")
     if arguments.json is not None:
@@ -39,25 +46,48 @@ def main() -> int:
 
 
 def _compiled(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        row: dict[str, Any] = {"network": path.stem}
-        artifacts = []
-        for kind in ("cold", "warm"):
-            out = Path(folder) / f"{kind}.tar"
-            command = [sys.executable, "-m", "tvm_interop", "compile", str(path), "-o", str(out)]
-            command += ["--latency-db", str(Path(folder) / "latency.db")]
-            command += ["--precision", arguments.precision, "--scheduler", arguments.scheduler]
-            began = time.perf_counter()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            row[f"{kind}_s"] = time.perf_counter() - began
-            artifacts.append(tvm_interop.load(out))
-        cold, warm = artifacts
+    row: dict[str, Any] = {"network": path.stem}
+    with tempfile.TemporaryDirectory() as scratch:
+        cold_path = (arguments.artifacts or Path(scratch)) / f"{path.stem}.tar"
+        database = Path(scratch) / "latency.db"
+        row["cold_s"] = _seconds(path, cold_path, database, arguments)
+        row["warm_s"] = _seconds(path, Path(scratch) / "warm.tar", database, arguments)
+        cold = tvm_interop.load(cold_path)
+        warm = tvm_interop.load(Path(scratch) / "warm.tar")
         row["alike"] = (
             cold.kernels == warm.kernels
             and cold.plan == warm.plan
             and cold.schedule.to_json() == warm.schedule.to_json()
         )
-        return row
+        if arguments.again:
+            again = Path(scratch) / "again.tar"
+            _seconds(path, again, Path(scratch) / "other.db", arguments)
+            row["chosen_alike"] = _chosen_alike(cold, tvm_interop.load(again))
+    return row
+
+
+def _seconds(path: Path, out: Path, database: Path, arguments: argparse.Namespace) -> float:
+    """What one compilation takes."""
+    command = [sys.executable, "-m", "tvm_interop", "compile", str(path), "-o", str(out)]
+    command += ["--latency-db", str(database)]
+    command += ["--precision", arguments.precision, "--scheduler", arguments.scheduler]
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    took_s = time.perf_counter() - began
+    print(f"{path.stem} {out.stem} {took_s:.1f} s", file=sys.stderr)
+    return took_s
+
+
+def _chosen_alike(one: tvm_interop.Artifact, other: tvm_interop.Artifact) -> float:
+    """The share of operators that have the same kernel, of the same provider, in both."""
+
+    def choices(artifact: tvm_interop.Artifact) -> Counter[str]:
+        operators = json.loads(artifact.plan.to_json())["operators"]
+        names = ("name", "library", "description", "share")
+        return Counter(json.dumps([operator[name] for name in names]) for operator in operators)
+
+    mine, theirs = choices(one), choices(other)
+    return (mine & theirs).total() / max(mine.total(), theirs.total())
 
 
 def _arguments() -> argparse.Namespace:
@@ -66,6 +96,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
     parser.add_argument("--scheduler", default="auto", help="ours (default: %(default)s)")
     parser.add_argument("--precision", default="f32", help="f32 or bf16 (default: %(default)s)")
+    parser.add_argument("--again", action="store_true", help="compile cold a second time")
+    parser.add_argument("--artifacts", type=Path, help="a folder to keep the cold ones in")
     parser.add_argument("--json", type=Path, help="write what was found there")
     return parser.parse_args()
 

@@ -1,12 +1,12 @@
 """Policies that serve many models on one device, compared on paper; TOP's figures beside ours.
 
-    python -m benchmarks.serving [--json FILE] [--quick | --figures | --seconds S]
+    python -m benchmarks.serving [--json FILE] [--quick | --figures | --seconds S] [--go-on]
 
 The comparison is a grid of devices, interferences, loads, mixes and patterns of arrival; `auto` is
 held against the best of the others in each cell. `--figures` makes the paper's figures instead, and
 the table of its claims, in `benchmarks/results/serving`. `--quick` runs a part of it in under three
 minutes, and the simulator's check against this CPU on one network; its last line is one JSON
-object, `{"rows": [...], "validation": [...]}`.
+object, `{"rows": [...], "validation": [...]}`. `--go-on` keeps the cells that FILE has already.
 
 None of the seeds, loads, mixes and changed devices here took part in the making of `auto`.
 """
@@ -23,6 +23,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,18 @@ def full_cells() -> Iterator[Cell]:
     yield from cells
 
 
-def compare(cells: Sequence[Cell], seconds: float | None = None) -> dict[str, Any]:
-    """Every policy in every cell; no further cell after so many seconds."""
-    rows: list[dict[str, Any]] = []
-    verdicts = []
+def compare(
+    cells: Sequence[Cell], seconds: float | None = None, before: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Every policy in every cell that `before` lacks; no further cell after so many seconds."""
+    rows: list[dict[str, Any]] = list(before["rows"]) if before else []
+    verdicts = list(before["auto"]) if before else []
+    had = {_identity(found) for found in verdicts}
     began = time.perf_counter()
     left_out = 0
     for cell in cells:
+        if _identity(asdict(cell)) in had:
+            continue
         if seconds is not None and time.perf_counter() - began > seconds:
             left_out += 1
             continue
@@ -81,6 +87,12 @@ def compare(cells: Sequence[Cell], seconds: float | None = None) -> dict[str, An
         verdicts.append(verdict(here))
         print(_line(verdicts[-1]), flush=True)
     return {"rows": rows, "auto": verdicts, "cells_left_out": left_out}
+
+
+def _identity(found: dict[str, Any]) -> tuple[Any, ...]:
+    """Which cell that is, of one or of what was found in it."""
+    names = ("device", "interference", "load", "arrivals", "seed")
+    return (*(found[name] for name in names), *found["mix"])
 
 
 def compare_on_others() -> list[dict[str, Any]]:
@@ -150,6 +162,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="under three minutes")
     parser.add_argument("--figures", action="store_true", help="the paper's figures instead")
     parser.add_argument("--seconds", type=float, help="begin no cell after so many seconds")
+    parser.add_argument("--go-on", action="store_true", help="keep the cells that FILE has")
     options = parser.parse_args()
     found: dict[str, Any]
     if options.figures:
@@ -166,9 +179,12 @@ def main() -> None:
         with contextlib.redirect_stdout(sys.stderr):
             found["validation"] = validate(NETWORKS[:1], 3, 0.2, quick=True)["validation"]
     else:
+        before = None
+        if options.go_on and options.json is not None and options.json.exists():
+            before = json.loads(options.json.read_text())
         found = {"told_otherwise": compare_on_others()}
         found["told_otherwise_summary"] = summary(found["told_otherwise"])
-        found |= compare(list(full_cells()), options.seconds)
+        found |= compare(list(full_cells()), options.seconds, before)
     if "auto" in found:
         found["summary"] = summary(found["auto"])
         print(json.dumps(found["summary"], indent=1))

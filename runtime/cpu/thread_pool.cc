@@ -126,7 +126,8 @@ class LossOfCore {
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    if (helper == nullptr) return nullptr;
+    // Acquires what the helper wrote of itself: of its work nothing has been acquired yet.
+    if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     timespec now;
     if (clock_gettime(helper->on_core_clock, &now) != 0) return nullptr;
     const int64_t on_core_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
@@ -353,14 +354,15 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
         spinning.GoesOn(runs))
       continue;
     spinning.Reset();
-    awake_.fetch_sub(1, std::memory_order_relaxed);
     if (!pins()) avoidance.Update();
     const uint64_t announced = parked_.Announce();
     if (helper->ends.load(std::memory_order_seq_cst) || HelpAny(helper, number)) {
       parked_.Leave();
-    } else {
-      parked_.Sleep(announced);
+      continue;
     }
+    // Only now: the last look may have found work, and who works is counted.
+    awake_.fetch_sub(1, std::memory_order_relaxed);
+    parked_.Sleep(announced);
     awake_.fetch_add(1, std::memory_order_relaxed);
   }
   awake_.fetch_sub(1, std::memory_order_relaxed);
@@ -379,6 +381,7 @@ bool ThreadPool::HelpAny(Helper* helper, int number) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* const job = slot.load(std::memory_order_acquire);
     if (job == nullptr) continue;
+    PreemptionPoint();
     // Only a job that is still there after it was said that it is visited will wait for us.
     helper->visits.store(job, std::memory_order_seq_cst);
     PreemptionPoint();

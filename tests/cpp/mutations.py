@@ -39,7 +39,7 @@ SOURCES = [
     "passes/graph/transitive_reduction.cc",
     "tests/cpp/thread_pool_test.cc",
 ]
-DEADLINE_S = 300
+DEADLINE_S = 60
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,23 @@ MUTATIONS = (
         "      if (false) {",
     ),
     Mutation(
+        "a helper is looked at before it has said who it is",
+        "thread_pool.cc",
+        "helper == nullptr || !helper->is_there.load(std::memory_order_acquire)",
+        "helper == nullptr",
+    ),
+    Mutation(
         "more threads work than were asked for",
         "thread_pool.cc",
         "         num_threads();",
         "         num_threads() + 64;",
+    ),
+    Mutation(
+        "a helper that takes a last look is not counted",
+        "thread_pool.cc",
+        "    const uint64_t announced = parked_.Announce();\n    if (helper->ends",
+        "    awake_.fetch_sub(1);\n    const uint64_t announced = parked_.Announce();\n"
+        "    if (helper->ends",
     ),
     Mutation(
         "a loop's task is claimed by whoever looks",

@@ -199,6 +199,39 @@ TEST_CASE(ARunEndsWhereNoHelperEverComes) {
   other.join();
 }
 
+TEST_CASE(AWaitIsNotTakenForOverBecauseItWasInTheLastRun) {
+  // A helper that has run the last operator goes on to stream 0, which the caller opens first for
+  // the next run. Stream 2, which that waits for, may still be as the last run left it.
+  SumKernel first, second, third;
+  long values[3] = {0, 0, 0};
+  second.operands = {&values[0]};
+  third.operands = {&values[1]};
+  SumKernel* const kernels[] = {&first, &second, &third};
+  for (int op = 0; op < 3; ++op) kernels[op]->result = &values[op];
+  CpuExecutor executor(
+      3, 1, {{"first", &first, 2, {}}, {"second", &second, 0, {0}}, {"third", &third, 1, {1}}});
+  for (long run = 0; run < 100 * kRuns; ++run) {
+    first.add = run;
+    executor.Run();
+    CHECK_EQ(values[2], run);
+  }
+}
+
+TEST_CASE(AHelperJustStartedMayBeLookedAtInItsFirstOperator) {
+  // The caller, with nothing left to do, looks whether the helper has lost its core.
+  ThreadPool& pool = ThreadPool::Get();
+  struct Long : Kernel {
+    void Run() override { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+  } here, there;
+  CpuExecutor executor(2, 1, {{"here", &here, 0, {}}, {"there", &there, 1, {}}});
+  for (int run = 0; run < 20; ++run) {
+    pool.SetNumThreads(1);
+    pool.SetNumThreads(2);
+    executor.Run();
+  }
+  pool.SetNumThreads(4);
+}
+
 TEST_CASE(AThreadThatIsHeldUpHoldsUpOnlyWhatDependsOnIt) {
   // The slow operator ends only when all that does not depend on it has run, on whatever stream.
   std::atomic<int> others{0};
@@ -251,6 +284,58 @@ TEST_CASE(ThreadsThatWorkAreNoMoreThanAskedFor) {
   for (int run = 0; run < 10; ++run) executor.Run();
   CHECK(most.load() <= 3);
   pool.SetNumThreads(4);
+}
+
+TEST_CASE(HelpersStayAwayWhereCallersAreAsManyAsThreads) {
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(2);
+  struct Held : Kernel {
+    void Run() override {
+      is_there = true;
+      while (!may_end.load()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    std::atomic<bool> is_there{false};
+    std::atomic<bool> may_end{false};
+  } held;
+  CpuExecutor holder(1, 1, {{"held", &held, 0, {}}});
+  std::thread other([&] { holder.Run(); });
+  while (!held.is_there.load()) std::this_thread::yield();
+  struct Placed : Kernel {
+    void Run() override {
+      ran_here = std::this_thread::get_id() == caller;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    std::thread::id caller = std::this_thread::get_id();
+    bool ran_here = false;
+  };
+  std::vector<Placed> kernels(24);
+  std::vector<PlannedOp> ops;
+  for (int i = 0; i < 24; ++i) ops.push_back({"op", &kernels[i], i % 4, {}});
+  CpuExecutor executor(4, 1, ops);
+  int elsewhere = 0;
+  for (int run = 0; run < 8; ++run) {
+    executor.Run();
+    for (const Placed& kernel : kernels) elsewhere += kernel.ran_here ? 0 : 1;
+  }
+  // Not none: a helper may have looked just before the second caller came.
+  CHECK(elsewhere < 24);
+  held.may_end = true;
+  other.join();
+  pool.SetNumThreads(4);
+}
+
+TEST_CASE(ModelsComeAndGoWhileHelpersLook) {
+  for (int i = 0; i < 50 * kGraphs; ++i) {
+    SumKernel first, second;
+    long values[2] = {0, 0};
+    first.add = second.add = i;
+    first.result = &values[0];
+    second.result = &values[1];
+    std::make_unique<CpuExecutor>(
+        2, 1, std::vector<PlannedOp>{{"first", &first, 0, {}}, {"second", &second, 1, {}}})
+        ->Run();
+    CHECK_EQ(values[0] + values[1], 2L * i);
+  }
 }
 
 #if defined(__x86_64__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,8 @@ from .merging import merged_stages
 from .options import CompileOptions, parts_for
 from .precision import MAX_ERROR, measured_precision
 from .speed_check import speed_check_by_auto
+
+_LOG = logging.getLogger("tvm_interop")
 
 __all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
 
@@ -350,6 +353,9 @@ def _artifact(
     precision_choice: str | None,
 ) -> Artifact:
     artifact = compilation.artifact(schedule, checked, precision)
+    quantised = artifact.manifest.quantised
+    if quantised is not None and quantised.has_products_in_floats:
+        _LOG.warning("of the quantised model, %s", quantised)
     artifact.precision_choice = precision_choice
     return artifact
 

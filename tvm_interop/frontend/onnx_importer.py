@@ -70,7 +70,7 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
             for kind, names in missing.items()
         )
         quantised = any(
-            kind.startswith(("QLinear", "ConvInteger", "MatMulInteger")) for kind in missing
+            kind.rpartition(".")[2].startswith(("Q", "DynamicQuantize")) for kind in missing
         )
         raise UnsupportedModelError(
             f"{origin} uses operators TVM cannot import: {found}. Export the model "

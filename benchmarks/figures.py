@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import serving_load_table
 from .hios_claims import checks
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,6 +37,7 @@ def page() -> str:
         *_large_blocks(),
         *_operators(),
         *_busy_machine(),
+        *serving_load_table.section(_read("serving/load")),
         *_several_gpus(),
         _AGAIN_YOURSELF,
     ]

@@ -1,17 +1,22 @@
 """The server under load on the loopback: two models, every policy, and onnxruntime behind it too.
 
-    python -m benchmarks.serving_load [--json FILE] [--seconds S] [--quick]
+    python -m benchmarks.serving_load --json benchmarks/results/serving/load.json
+    python -m benchmarks.serving_load [--seconds S] [--only SERVER ...] [--quick]
 
 Each contestant is a server in a process of its own, asked over gRPC by this process, which takes
-its share of the same cores. Contestants: the policies, over artifacts compiled for batches of 1, 2
-and 4; and onnxruntime's sessions in place of our instances, behind the same executor and protocol,
-with as many instances and threads, first come first served (`onnxruntime`).
+its share of the same cores; what both take of them is told. Contestants: the policies, over
+artifacts compiled for batches of 1, 2 and 4; and onnxruntime's sessions in place of our instances,
+behind the same executor and protocol, with as many threads, first come first served
+(`onnxruntime`).
 
 The capacity of a contestant is what a closed loop of clients gets. Then requests arrive by
-Poisson's law, as many for each model, at 0.5, 0.8, 1.0 and 1.5 times the capacity of `sequential`:
-the same for all. A request is good if its answer comes within five times what its model takes alone
-behind `sequential` (the bound); each carries 0.85 of the bound as its timeout, which is for the
-server alone.
+Poisson's law, as many for each model, at 0.5, 0.8, 1.0 and 1.5 times that capacity. A request is
+good if its answer comes within five times what its model takes alone behind the same server (the
+bound); each carries a timeout for the server, which is a little less: the network and the client
+take the rest.
+
+All contestants take about ten minutes. `python -m benchmarks.figures` then writes the table into
+the page of benchmarks.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,10 +40,12 @@ from typing import Any
 import grpc
 import numpy as np
 import onnx
+import psutil
 from tritonclient.grpc import service_pb2
 
 import tvm_interop
 from benchmarks.machine_state import observe
+from benchmarks.serving_load_table import draw, table
 from tvm_interop import models
 from tvm_interop.serving import Server
 from tvm_interop.serving.server.model import Memory, Model
@@ -52,7 +59,11 @@ QUICK: tuple[tuple[str, int | None], ...] = (("squeezenet", 48), ("resnet50", 48
 BATCH_SIZES = (1, 2, 4)
 LOADS = (0.5, 0.8, 1.0, 1.5)
 CONTESTANTS = ("sequential", "streams", "batching", "auto", "onnxruntime")
-BOUND, TIMEOUT = 5.0, 0.85
+CLIENTS = 4
+"""Of each model, in the closed loop."""
+BOUND = 5.0
+MARGIN_MS, MARGIN = 2.5, 0.15
+"""What of the bound is not for the server: so much, but at most this share."""
 INSTANCES = 2
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
@@ -110,7 +121,7 @@ def serve(folder: Path, contestant: str) -> None:
     if contestant == "onnxruntime":
         policy = "sequential"
         sources = {name: OrtModel(name, folder / f"{name}.onnx", 1) for name in names}
-    options = {"policy": policy, "instances": INSTANCES, "max_queue": 64}
+    options: dict[str, Any] = {"policy": policy, "instances": INSTANCES, "max_queue": 64}
     logging.getLogger("tvm_interop.serving.requests").setLevel(logging.ERROR)
     with Server(sources, http_port=None, grpc_port=0, **options) as server:
         print(server.grpc_port, flush=True)
@@ -120,10 +131,28 @@ def serve(folder: Path, contestant: str) -> None:
         print(json.dumps([[round(at / 1e6, 1), text] for at, text in told]), flush=True)
 
 
+@dataclass
+class Served:
+    """A server in a process of its own.
+
+    Attributes
+    ----------
+    said: what its policy said of its decisions, once it has ended.
+    """
+
+    process: subprocess.Popen[str]
+    port: int
+    said: list[Any] = field(default_factory=list)
+
+    def cpu_s(self) -> float:
+        """Seconds of a core that it took so far."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
 @contextlib.contextmanager
-def served(folder: Path, contestant: str) -> Iterator[tuple[int, list[Any]]]:
-    """The port of a server in its own process, and what its policy said, once it has ended."""
-    said: list[Any] = []
+def served(folder: Path, contestant: str) -> Iterator[Served]:
+    """A server; ended by force where it does not end."""
     command = [sys.executable, "-m", "benchmarks.serving_load", "--serve", contestant]
     process = subprocess.Popen(
         [*command, "--folder", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -132,10 +161,11 @@ def served(folder: Path, contestant: str) -> Iterator[tuple[int, list[Any]]]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield int(process.stdout.readline()), said
+        server = Served(process, int(process.stdout.readline()))
+        yield server
         process.stdin.write("\n")
         process.stdin.flush()
-        said += json.loads(process.stdout.readline())
+        server.said += json.loads(process.stdout.readline())
         process.wait(60)
     finally:
         if process.poll() is None:
@@ -183,12 +213,16 @@ class Seen:
     took_ms: by model, of each request that was answered.
     outcomes: how many requests ended how.
     lag_ms: how late requests were sent: of an open loop, beyond their time.
+    seconds: until the last one had ended.
+    server_s, client_s: seconds of a core that the server and the clients took.
     """
 
     took_ms: dict[str, list[float]] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
     lag_ms: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    server_s: float = 0.0
+    client_s: float = 0.0
 
     def answered(self) -> int:
         return sum(len(each) for each in self.took_ms.values())
@@ -200,9 +234,10 @@ class Seen:
 class Clients:
     """Clients of one server."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, server: Served) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options)
+        self._server = server
+        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options)
         self._call = self._channel.unary_unary(_METHOD)
 
     async def __aenter__(self) -> Clients:
@@ -222,16 +257,14 @@ class Clients:
 
     async def closed_loop(self, requests: dict[str, bytes], each: int, seconds: float) -> Seen:
         """`each` clients of each model that send as soon as they are answered."""
-        seen = Seen()
         until = time.perf_counter() + seconds
 
-        async def client(name: str) -> None:
+        async def client(name: str, seen: Seen) -> None:
             while time.perf_counter() < until:
                 await self._one(name, requests[name], seen)
 
-        began = time.perf_counter()
-        await asyncio.gather(*(client(name) for name in requests for _ in range(each)))
-        seen.seconds = time.perf_counter() - began
+        with self._timed() as seen:
+            await asyncio.gather(*(client(name, seen) for name in requests for _ in range(each)))
         return seen
 
     async def open_loop(
@@ -241,17 +274,25 @@ class Clients:
         draw = np.random.default_rng(seed)
         at_s = np.sort(draw.random(draw.poisson(rate * seconds)) * seconds)
         names = draw.choice(list(requests), len(at_s))
-        seen = Seen()
         tasks = []
-        began = time.perf_counter()
-        for due_s, name in zip(at_s, names, strict=True):
-            if (left := began + due_s - time.perf_counter()) > 0:
-                await asyncio.sleep(left)
-            seen.lag_ms.append((time.perf_counter() - began - due_s) * 1e3)
-            tasks.append(asyncio.create_task(self._one(str(name), requests[str(name)], seen)))
-        await asyncio.gather(*tasks)
-        seen.seconds = time.perf_counter() - began
+        with self._timed() as seen:
+            began = time.perf_counter()
+            for due_s, name in zip(at_s, names, strict=True):
+                if (left := began + due_s - time.perf_counter()) > 0:
+                    await asyncio.sleep(left)
+                seen.lag_ms.append((time.perf_counter() - began - due_s) * 1e3)
+                tasks.append(asyncio.create_task(self._one(str(name), requests[str(name)], seen)))
+            await asyncio.gather(*tasks)
         return seen
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[Seen]:
+        seen = Seen()
+        began, server_s, client_s = time.perf_counter(), self._server.cpu_s(), time.process_time()
+        yield seen
+        seen.seconds = time.perf_counter() - began
+        seen.server_s = self._server.cpu_s() - server_s
+        seen.client_s = time.process_time() - client_s
 
     async def _one(self, name: str, request: bytes, seen: Seen) -> None:
         began = time.perf_counter()
@@ -272,92 +313,96 @@ def row_of(seen: Seen, bounds_ms: dict[str, float]) -> dict[str, Any]:
     every = np.array([t for each in seen.took_ms.values() for t in each] or [np.nan])
     return {
         "sent": sum(seen.outcomes.values()),
+        "seconds": seen.seconds,
         "throughput": seen.answered() / seen.seconds,
         "goodput": seen.good(bounds_ms) / seen.seconds,
         "p50_ms": float(np.percentile(every, 50)),
         "p99_ms": float(np.percentile(every, 99)),
         "by_model": {
-            name: {"p50_ms": float(np.percentile(t, 50)), "p99_ms": float(np.percentile(t, 99))}
+            name: {
+                "answered": len(t), "in_time": sum(ms <= bounds_ms[name] for ms in t),
+                "p50_ms": float(np.percentile(t, 50)), "p99_ms": float(np.percentile(t, 99)),
+            }
             for name, t in seen.took_ms.items()
         },
         "rejected": seen.outcomes["RESOURCE_EXHAUSTED"],
         "late": seen.outcomes["DEADLINE_EXCEEDED"],
         "outcomes": dict(seen.outcomes),
         "client_lag_p99_ms": float(np.percentile(seen.lag_ms or [0.0], 99)),
-    }
+        "server_cores": seen.server_s / seen.seconds,
+        "client_cores": seen.client_s / seen.seconds,
+    }  # fmt: skip
 
 
-def run(networks: Sequence[tuple[str, int | None]], seconds: float) -> dict[str, Any]:
-    """Everything, as JSON has it."""
+async def measure(
+    server: Served, plain: dict[str, bytes], seconds: float, tell: Callable[[str], None]
+) -> tuple[dict[str, float], dict[str, Any], list[dict[str, Any]]]:
+    """What each model takes alone, in milliseconds; the closed loop; and a row for each load."""
+    async with Clients(server) as clients:
+        alone_ms = {name: await clients.alone_ms(request, 40) for name, request in plain.items()}
+        bounds_ms = {name: BOUND * ms for name, ms in alone_ms.items()}
+        timed = {}
+        for name, request in plain.items():
+            margin_ms = min(MARGIN_MS, MARGIN * bounds_ms[name])
+            timed[name] = with_timeout(request, (bounds_ms[name] - margin_ms) * 1e3)
+        tell("alone " + ", ".join(f"{name} {ms:.2f} ms" for name, ms in alone_ms.items()))
+        closed = row_of(await clients.closed_loop(plain, CLIENTS, seconds / 2), bounds_ms)
+        capacity = closed["throughput"]
+        tell(f"capacity {capacity:.1f}/s")
+        rows = []
+        for load in LOADS:
+            row = row_of(await clients.open_loop(timed, load * capacity, seconds), bounds_ms)
+            rows.append({"load": load, **row})
+            tell(f"load {load}: in time {row['goodput'] / capacity:.2f} of the capacity")
+    return alone_ms, closed, rows
+
+
+def run(
+    networks: Sequence[tuple[str, int | None]], seconds: float, contestants: Sequence[str]
+) -> dict[str, Any]:
+    """Everything, as JSON has it; says how far it is on standard error."""
     machine = observe().as_dict()
     rows: list[dict[str, Any]] = []
-    capacities: dict[str, float] = {}
-    alone_ms: dict[str, dict[str, float]] = {}
-    decisions: dict[str, list[Any]] = {}
+    alone_ms, closed, decisions = {}, {}, {}
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        print(f"{time.monotonic() - began:5.0f} s  {text}", file=sys.stderr, flush=True)
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        tell("compiling")
         plain = prepare(folder, networks)
-        for contestant in CONTESTANTS:
-            with served(folder, contestant) as (port, said):
+        for contestant in contestants:
 
-                async def measure(port: int = port, contestant: str = contestant) -> None:
-                    async with Clients(port) as clients:
-                        alone_ms[contestant] = {
-                            name: await clients.alone_ms(request, 30)
-                            for name, request in plain.items()
-                        }
-                        closed = await clients.closed_loop(plain, 4, max(2.0, seconds / 2))
-                        capacities[contestant] = closed.answered() / closed.seconds
-                        # The first contestant sets the loads and the bounds for all.
-                        own_ms = alone_ms[CONTESTANTS[0]]
-                        bounds_ms = {name: BOUND * ms for name, ms in own_ms.items()}
-                        timed = {
-                            n: with_timeout(r, TIMEOUT * bounds_ms[n] * 1e3)
-                            for n, r in plain.items()
-                        }
-                        for load in LOADS:
-                            rate = load * capacities[CONTESTANTS[0]]
-                            seen = await clients.open_loop(timed, rate, seconds)
-                            row = row_of(seen, bounds_ms)
-                            rows.append({"contestant": contestant, "load": load, **row})
+            def tell_of(text: str, contestant: str = contestant) -> None:
+                tell(f"{contestant}: {text}")
 
-                asyncio.run(measure())
-            decisions[contestant] = said
+            with served(folder, contestant) as server:
+                alone_ms[contestant], closed[contestant], own = asyncio.run(
+                    measure(server, plain, seconds, tell_of)
+                )
+            rows += [{"contestant": contestant, **row} for row in own]
+            decisions[contestant] = server.said
     return {
         "machine": machine,
         "networks": [list(network) for network in networks],
         "seconds": seconds,
-        "capacity": capacities,
+        "clients": CLIENTS,
         "alone_ms": alone_ms,
         "bound": BOUND,
+        "margin_ms": [MARGIN_MS, MARGIN],
+        "closed": closed,
         "rows": rows,
         "decisions": decisions,
     }
 
 
-def table(found: dict[str, Any]) -> str:
-    """As Markdown."""
-    lines = [
-        "| server | capacity /s | load | throughput /s | goodput /s | goodput over capacity | "
-        "p50 ms | p99 ms | rejected | late |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for row in found["rows"]:
-        capacity = found["capacity"][row["contestant"]]
-        lines.append(
-            f"| {row['contestant']} | {capacity:.1f} | {row['load']} | {row['throughput']:.1f} | "
-            f"{row['goodput']:.1f} | {row['goodput'] / capacity:.2f} | {row['p50_ms']:.1f} | "
-            f"{row['p99_ms']:.1f} | {row['rejected'] / row['sent']:.1%} | "
-            f"{row['late'] / row['sent']:.1%} |"
-        )
-    load = ", ".join(f"{value:.2f}" for value in found["machine"]["load"])
-    return "\n".join([*lines, "", f"load averages before: {load}"])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="write everything here")
-    parser.add_argument("--seconds", type=float, default=25.0, help="of each cell")
+    parser.add_argument("--seconds", type=float, default=22.0, help="of each cell")
+    parser.add_argument("--only", choices=CONTESTANTS, nargs="+", default=CONTESTANTS)
     parser.add_argument("--quick", action="store_true", help="small networks, 3 seconds a cell")
     parser.add_argument("--serve", choices=CONTESTANTS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -365,11 +410,14 @@ def main() -> None:
     if options.serve:
         serve(options.folder, options.serve)
         return
-    found = run(QUICK, 3.0) if options.quick else run(NETWORKS, options.seconds)
+    networks, seconds = (QUICK, 3.0) if options.quick else (NETWORKS, options.seconds)
+    found = run(networks, seconds, options.only)
     print(table(found))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+        if len(found["closed"]) == len(CONTESTANTS):
+            draw(found, options.json.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tvm_ffi import libinfo
 
 import tvm_interop
 from tests.nets import Net
@@ -51,6 +56,42 @@ def heavy() -> tvm_interop.Artifact:
     return tvm_interop.compile(
         net.model(y), scheduler="sequential", streams=1, providers=["tvm"], latency_db=":memory:"
     )
+
+
+_PICKY = """
+#include <tvm/ffi/c_api.h>
+extern "C" __attribute__((visibility("default")))
+int __tvm_ffi_KERNEL(void*, const TVMFFIAny* arguments, int32_t, TVMFFIAny*) {
+  const auto of = [&](int i) {
+    return static_cast<float*>(static_cast<DLTensor*>(arguments[i].v_ptr)->data);
+  };
+  if (of(0)[0] == 13) {
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "thirteen");
+    return -1;
+  }
+  for (int i = 0; i < 12; ++i) of(1)[i] = of(0)[i] > 0 ? of(0)[i] : 0;
+  return 0;
+}
+"""
+
+
+@functools.cache
+def picky() -> tvm_interop.Artifact:
+    """`y = relu(x)` of 12 numbers; its kernel returns an error where the first is 13."""
+    net = Net()
+    net.op("Relu", [net.input("x", [1, 12])], "y")
+    made = tvm_interop.compile(
+        net.model("y"), scheduler="sequential", streams=1, providers=["tvm"],
+        latency_db=":memory:",
+    )  # fmt: skip
+    (operator,) = made.plan.operators
+    with tempfile.TemporaryDirectory() as name:
+        source, library = Path(name) / "picky.cc", Path(name) / "picky.so"
+        source.write_text(_PICKY.replace("KERNEL", operator.kernel))
+        paths = [libinfo.find_include_path(), libinfo.find_dlpack_include_path()]
+        command = ["g++", "-shared", "-fPIC", "-O1", "-std=c++17", *(f"-I{path}" for path in paths)]
+        subprocess.run([*command, str(source), "-o", str(library)], check=True)
+        return dataclasses.replace(made, kernels=library.read_bytes())
 
 
 def rows(count: int, seed: int = 0) -> np.ndarray:

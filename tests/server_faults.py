@@ -33,7 +33,7 @@ import psutil
 import tritonclient.grpc
 from tritonclient.grpc import service_pb2
 
-from tests.served import direct, heavy, perceptron, rows
+from tests.served import direct, heavy, perceptron, picky, rows
 
 _TIMEOUT_S = 1.0
 """Of the server, for slow clients."""
@@ -69,9 +69,10 @@ class Process:
 
 @contextlib.contextmanager
 def served(folder: Path, **options: Any) -> Iterator[Process]:
-    """`net` and `heavy`, by `tvm-interop serve`; ended by force if it was not before."""
+    """`net`, `heavy` and `picky`, by `tvm-interop serve`; ended by force if it was not before."""
     perceptron().save(folder / "net.tar")
     heavy().save(folder / "heavy.tar")
+    picky().save(folder / "picky.tar")
     lines = {
         "http_port": 0, "grpc_port": 0, "policy": "streams", "receive_timeout_s": _TIMEOUT_S,
         "send_timeout_s": _TIMEOUT_S, "keep_alive_s": 2.0, "max_request_bytes": 2**20, **options,
@@ -79,7 +80,7 @@ def served(folder: Path, **options: Any) -> Iterator[Process]:
     config = folder / "serve.toml"
     config.write_text(
         "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
-        + '[models]\nnet = "net.tar"\nheavy = "heavy.tar"\n'
+        + '[models]\nnet = "net.tar"\nheavy = "heavy.tar"\npicky = "picky.tar"\n'
     )
     log = folder / "log"
     with open(log, "wb") as file:
@@ -290,6 +291,35 @@ def heavy_request() -> bytes:
     return http_request(text + x.tobytes(), [length], "heavy")
 
 
+def check_failing_kernel(server: Process, count: int) -> None:
+    """Runs that fail in native code are answered so; those of other inputs and models go on."""
+
+    def ask(first: float) -> bytes:
+        text = json.dumps(VALID).replace("0.5", str(first), 1).encode()
+        return send(server.http_port, http_request(text, path="picky"), 10)
+
+    x = np.full((1, 12), 0.5, np.float32)
+    message = service_pb2.ModelInferRequest(model_name="picky")
+    message.inputs.add(name="x", datatype="FP32", shape=[1, 12])
+    message.raw_input_contents.append(np.full((1, 12), 13, np.float32).tobytes())
+    address = f"127.0.0.1:{server.grpc_port}"
+    with (
+        grpc.insecure_channel(address) as channel,
+        tritonclient.grpc.InferenceServerClient(address) as client,
+    ):
+        for _ in range(count):
+            answer = ask(13)
+            assert answer.startswith(b"HTTP/1.1 500"), answer
+            assert b"model `picky` failed: operator `y/Relu` failed" in answer, answer
+            assert b"thirteen" in answer, answer
+            assert ask(0.25).startswith(b"HTTP/1.1 200")
+            given = tritonclient.grpc.InferInput("x", [1, 12], "FP32")
+            given.set_data_from_numpy(x)
+            np.testing.assert_array_equal(client.infer("picky", [given]).as_numpy("y"), x)
+            assert send_message(channel, message.SerializeToString()) == "INTERNAL"
+            check_serves(server)
+
+
 def kill_clients(server: Process, count: int, seed: int = 0) -> None:
     """Clients that go away without a word, at any point of a request."""
     draw = random.Random(seed)
@@ -347,6 +377,8 @@ def main() -> None:
         kill_clients(server, options.killed)
         check_serves(server)
         print(f"{options.killed} clients killed")
+        check_failing_kernel(server, 50)
+        check_serves(server)
         held = hold_connections(server, 90)
         check_serves(server)
         left = settled_descriptors(server, descriptors, 15)

@@ -15,7 +15,16 @@ class TVMInteropError(Exception):
 
 
 class UnsupportedModelError(TVMInteropError):
-    """The model cannot be imported: no ONNX file, a dynamic shape, an operator TVM lacks."""
+    """The model cannot be imported: no ONNX file, a dynamic shape, an operator TVM lacks.
+
+    Attributes
+    ----------
+    node: the node at which the import ended, with its operator; empty where it is not of one.
+    """
+
+    def __init__(self, message: str, node: str = "") -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class GraphError(TVMInteropError):

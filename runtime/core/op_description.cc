@@ -6,6 +6,8 @@
 namespace tvm_interop {
 namespace {
 
+const std::string kQuantised = "quantised_";
+
 std::string Text(const std::vector<int64_t>& shape) {
   std::string text = "(";
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -141,18 +143,49 @@ std::string CheckLayerNorm(const OpDescription& op) {
   return op.epsilon >= 0 ? "" : "has a negative epsilon";
 }
 
+// Numbers of channels last, as N,C,H,W.
+std::vector<int64_t> ChannelsFirst(const std::vector<int64_t>& shape) {
+  return {shape[0], shape[3], shape[1], shape[2]};
+}
+
+std::string CheckQuantised(const OpDescription& op) {
+  OpDescription of_floats = op;
+  of_floats.op = op.op.substr(kQuantised.size());
+  if (op.has_sum) return "adds no tensor";
+  const bool is_pool = of_floats.op == "max_pool2d";
+  if (of_floats.op != "matmul") {
+    if (op.shapes.front().size() != 4 || op.shapes.back().size() != 4) {
+      return "needs data and output of four dimensions";
+    }
+    of_floats.shapes.front() = ChannelsFirst(op.shapes.front());
+    of_floats.shapes.back() = ChannelsFirst(op.shapes.back());
+  }
+  if (is_pool) return CheckPool(of_floats);
+  of_floats.shapes.erase(of_floats.shapes.begin() + 2);
+  if (NumElements(op.shapes[2]) != op.shapes.back().back()) {
+    return "needs a scale of " + std::to_string(op.shapes.back().back()) + " numbers";
+  }
+  return of_floats.op == "conv2d" ? CheckConv(of_floats) : CheckMatmul(of_floats);
+}
+
 // How many tensors an operator of this kind takes, its output included; 0 for no such kind.
 size_t NumArguments(const OpDescription& op) {
   if (op.op == "scale") return 3 + op.has_bias + op.has_sum;
   if (op.op == "layer_norm") return 4;
+  if (op.op == "quantised_conv2d" || op.op == "quantised_matmul") {
+    return 4 + op.has_bias + op.has_sum;
+  }
   if (op.op == "conv2d" || op.op == "matmul") return 3 + op.has_bias + op.has_sum;
-  for (const char* unary : {"max_pool2d", "avg_pool2d", "lrn", "reorder", "softmax"}) {
+  for (const char* unary :
+       {"max_pool2d", "avg_pool2d", "lrn", "reorder", "softmax", "quantised_max_pool2d"}) {
     if (op.op == unary) return 2;
   }
   return 0;
 }
 
 }  // namespace
+
+bool IsQuantised(const OpDescription& op) { return op.op.rfind(kQuantised, 0) == 0; }
 
 std::string WhyMalformed(const OpDescription& op) {
   const size_t args = NumArguments(op);
@@ -186,6 +219,7 @@ std::string WhyMalformed(const OpDescription& op) {
   if (op.op == "lrn") why = CheckLrn(op);
   if (op.op == "scale") why = CheckScale(op);
   if (op.op == "layer_norm") why = CheckLayerNorm(op);
+  if (IsQuantised(op)) why = CheckQuantised(op);
   if ((op.op == "reorder" || op.op == "softmax") && op.shapes[0] != op.shapes[1]) {
     why = "changes the shape";
   }
@@ -205,7 +239,7 @@ std::string Describe(const OpDescription& op) {
   for (int64_t number :
        {static_cast<int64_t>(op.dtype), int64_t{op.allow_tf32}, op.groups, int64_t{op.has_bias},
         int64_t{op.has_sum}, static_cast<int64_t>(op.activation), int64_t{op.counts_padding},
-        op.lrn_size}) {
+        op.lrn_size, op.data_zero, op.weight_zero}) {
     text << ' ' << number;
   }
   for (float number :

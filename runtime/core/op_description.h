@@ -26,7 +26,7 @@ enum class Activation {
   kGeluTanh,
 };
 
-enum class DataType { kFloat32, kFloat16, kBfloat16 };
+enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 
 // What an operator computes, in terms that any library understands. Its tensors are of `dtype`, but
 // for those that `stored` says are kept otherwise. Products of float16 and bfloat16 add up in
@@ -41,6 +41,15 @@ enum class DataType { kFloat32, kFloat16, kBfloat16 };
 //   scale       data (N,C,H,W), factor (N or 1,C,1,1) [, bias C]
 //   softmax     data: along the last axis
 //   layer_norm  data (...,C), scale C, shift C: along the last axis
+//
+// Quantised ones are of dtype int8: they add up products of integers, each less its tensor's zero
+// point, in int32. That times a scale, plus a bias, then the activation, is the result: a float32,
+// or rounded to int8 or uint8, halves to even; what is out of range becomes the nearest. Images lie
+// with their channels last.
+//
+//   quantised_conv2d      data (N,H,W,C), weight (O,C/groups,KH,KW), scale O [, bias O]
+//   quantised_matmul      left (...,M,K), right (...,K,N), scale N [, bias N]
+//   quantised_max_pool2d  data (N,H,W,C): numbers of one type throughout
 struct OpDescription {
   std::string op;
   // Of each argument in order, the output last. Shapes are those of plain tensors, always.
@@ -70,9 +79,15 @@ struct OpDescription {
   float lrn_beta = 0;
   float lrn_bias = 0;
   float epsilon = 0;  // Layer normalisation: added to the variance.
+  // Of quantised operators: the integers that stand for 0 in the data and in the weight.
+  int64_t data_zero = 0;
+  int64_t weight_zero = 0;
 
   DataType stored_type(size_t argument) const { return stored.empty() ? dtype : stored[argument]; }
 };
+
+// Whether an operator is one of the quantised ones.
+bool IsQuantised(const OpDescription& op);
 
 // What is wrong with a description, whatever the library: a shape that does not follow from the
 // others, say. Empty where nothing is.

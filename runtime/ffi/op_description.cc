@@ -27,9 +27,10 @@ OpDescription ToOpDescription(const Description& from) {
       {"tanh", Activation::kTanh},           {"swish", Activation::kSwish},
       {"hardswish", Activation::kHardSwish}, {"hardsigmoid", Activation::kHardSigmoid},
       {"gelu", Activation::kGelu},           {"gelu_tanh", Activation::kGeluTanh}};
-  static const std::map<std::string, DataType> types{{"float32", DataType::kFloat32},
-                                                     {"float16", DataType::kFloat16},
-                                                     {"bfloat16", DataType::kBfloat16}};
+  static const std::map<std::string, DataType> types{
+      {"float32", DataType::kFloat32},   {"float16", DataType::kFloat16},
+      {"bfloat16", DataType::kBfloat16}, {"int8", DataType::kInt8},
+      {"uint8", DataType::kUint8},       {"int32", DataType::kInt32}};
   OpDescription to;
   to.op = from.at("op").cast<std::string>();
   for (const auto& shape : from.at("shapes").cast<ffi::Array<ffi::Array<int64_t>>>()) {
@@ -61,6 +62,8 @@ OpDescription ToOpDescription(const Description& from) {
   to.lrn_alpha = static_cast<float>(from.at("lrn_alpha").cast<double>());
   to.lrn_beta = static_cast<float>(from.at("lrn_beta").cast<double>());
   to.lrn_bias = static_cast<float>(from.at("lrn_bias").cast<double>());
+  to.data_zero = from.at("data_zero").cast<int64_t>();
+  to.weight_zero = from.at("weight_zero").cast<int64_t>();
   to.epsilon = static_cast<float>(from.at("epsilon").cast<double>());
   return to;
 }

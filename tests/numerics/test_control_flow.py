@@ -146,12 +146,15 @@ def test_resize_by_a_factor_that_leaves_a_rest(attributes: dict[str, Any]) -> No
 
 
 def test_quantised_operators_are_named_with_a_way_out() -> None:
-    model = _model(
-        """agraph (uint8[2, 3] x, float s, uint8 z) => (uint8[2, 3] y)
-        { y = QLinearMatMul(x, s, z, x, s, z, s, z) }"""
+    node = helper.make_node("QAttention", ["x"], ["y"], name="heads", domain="com.microsoft")
+    graph = helper.make_graph(
+        [node],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))],
     )
-    with pytest.raises(UnsupportedModelError, match=r"`QLinearMatMul` \(node `.*_0`\).*QDQ"):
-        load_model(model)
+    with pytest.raises(UnsupportedModelError, match=r"QAttention` \(node `heads`\).*QDQ"):
+        load_model(helper.make_model(graph, ir_version=8))
 
 
 def test_operators_of_other_domains_are_named() -> None:

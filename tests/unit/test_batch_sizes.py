@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from tests.nets import Net
 from tests.served import direct, perceptron, rows
 from tvm_interop.artifact.artifact import load
 from tvm_interop.cli.app import app
-from tvm_interop.errors import ArtifactError, InputError
+from tvm_interop.errors import ArtifactError, InputError, UnsupportedModelError
 
 
 def test_every_size_is_there_and_weights_are_kept_once(tmp_path: Path) -> None:
@@ -67,6 +68,40 @@ def test_a_model_whose_outputs_have_no_batch_is_refused() -> None:
         tvm_interop.compile(
             net.model("y"), scheduler="sequential", batch_sizes=[1, 2], providers=["tvm"]
         )
+
+
+@pytest.mark.parametrize("batch", [1, 2, "n"])
+@pytest.mark.parametrize("source", ["model", "file"])
+def test_a_model_that_holds_its_batch_is_refused(
+    batch: int | str, source: str, tmp_path: Path
+) -> None:
+    net = Net()
+    hidden = net.op("Relu", [net.input("x", [batch, 12])], "h")
+    rows_held = 1 if batch == "n" else int(batch)
+    shape = net.constant(np.array([rows_held, 3, 4], np.int64))
+    net.op("Reshape", [hidden, shape], "y")
+    model: Any = net.model("y")
+    if source == "file":
+        onnx.save(model, tmp_path / "net.onnx")
+        model = tmp_path / "net.onnx"
+    missing = 2 if rows_held == 1 else 1
+    said = rf"for a batch of {missing}: node `y/Reshape` \(`Reshape`\).*export it with a dynamic"
+    with pytest.raises(InputError, match=said):
+        tvm_interop.compile(
+            model, scheduler="sequential", streams=1, batch_sizes=[1, 2], providers=["tvm"],
+            latency_db=":memory:",
+        )  # fmt: skip
+
+
+def test_what_no_batch_size_can_be_imported_with_is_another_fault() -> None:
+    net = Net()
+    shape = net.constant(np.array([1, 5], np.int64))
+    net.op("Reshape", [net.input("x", ["n", 12]), shape], "y")
+    with pytest.raises(UnsupportedModelError, match="cannot import node"):
+        tvm_interop.compile(
+            net.model("y"), scheduler="sequential", streams=1, batch_sizes=[1, 2],
+            providers=["tvm"], latency_db=":memory:",
+        )  # fmt: skip
 
 
 def test_other_dimensions_are_given() -> None:

@@ -14,6 +14,7 @@ from tvm_interop.scheduling.budget import Budget
 from tvm_interop.scheduling.paired_rounds import (
     FEWEST_ROUNDS,
     LEAST_GAIN,
+    Confirmation,
     Floats,
     _signed_rank_quantile,
     confirm,
@@ -75,6 +76,19 @@ def test_noise_asks_for_more_rounds() -> None:
         return len(take_rounds(rounds_of(noise, [1.0, 1.0], 0), Budget(60), pair=(0, 1)))
 
     assert count("quiet, 1%") < count("gaussian, 3%") < count("gaussian, 10%")
+
+
+@pytest.mark.parametrize("noise", ["quiet, 1%", "gaussian, 3%", "gaussian, 10%"])
+def test_a_schedule_that_gains_nothing_is_soon_given_up(noise: str) -> None:
+    def confirmed(ratio: float, gives_up: bool) -> Confirmation:
+        rounds = rounds_of(noise, [1.0, 1.0, ratio], 3)
+        return confirm(rounds, Budget(60), gives_up=gives_up)
+
+    whole, soon = confirmed(1.05, False), confirmed(1.05, True)
+    assert soon.compared.rounds < whole.compared.rounds
+    assert not soon.compared.is_faster
+    # What gains is looked at for as long as ever: else the test would be made more than once.
+    assert confirmed(0.95, True) == confirmed(0.95, False)
 
 
 def test_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

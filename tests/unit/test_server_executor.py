@@ -399,6 +399,20 @@ def test_auto_decides_again_in_the_background() -> None:
         assert "the load is known better" in executor.explanation()[1][1]
 
 
+def deciding() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "tvm-interop-auto"]
+
+
+def test_auto_decides_no_more_once_it_is_closed_or_replaced() -> None:
+    executor = Executor([Model("net", perceptron())], Choice("auto", 1).make)
+    for end in (lambda: executor.add(Model("two", two_types())), executor.close):
+        until = time.monotonic() + 30
+        while not deciding() and time.monotonic() < until:
+            executor.infer("net", {"x": rows(1)})
+        end()
+        assert not deciding()
+
+
 def test_a_process_ends_while_auto_decides() -> None:
     """Python cuts daemon threads off at its end; in native code that would be an abort."""
     script = (

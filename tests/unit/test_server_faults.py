@@ -32,6 +32,12 @@ def test_malformed_requests_are_answered(server: faults.Process) -> None:
     faults.check_serves(server)
 
 
+def test_a_kernel_that_fails_in_native_code_fails_its_request_alone(
+    server: faults.Process,
+) -> None:
+    faults.check_failing_kernel(server, 3)
+
+
 def test_killed_and_slow_clients_leave_nothing_behind(server: faults.Process) -> None:
     faults.check_serves(server)
     before = server.descriptors()

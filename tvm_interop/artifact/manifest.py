@@ -64,6 +64,44 @@ class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Literal["bf16"] = "bf16"
 
 
+class Quantised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which operators of a quantised model are computed in integers of 8 bits.
+
+    Attributes
+    ----------
+    int8: how many are, by kind (`conv2d`, `matmul`, `max_pool2d`).
+    floats: names of those that read quantised tensors and compute in floats, by kind (`add`, ...).
+    """
+
+    int8: dict[str, int]
+    floats: dict[str, tuple[str, ...]]
+
+    @property
+    def has_products_in_floats(self) -> bool:
+        """Whether a convolution or matrix product gains no speed from its quantised inputs."""
+        return any(kind in self.floats for kind in _PRODUCTS)
+
+    def __str__(self) -> str:
+        done = ", ".join(f"{number} {kind}" for kind, number in sorted(self.int8.items()))
+        rest = ", ".join(
+            f"{len(names)} {kind}" + (f" ({_some(names)})" if kind in _PRODUCTS else "")
+            for kind, names in sorted(self.floats.items())
+        )
+        return (
+            f"{sum(self.int8.values())} operators in int8{': ' if done else ''}{done}; "
+            f"{sum(map(len, self.floats.values()))} in floats between the model's roundings"
+            + (f": {rest}" if rest else "")
+        )
+
+
+_PRODUCTS = ("conv2d", "matmul")
+
+
+def _some(names: tuple[str, ...], limit: int = 3) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an artifact is, and what made it.
 
@@ -73,6 +111,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         them.
     sha256: of each other member.
     precision: what it computes in, if that is not float32.
+    quantised: of a quantised model, what is computed in integers and what is not.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     batch_sizes: where the shapes of an artifact are batch sizes: that of each shape, in order. The
         first axis of all inputs and outputs is then the batch, and its rows are computed apart.
@@ -86,6 +125,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_features: tuple[str, ...] = ()
     speed_check: SpeedCheck | None = None
     precision: Precision | None = None
+    quantised: Quantised | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
@@ -95,7 +135,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def to_json(self) -> bytes:
         """As JSON text; without fields that say nothing, so that older versions read it."""
         fields = msgspec.to_builtins(self)
-        for name in ("batch_sizes", "precision"):
+        for name in ("batch_sizes", "precision", "quantised"):
             if not fields[name]:
                 del fields[name]
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)

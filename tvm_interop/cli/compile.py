@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from ..errors import ScheduleError
@@ -235,6 +236,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "input_shapes": artifact.input_shapes,
         "precision": _precision(artifact),
         "precision_choice": artifact.precision_choice,
+        "quantised": msgspec.to_builtins(artifact.manifest.quantised),
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "kernels": dict(_kernels(artifact)),
         "ratio_to_sequential": checked.ratio if checked else None,
@@ -282,6 +284,8 @@ def _summary(artifact: Artifact) -> str:
     ]
     if artifact.precision_choice is not None:
         lines.append(f"precision {artifact.precision_choice}")
+    if artifact.manifest.quantised is not None:
+        lines.append(f"quantised: {artifact.manifest.quantised}")
     in_bf16 = artifact.manifest.precision
     if in_bf16 is not None:
         products = ", ".join(f"{number} of {dtype}" for dtype, number in _products(artifact))

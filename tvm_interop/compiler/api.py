@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +13,8 @@ import msgspec
 
 from ..artifact.artifact import MAX_SHAPES, Artifact
 from ..artifact.manifest import Precision, SpeedCheck
-from ..errors import ArtifactError, InputError
-from ..frontend.load import batch_shapes
+from ..errors import ArtifactError, InputError, TVMInteropError, UnsupportedModelError
+from ..frontend.load import batch_shapes, load_model
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
 from ..measure.measured import Progress, tell
@@ -27,6 +28,8 @@ from .merging import merged_stages
 from .options import CompileOptions, parts_for
 from .precision import MAX_ERROR, measured_precision
 from .speed_check import speed_check_by_auto
+
+_LOG = logging.getLogger("tvm_interop")
 
 __all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
 
@@ -162,17 +165,23 @@ def compile(
     each = _shapes_of(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError("a schedule is made for one shape: give `input_shapes` once beside it")
-    artifact, *others = (
-        _compile_one(
-            *_compilation(model, compile_options, shapes, precision, max_error, inputs),
-            chosen,
-            scheduler,
-            latency,
-            keep_slower,
-            options,
+    try:
+        artifact, *others = (
+            _compile_one(
+                *_compilation(model, compile_options, shapes, precision, max_error, inputs),
+                chosen,
+                scheduler,
+                latency,
+                keep_slower,
+                options,
+            )
+            for shapes in each
         )
-        for shapes in each
-    )
+    except UnsupportedModelError as error:
+        _refuse_fixed_batch(
+            error, model, input_shapes, dict(zip(batch_sizes or (), each, strict=False))
+        )
+        raise
     artifact.others = others
     if batch_sizes is not None:
         _mark_batches(artifact, batch_sizes)
@@ -200,6 +209,41 @@ def _shapes_of(
             raise InputError(f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`")
         return each
     return [batch_shapes(model, each[0], size) for size in sizes]
+
+
+def _refuse_fixed_batch(
+    error: UnsupportedModelError,
+    model: Any,
+    input_shapes: Shapes | Sequence[Shapes] | None,
+    shapes_of: Mapping[int, Shapes],
+) -> None:
+    """Say so, where a model can be imported but for the batch sizes that were asked for.
+
+    Parameters
+    ----------
+    error: why one of these could not be.
+    shapes_of: the shapes of inputs by batch size.
+    """
+    size = next((size for size, shapes in shapes_of.items() if not _imports(model, shapes)), None)
+    if size is None or not error.node:
+        return
+    given = _list_of(input_shapes)[0]
+    # As it was exported; or by itself, where the batch has no size there.
+    if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
+        raise InputError(
+            f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "
+            "that it takes its shape from, has the batch that the model was exported with; export "
+            "it with a dynamic first dimension (in PyTorch `dynamic_shapes`), or leave out "
+            "`batch_sizes`"
+        ) from error
+
+
+def _imports(model: Any, shapes: Shapes) -> bool:
+    try:
+        load_model(model, shapes)
+    except TVMInteropError:
+        return False
+    return True
 
 
 def _mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
@@ -309,6 +353,9 @@ def _artifact(
     precision_choice: str | None,
 ) -> Artifact:
     artifact = compilation.artifact(schedule, checked, precision)
+    quantised = artifact.manifest.quantised
+    if quantised is not None and quantised.has_products_in_floats:
+        _LOG.warning("of the quantised model, %s", quantised)
     artifact.precision_choice = precision_choice
     return artifact
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import tvm
@@ -15,13 +16,14 @@ import tvm_ffi
 
 from .._version import __version__
 from ..artifact.artifact import Artifact
-from ..artifact.manifest import Manifest, Precision, SpeedCheck
+from ..artifact.manifest import Manifest, Precision, Quantised, SpeedCheck
 from ..errors import DeviceError, InputError, ScheduleError
 from ..execution.cuda import require_gpu
 from ..execution.rpc_server import ServerAddress
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
+from ..lowering.quantised import QUANTISED
 from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import available_providers
 from ..measure.active import ActiveSearch, active_search
@@ -420,6 +422,7 @@ class Compilation:
                 structural_hash=f"{tvm_ffi.structural_hash(home.module) % 2**64:016x}",
                 speed_check=speed_check,
                 precision=precision,
+                quantised=_quantised(home.module),
             ),
         )
 
@@ -430,6 +433,12 @@ class Compilation:
         alone = self._lowered.on_tvm_alone
         in_turn = one_after_another(alone, 1)
         return self.backend.plan(self._lowered, alone, in_turn, self._op_us)
+
+
+def _quantised(module: Any) -> Quantised | None:
+    """What the lowered `module` says of its quantised operators; None where it has none."""
+    report = (module["main"].attrs or {}).get(QUANTISED)
+    return None if report is None else msgspec.json.decode(str(report), type=Quantised)
 
 
 def backend_for(options: CompileOptions) -> Backend:

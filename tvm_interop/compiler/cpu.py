@@ -116,7 +116,9 @@ class CpuBackend:
         narrow = None
         if self._options.precision == "bf16":
             narrow = NarrowStorage(self._options.keep_f32)
-        lower: Any = LowerToUnits(self.target, libraries, narrow)
+        has_int8 = INT8_FEATURE in target_features(self.target)
+        int8_libraries = libraries if has_int8 and not missing_features([INT8_FEATURE]) else ()
+        lower: Any = LowerToUnits(self.target, libraries, narrow, int8_libraries)
         tell(self._options.progress, "reading the model")
         imported = load_model(model, input_shapes)
         if narrow is not None and is_lowered(imported):
@@ -191,6 +193,11 @@ def _check_kept(program: Program, keep: Sequence[str]) -> None:
 
 BF16_FEATURE = "avx512bf16"
 """The instructions that bfloat16 is multiplied by, as LLVM names them."""
+
+
+INT8_FEATURE = "avx512vnni"
+"""The instructions that integers of 8 bits are multiplied by. Without them oneDNN's kernels add
+products up in 16 bits, which may be too few."""
 
 
 def why_no_bf16(target: Any, providers: Sequence[str]) -> DeviceError | None:

@@ -157,7 +157,7 @@ def _images(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked: its data, what it adds, and its output."""
     if op.description is None:
         return [*op.inputs, *op.outputs]
-    if op.description.op in ("matmul", "softmax", "layer_norm"):
+    if op.description.is_quantised or op.description.op in ("matmul", "softmax", "layer_norm"):
         return []
     added = op.inputs[-1:] if op.description.has_sum else ()
     return [op.inputs[0], *added, *op.outputs]

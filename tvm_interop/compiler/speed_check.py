@@ -60,9 +60,8 @@ def speed_check(confirmation: Confirmation) -> SpeedCheck:
 
 def check_rounds(rounds: Iterator[npt.NDArray[np.float64]]) -> SpeedCheck:
     """Check a schedule. A round has three times: sequential, sequential once more, the schedule."""
-    return speed_check(
-        confirm(checked_rounds(rounds, 3), Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1)
-    )
+    three = checked_rounds(rounds, 3)
+    return speed_check(confirm(three, Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1, gives_up=True))
 
 
 def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:

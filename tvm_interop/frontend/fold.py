@@ -23,6 +23,7 @@ _NOT_FOLDED = frozenset(
     {
         "Bernoulli",
         "Constant",
+        "DequantizeLinear",
         "If",
         "Loop",
         "Multinomial",
@@ -33,7 +34,8 @@ _NOT_FOLDED = frozenset(
         "Scan",
     }
 )
-"""Operators that draw numbers or hold graphs, and `Constant`, which is one already."""
+"""Operators that draw numbers or hold graphs; `Constant`, which is one already; and what tells the
+integers of a quantised model from its floats (see `lowering.quantised`)."""
 
 
 def fold(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from ..errors import InputError, UnsupportedModelError
 from ..models.source import read_onnx
 from .expand import expand_functions
 from .onnx_importer import check_operators, import_graph, known_operators
+from .quantised import spell_out_integers
 from .shapes import bind_relax_shapes, check_outputs, onnx_batch_shapes, onnx_input_shapes
 from .torch_importer import (
     SUFFIX,
@@ -22,8 +22,6 @@ from .torch_importer import (
     is_exported_program,
     read_exported_program,
 )
-
-_LOG = logging.getLogger("tvm_interop")
 
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any"
 
@@ -116,26 +114,13 @@ def _from_onnx(
     _check_text(model, origin)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    model = spell_out_integers(model)
     model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
     _check(model, origin)
-    _tell_of_quantisation(model.graph, origin)
     return import_graph(model, static, origin)
-
-
-def _tell_of_quantisation(graph: onnx.GraphProto, origin: str) -> None:
-    """Log that a quantised model gains nothing here, as its authors would expect it to."""
-    number = sum(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in graph.node)
-    if number:
-        _LOG.warning(
-            "%s is quantised: between its %d QuantizeLinear and DequantizeLinear it is computed in "
-            "floats, to its own rounding, as there are no kernels of integers; the model before it "
-            "was quantised runs faster, with --precision bf16 most of all where the CPU has it",
-            origin,
-            number,
-        )
 
 
 def _check_text(message: Any, origin: str) -> None:

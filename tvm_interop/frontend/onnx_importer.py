@@ -70,7 +70,7 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
             for kind, names in missing.items()
         )
         quantised = any(
-            kind.startswith(("QLinear", "ConvInteger", "MatMulInteger")) for kind in missing
+            kind.rpartition(".")[2].startswith(("Q", "DynamicQuantize")) for kind in missing
         )
         raise UnsupportedModelError(
             f"{origin} uses operators TVM cannot import: {found}. Export the model "
@@ -213,9 +213,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _cannot_import(name: str, op_type: str, err: Exception) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"TVM cannot import node `{name}` (`{op_type}`): {first_line(err)}"
-    )
+    node = f"`{name}` (`{op_type}`)"
+    return UnsupportedModelError(f"TVM cannot import node {node}: {first_line(err)}", node)
 
 
 def _opset(model: onnx.ModelProto) -> int:

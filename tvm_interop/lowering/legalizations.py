@@ -4,6 +4,8 @@ What adds many terms of float16 up (a mean, a sum, a softmax, an average pooling
 float32. TVM would do it in float16, which is off in the second digit after some hundred terms. The
 casts are part of the operator's kernel, so it stays one kernel.
 
+Rounding to integers of 8 bits goes as ONNX says: halves to the even number.
+
 The largest of numbers that are all minus infinity is minus infinity, and the smallest likewise. TVM
 begins with the smallest finite number, and so never sees that a row of a mask hides everything.
 """
@@ -17,6 +19,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
+from .quantised_kernels import rounded_to_steps
 from .static_shape import static_shape
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
@@ -40,7 +43,43 @@ _EXTREMES = {"relax.max": (tirx.max, -math.inf), "relax.min": (tirx.min, math.in
 
 def legalizations() -> dict[str, Legalization]:
     """How to make kernels of operators, by their names: what `LegalizeOps` takes."""
-    return {name: _sum(name) for name in _SUMMING} | {name: _extreme(name) for name in _EXTREMES}
+    own: dict[str, Legalization] = {"relax.quantize": _quantize}
+    own |= {name: _sum(name) for name in _SUMMING}
+    return own | {name: _extreme(name) for name in _EXTREMES}
+
+
+def _quantize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """TVM would round halves away from zero."""
+    usual = tvm.ir.Op.get("relax.quantize").get_attr("FLegalize")
+    dtype = _dtype(call)
+    if dtype not in ("int8", "uint8") or str(call.args[0].ty.dtype) != "float32":
+        return usual(bb, call)
+    scale, zero = (_single_number(arg) for arg in call.args[1:3])
+    axis = int(call.attrs.axis)
+    return bb.call_te(
+        lambda data, *rest: _rounded(data, _filled([scale, zero], rest), axis, dtype),
+        call.args[0],
+        *(arg for arg, known in zip(call.args[1:3], (scale, zero), strict=True) if known is None),
+        primfunc_name_hint="quantize",
+    )
+
+
+def _rounded(data: te.Tensor, step: list[Any], axis: int, dtype: str) -> te.Tensor:
+    scale, zero = step
+    return rounded_to_steps(data, scale, zero, axis, dtype)
+
+
+def _single_number(expr: relax.Expr) -> Any:
+    """The number that a constant is, as TIR; None for anything else."""
+    if not isinstance(expr, tvm.ir.GenericConst) or expr.value.numpy().size != 1:
+        return None
+    return tirx.const(expr.value.numpy().reshape(-1)[0].item(), str(expr.ty.dtype))
+
+
+def _filled(known: list[Any], rest: tuple[Any, ...]) -> list[Any]:
+    """`known` with the next of `rest` in place of each None."""
+    waiting = iter(rest)
+    return [next(waiting) if each is None else each for each in known]
 
 
 def _sum(name: str) -> Legalization:

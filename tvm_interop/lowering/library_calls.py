@@ -50,7 +50,7 @@ class GroupLibraryCalls:
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Group in `mod`; called by TVM's pass machinery."""
         main = mod["main"]
-        graph = _Dataflow(main)
+        graph = Dataflow(main)
         groups = self._groups(graph)
         if not groups:
             return mod
@@ -73,7 +73,7 @@ class GroupLibraryCalls:
         grouped.update_func(grouped.get_global_var("main"), rename_bindings(function, names))
         return grouped
 
-    def _groups(self, graph: _Dataflow) -> list[_Group]:
+    def _groups(self, graph: Dataflow) -> list[_Group]:
         groups = []
         taken: set[relax.Var] = set()
         # The deepest first: it gets the sum.
@@ -157,7 +157,7 @@ class _Group:
         }
 
 
-class _Dataflow:
+class Dataflow:
     """Who defines, who uses what, and how deep in the network it is."""
 
     def __init__(self, main: relax.Function) -> None:
@@ -199,7 +199,7 @@ class _Dataflow:
 
 def _extend(
     group: _Group,
-    graph: _Dataflow,
+    graph: Dataflow,
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
@@ -211,7 +211,7 @@ def _extend(
 
 def _add_activation(
     group: _Group,
-    graph: _Dataflow,
+    graph: Dataflow,
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
@@ -238,7 +238,7 @@ def _with_scalars(call: relax.Call) -> relax.Call:
     return relax.Call(call.op, args, call.attrs, call.ty_args)
 
 
-def _add_tensor(group: _Group, graph: _Dataflow, taken: set[relax.Var]) -> bool:
+def _add_tensor(group: _Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
     """Add the sum with a bias, or with another tensor, that follows."""
     following = graph.only_user(group.vars[-1])
     if following is None or following[0] in taken or following[1].op.name != "relax.add":
@@ -262,7 +262,7 @@ def _add_tensor(group: _Group, graph: _Dataflow, taken: set[relax.Var]) -> bool:
     return True
 
 
-def _conv2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _conv2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     attrs = call.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     if layouts != ("NCHW", "OIHW", "NCHW"):
@@ -274,12 +274,12 @@ def _conv2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None
     return _contraction("conv2d", var, call, graph, groups=int(attrs.groups), **fields)
 
 
-def _matmul(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _matmul(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     return _contraction("matmul", var, call, graph)
 
 
 def _contraction(
-    op: str, var: relax.Var, call: relax.Call, graph: _Dataflow, **fields: Any
+    op: str, var: relax.Var, call: relax.Call, graph: Dataflow, **fields: Any
 ) -> _Group | None:
     """A sum of products. One of float16 gives float32 (see `WideSums`), and is cast back here."""
     if _float_shape(call.args[0], "float16") is None:
@@ -294,11 +294,11 @@ def _contraction(
     return group
 
 
-def _max_pool2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _max_pool2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     return _pool("max_pool2d", var, call)
 
 
-def _avg_pool2d(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _avg_pool2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     counts = bool(call.attrs.count_include_pad)
     return _pool("avg_pool2d", var, call, counts_padding=counts)
 
@@ -311,7 +311,7 @@ def _pool(op: str, var: relax.Var, call: relax.Call, **fields: Any) -> _Group | 
     return _group(op, var, call, False, **fields)
 
 
-def _concat(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _concat(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     """Joins what lies one after the other in the result: channels, of one image."""
     if not isinstance(call.args[0], relax.Tuple):
         return None
@@ -328,7 +328,7 @@ def _concat(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None
     return _Group([var], [call], fields, description)
 
 
-def _mean(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _mean(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     """The mean of an image is an average pooling whose window is all of it."""
     shape = _float_shape(call.args[0])
     axis = sorted(int(a) % 4 for a in call.attrs.axis or ())
@@ -346,7 +346,7 @@ def _mean(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     )
 
 
-def _lrn(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _lrn(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     """A division may be the end of a local response normalisation."""
     found = find_lrn(graph.values, var)
     if found is None or any(graph.uses[v] != 1 for v in found.vars[:-1]):
@@ -371,7 +371,7 @@ def _lrn(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
     return _Group(list(found.vars), values, [found.data], description, kernel=kernel)
 
 
-def _scale(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _scale(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     """An image times one number a channel: what squeeze-and-excitation ends with, batch norms too.
 
     Only of what a library makes: elsewhere TVM computes it on the way, with its neighbours.
@@ -398,14 +398,14 @@ def _is_by_channel_of(factor: relax.Expr, data: relax.Expr) -> bool:
     return fits and wide[2] * wide[3] > 1
 
 
-def _softmax(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _softmax(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     shape = _float_shape(call.args[0])
     if shape is None or int(call.attrs.axis) not in (-1, len(shape) - 1):
         return None
     return _group("softmax", var, call, False)
 
 
-def _layer_norm(var: relax.Var, call: relax.Call, graph: _Dataflow) -> _Group | None:
+def _layer_norm(var: relax.Var, call: relax.Call, graph: Dataflow) -> _Group | None:
     shape = _float_shape(call.args[0])
     axes = [int(axis) for axis in call.attrs.axes]
     both = call.attrs.center and call.attrs.scale
@@ -421,7 +421,7 @@ _MAKES_IMAGES = {
     "relax.concat",
 }
 
-ANCHORS: dict[str, Callable[[relax.Var, relax.Call, _Dataflow], _Group | None]] = {
+ANCHORS: dict[str, Callable[[relax.Var, relax.Call, Dataflow], _Group | None]] = {
     "relax.nn.conv2d": _conv2d,
     "relax.matmul": _matmul,
     "relax.nn.max_pool2d": _max_pool2d,

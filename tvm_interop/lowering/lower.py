@@ -15,6 +15,7 @@ from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
 from .narrow_storage import NarrowStorage
+from .quantised import QuantisedProducts
 from .transposed_convs import TransposedConvs
 from .wide_sums import WideSums
 
@@ -49,6 +50,9 @@ class LowerToUnits:
         Kernel libraries, loaded already, that may take over units: what one of them can compute
         becomes a unit of its own, and `main` carries its description beside it. So does a
         concatenation, which may turn out to cost nothing.
+    int8_libraries
+        Those of `libraries` that compute the products of a quantised model in integers (see
+        `QuantisedProducts`); without any they are of floats.
     narrow
         What lets units hand on bfloat16 (see `NarrowStorage`); None leaves every tensor as it is.
 
@@ -62,8 +66,10 @@ class LowerToUnits:
         target: tvm.target.Target | str | dict[str, Any] | None = None,
         libraries: tuple[str, ...] = (),
         narrow: NarrowStorage | None = None,
+        int8_libraries: tuple[str, ...] = (),
     ) -> None:
         self._target = target
+        self._int8_libraries = int8_libraries
         self._narrow = narrow
         self._libraries = libraries
 
@@ -73,7 +79,7 @@ class LowerToUnits:
             return mod
         try:
             with self._resolve_target():
-                mod = _lowering(self._libraries, self._narrow)(mod)
+                mod = _lowering(self._libraries, self._narrow, self._int8_libraries)(mod)
         except Exception as err:
             raise UnsupportedModelError(f"TVM cannot lower the model: {err}") from err
         var = mod.get_global_var("main")
@@ -87,12 +93,15 @@ class LowerToUnits:
 
 
 def _lowering(
-    libraries: tuple[str, ...], narrow: NarrowStorage | None = None
+    libraries: tuple[str, ...],
+    narrow: NarrowStorage | None = None,
+    int8_libraries: tuple[str, ...] = (),
 ) -> tvm.transform.Sequential:
     """The passes, in order."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [
+            QuantisedProducts(int8_libraries),
             TransposedConvs(),
             FoldAffine(),
             WideSums(),

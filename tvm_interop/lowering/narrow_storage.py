@@ -116,6 +116,7 @@ def _narrowed(
     for binding in bindings:
         op = described.get(binding.var.name)
         kept = is_kept(binding.var.name, op.op if op else None, keep)
+        kept = kept or (op is not None and op.is_quantised)
         value = getattr(binding, "value", None)
         if _is_wide_tensor(binding.var) and (
             (_is_unit(mod, value) and not kept) or _is_reshape(value)

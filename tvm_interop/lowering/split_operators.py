@@ -19,6 +19,7 @@ from ..kernels.build import divisible_kernels
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
+from .row_cuts import row_cuts
 
 _FLOPS_A_PART = 2_000_000
 """Floating-point operations a part has at least: some ten microseconds on a core of today."""
@@ -77,6 +78,8 @@ class _Splitter:
     def library_parts(self, op: Operator, parts: int) -> list[Operator]:
         """`op` in parts; `op` itself where it is too small or cannot be divided."""
         assert op.description is not None
+        if op.description.op in ("quantised_conv2d", "quantised_max_pool2d"):
+            return self._parts_by_rows(op, parts)
         found = _CUTS.get(op.description.op)
         cuts = found(op.description) if found is not None else None
         if cuts is None:
@@ -112,6 +115,34 @@ class _Splitter:
         inputs, outputs = tuple(args[: len(op.inputs)]), tuple(args[len(op.inputs) :])
         part = _named(op, i, len(bounds) - 1)
         return replace(part, inputs=inputs, outputs=outputs, description=described)
+
+    def _parts_by_rows(self, op: Operator, parts: int) -> list[Operator]:
+        """`op`, whose image has its channels last, in parts that make some rows each.
+
+        Parts read the rows that their windows reach, so neighbours read some of the same.
+        """
+        assert op.description is not None
+        data, made = op.description.shapes[0], op.description.shapes[-1]
+        cuts = row_cuts(op.description, min(parts, _most_parts(op.description)))
+        if len(cuts) < 2:
+            return [op]
+        result = []
+        for i, cut in enumerate(cuts):
+            source = self._slice(op.inputs[0], data, _Cut(1), *cut.read)
+            target = self._slice(op.outputs[0], made, _Cut(1), *cut.made)
+            shapes = (
+                (data[0], cut.read[1] - cut.read[0], *data[2:]),
+                *op.description.shapes[1:-1],
+                (made[0], cut.made[1] - cut.made[0], *made[2:]),
+            )
+            _, left, _, right = op.description.padding
+            described = msgspec.structs.replace(
+                op.description, shapes=shapes, padding=(cut.top, left, cut.bottom, right)
+            )
+            part = _named(op, i, len(cuts))
+            inputs = (source, *op.inputs[1:])
+            result.append(replace(part, inputs=inputs, outputs=(target,), description=described))
+        return result
 
     def _slice(self, v: int, shape: tuple[int, ...], cut: _Cut, begin: int, end: int) -> int:
         """The value that is this part of value `v`."""
@@ -242,12 +273,14 @@ def _matmul(op: LibraryOp) -> list[_Cut] | None:
     by_axis = _Cut(axis, _aligned_step(op, cut, axis))
     of_right = by_axis if len(right) > 2 and axis < len(left) - 2 else _Cut(None)
     more = [_Cut(None)] * op.has_bias + [by_axis] * op.has_sum
-    return [by_axis, of_right, *more, by_axis]
+    scale = [_Cut(None)] * op.is_quantised
+    return [by_axis, of_right, *scale, *more, by_axis]
 
 
 _CUTS: dict[str, Callable[[LibraryOp], list[_Cut] | None]] = {
     "conv2d": _conv2d,
     "matmul": _matmul,
+    "quantised_matmul": _matmul,
     "max_pool2d": _pool,
     "avg_pool2d": _pool,
     "scale": _scale,

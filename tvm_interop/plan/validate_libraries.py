@@ -82,5 +82,6 @@ def _check_description(name: str, description: LibraryOp) -> None:
         for number in numbers:
             if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
                 raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
-            if isinstance(number, int) and not 0 <= number <= MAX_PARAMETER:
+            least = -128 if field in ("data_zero", "weight_zero") else 0
+            if isinstance(number, int) and not least <= number <= MAX_PARAMETER:
                 raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")

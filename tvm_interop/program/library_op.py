@@ -21,6 +21,12 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         layout; `concat` joins images along the channels. `scale` takes data (N,C,H,W), a factor
         (N or 1,C,1,1), which it multiplies it by, and a bias, where there is one. `softmax` takes
         data, `layer_norm` data (...,C), a scale and a shift (C,): both go along the last axis.
+        `quantised_conv2d` takes data (N,H,W,C), a weight (O,C/groups,KH,KW), a scale (O,) and a
+        bias (O,), where there is one, and makes (N,H,W,O); `quantised_matmul` takes (...,M,K), a
+        right side as `matmul` has it, a scale (N,) and a bias (N,). They add up products of
+        integers, each less its tensor's zero point, in int32. That times the scale, plus the bias,
+        then the activation, is the result: of float32, or rounded to int8 or uint8, halves to even,
+        where what is out of range becomes the nearest. `quantised_max_pool2d` takes (N,H,W,C).
     shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
     layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
     window, strides, dilation: by height and width; a dilation of 1 is none.
@@ -32,11 +38,12 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     clip_low, clip_high: of the activation `clip`.
     epsilon: for `layer_norm`, what is added to the variance.
     dtype: what the factors of products are rounded to; those of float16 and bfloat16 add up in
-        float32. Of what has no products, the type it computes in.
+        float32. Of what has no products, the type it computes in. Of what is quantised, int8.
     stored: of each argument, the type its numbers are kept in memory as; empty where all are kept
         as `dtype`.
     allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
         10 of their 23 bits and is several times faster.
+    data_zero, weight_zero: of what is quantised, the integers that stand for 0.
     counts_padding: for `avg_pool2d`, whether padding counts as zeros.
     lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
         (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
@@ -53,6 +60,9 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         "scale",
         "softmax",
         "layer_norm",
+        "quantised_conv2d",
+        "quantised_matmul",
+        "quantised_max_pool2d",
     ]
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]
@@ -83,9 +93,11 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     lrn_beta: float = 0.0
     lrn_bias: float = 0.0
     epsilon: float = 0.0
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    dtype: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
     allow_tf32: bool = False
     stored: tuple[StoredType, ...] = ()
+    data_zero: int = 0
+    weight_zero: int = 0
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""
@@ -114,6 +126,11 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
     @property
+    def is_quantised(self) -> bool:
+        """Whether it multiplies or moves integers of 8 bits."""
+        return self.op.startswith("quantised_")
+
+    @property
     def stored_types(self) -> tuple[str, ...]:
         """Of each argument, the type its numbers are kept in memory as."""
         return self.stored or (self.dtype,) * len(self.shapes)
@@ -125,12 +142,19 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         size = 1
         for dim in output:
             size *= dim
-        if self.op == "conv2d":
+        if self.op in ("conv2d", "quantised_conv2d"):
             _, channels, height, width = self.shapes[1]
             return 2 * size * channels * height * width
-        return 2 * size * self.shapes[0][-1] if self.op == "matmul" else 0
+        return 2 * size * self.shapes[0][-1] if self.op in ("matmul", "quantised_matmul") else 0
 
 
-_LATER: dict[str, Any] = {"dtype": "float32", "allow_tf32": False, "epsilon": 0.0, "stored": ()}
+_LATER: dict[str, Any] = {
+    "dtype": "float32",
+    "allow_tf32": False,
+    "epsilon": 0.0,
+    "stored": (),
+    "data_zero": 0,
+    "weight_zero": 0,
+}
 """Fields that were added later, with their defaults. A field with its default is left out of the
 text, so that texts in existing latency databases stay equal."""

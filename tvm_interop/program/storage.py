@@ -13,7 +13,7 @@ Layout = Literal["plain", "blocked16"]
 """`plain` is row-major. `blocked16` is of images (N,C,H,W): it keeps 16 channels of a pixel side by
 side, as (N,C/16,H,W,16), and fills the last block up with zeros."""
 
-StoredType = Literal["float32", "float16", "bfloat16"]
+StoredType = Literal["float32", "float16", "bfloat16", "int8", "uint8"]
 """What the numbers of a tensor that libraries take may be kept as."""
 
 BLOCK = 16

@@ -25,6 +25,7 @@ from .opara import opara
 from .options import check_counts, check_numbers, check_streams, required_latency, us_since
 from .paired_rounds import (
     FEWEST_ROUNDS,
+    LEAST_GAIN,
     Confirmation,
     checked_rounds,
     confirm,
@@ -46,6 +47,8 @@ _IOS_SHARE = 0.6
 """Of the time to search; the local search has the rest."""
 _CHOOSING_SHARE = 0.6
 """Of the time to run schedules: to choose one of them. The rest is to confirm that choice."""
+_MOST_CHOOSING_ROUNDS = 120
+"""Enough to tell finalists 3% apart where runs are off by 10%; those nearer are as good."""
 _MAX_TRANSITIONS = 1_000_000
 """IOS is one of several here: it cuts large blocks sooner than when it is asked for by name."""
 
@@ -279,12 +282,12 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
     schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
     running = [schedules["sequential"], *schedules.values()]
     rounds = checked_rounds(evaluate(running), len(running))
-    choosing = take_rounds(rounds, budget.share(_CHOOSING_SHARE), pair=(0, 1))
+    choosing = take_rounds(rounds, budget.share(_CHOOSING_SHARE), pair=(0, 1), ends=_is_settled)
     _, sequential_us, *of_finals = choosing.T
     ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
     chosen = finals[int(np.argmin(ratios))]
     running = [running[0], running[0], schedules[chosen]]
-    confirmation = confirm(checked_rounds(evaluate(running), len(running)), budget)
+    confirmation = confirm(checked_rounds(evaluate(running), len(running)), budget, gives_up=True)
     medians = [float(np.median(times_us)) for times_us in (sequential_us, *of_finals)]
     return _Verdict(
         winner=chosen if confirmation.compared.is_faster else "sequential",
@@ -292,6 +295,22 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
         chosen_by_us=dict(zip(schedules, medians, strict=True)),
         confirmation=confirmation,
     )
+
+
+def _is_settled(so_far: npt.NDArray[np.float64]) -> bool:
+    """Whether no finalist gains anything, or none is better than the best by more than 1%.
+
+    Parameters
+    ----------
+    so_far: (rounds, 2 + finalists) microseconds; first those of `sequential`, twice.
+    """
+    sequential_us, _, *of_finals = so_far.T
+    compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
+    if not any(found.may_be_faster for found in compared):
+        return True
+    best = int(np.argmin([found.ratio for found in compared]))
+    behind = (paired_ratio(of_finals[best], other_us) for other_us in of_finals)
+    return all(found.interval[1] <= 1 + LEAST_GAIN for found in behind)
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:

@@ -6,15 +6,16 @@ busy spell, a slow drift or a lost core strikes the one as likely as the other. 
 signed-rank test (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods", chapter
 3) asks no more than that, and its level is exact.
 
-How many rounds there are is decided by how far the two times of a round are apart, never by which
-of them was shorter, and the test is made once, at the end. So looking at the rounds as they come
-costs nothing of the level, as looking for a significant result again and again would.
+How many rounds there are is decided by how far the two times of a round are apart, not by which of
+them was shorter, and the test is made once, at the end. So looking at the rounds as they come costs
+nothing of the level, as looking for a significant result again and again would. Giving up costs
+nothing of it either: where it is plain that the schedule is not faster, nothing ships.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -42,6 +43,7 @@ FEWEST_ROUNDS = 5
 """With fewer nothing can be said at this level."""
 _FIRST_ROUNDS = 12
 _MOST_ROUNDS = 500
+"""However noisy the machine is."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class PairedRatio:
     def is_faster(self) -> bool:
         """Whether it is faster by more than 1%, at a level of 5%."""
         return self.interval[1] < 1 - LEAST_GAIN
+
+    @property
+    def may_be_faster(self) -> bool:
+        """Whether more rounds might still show that; where not, in 5% of cases at most it is so."""
+        return self.interval[0] <= 1 - LEAST_GAIN
 
 
 def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
@@ -101,7 +108,9 @@ class Confirmation:
     noise_ratio: float
 
 
-def confirm(rounds: Iterable[Floats], budget: Budget, *, at_least: int = 1) -> Confirmation:
+def confirm(
+    rounds: Iterable[Floats], budget: Budget, *, at_least: int = 1, gives_up: bool = False
+) -> Confirmation:
     """Compare a schedule with sequential execution.
 
     Parameters
@@ -109,8 +118,14 @@ def confirm(rounds: Iterable[Floats], budget: Budget, *, at_least: int = 1) -> C
     rounds: each gives the microseconds of sequential execution, of sequential execution once
         more, and of the schedule.
     budget, at_least: as `take_rounds` has them.
+    gives_up: ends where the schedule is not faster for sure: for who only asks whether it ships.
     """
-    taken = take_rounds(rounds, budget, pair=(2, 0), gain=LEAST_GAIN, at_least=at_least)
+
+    def is_in_vain(so_far: Floats) -> bool:
+        return not paired_ratio(so_far[:, 2], so_far[:, 0]).may_be_faster
+
+    ends = is_in_vain if gives_up else None
+    taken = take_rounds(rounds, budget, pair=(2, 0), gain=LEAST_GAIN, at_least=at_least, ends=ends)
     sequential_us, again_us, scheduled_us = taken.T
     itself = paired_ratio(again_us, sequential_us).ratio
     return Confirmation(
@@ -128,6 +143,8 @@ def take_rounds(
     pair: tuple[int, int],
     gain: float = 0.0,
     at_least: int = 1,
+    most: int = _MOST_ROUNDS,
+    ends: Callable[[Floats], bool] | None = None,
 ) -> Floats:
     """Take as many rounds as it needs to tell two contestants apart; (rounds, contestants).
 
@@ -135,12 +152,14 @@ def take_rounds(
     ----------
     rounds: each gives the microseconds of all contestants; there may be no end to them.
     budget: no further round begins when it is spent, once there are `at_least` so many.
+    most: rounds at most.
     pair: the positions of the two contestants.
     gain: the gain that the first of them will be asked for; 0 where they are alike.
+    ends: asked now and then, with the rounds so far, whether these are enough for other reasons.
     """
     taken: list[Floats] = []
     wanted = _FIRST_ROUNDS
-    for times_us in islice(rounds, _MOST_ROUNDS):
+    for times_us in islice(rounds, most):
         taken.append(times_us)
         if len(taken) >= at_least and budget.left_s() <= 0:
             break
@@ -148,7 +167,7 @@ def take_rounds(
             so_far = np.array(taken)
             apart = _log_ratios(so_far[:, pair[0]], so_far[:, pair[1]]) - math.log1p(-gain)
             needed = _rounds_needed(np.abs(apart))
-            if needed <= len(taken):
+            if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
             # Not all at once: a machine that calms down needs fewer.
             wanted = int(min(needed, 2 * len(taken)))

@@ -50,6 +50,9 @@ class Policy(ABC):
         `Start` or an `Admit`, which is carried out at once, it is asked again until it waits.
         """
 
+    def close(self) -> None:  # noqa: B027
+        """It is asked nothing any more: end what it does by itself. Most do nothing."""
+
     def explanation(self) -> list[tuple[float, str]]:
         """What it decided and why, by time in microseconds; nothing, unless it has something."""
         return []

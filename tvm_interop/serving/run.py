@@ -41,6 +41,7 @@ class ServingRun:
     dropped: (num_models,) how many requests found their queue full.
     instances: how many instances, or combined blocks, were started.
     log: what the policy said of its decisions, by time in microseconds.
+    deadlines_us: (n,) of each request, as a time, inf for none; None where no request has one.
     """
 
     end_us: float
@@ -53,10 +54,16 @@ class ServingRun:
     dropped: npt.NDArray[np.int64]
     instances: int
     log: tuple[tuple[float, str], ...] = field(default=())
+    deadlines_us: Column | None = None
 
     def throughput(self, since_us: float = 0.0) -> float:
         """Requests served a second, from `since_us` to the end."""
         return int((self.finished_us >= since_us).sum()) / (self.end_us - since_us) * 1e6
+
+    def goodput(self) -> float:
+        """Requests served a second by their deadlines; the throughput where they have none."""
+        due_us = np.inf if self.deadlines_us is None else self.deadlines_us
+        return int((self.finished_us <= due_us).sum()) / self.end_us * 1e6
 
     def served(self, since_us: float = 0.0) -> npt.NDArray[np.int64]:
         """(num_models,) how many requests of each model were served from then on."""

@@ -28,6 +28,7 @@ def simulate_serving(
     seconds: float,
     *,
     queue_bound: int | None = None,
+    refuse_late: bool = False,
     believed: ServingDevice | None = None,
     programs: Programs | None = None,
 ) -> ServingRun:
@@ -40,6 +41,8 @@ def simulate_serving(
     ----------
     queue_bound: how many requests of a model may wait; those that find it full are dropped. None
         for any number.
+    refuse_late: whether requests whose deadline is too near for a run by itself leave their queue,
+        as they do in a server.
     believed: the device as the policy is told of it, where that is not as it is.
     programs: of the same models and device, to make schedules once for many runs.
 
@@ -61,7 +64,7 @@ def simulate_serving(
     made = programs if programs is not None else Programs(models, device)
     told = made if believed is None or believed == device else Programs(models, believed)
     policy.prepare(Setting(told))
-    return _Simulator(arrivals, policy, made, seconds * 1e6, queue_bound).run()
+    return _Simulator(arrivals, policy, made, seconds * 1e6, queue_bound, refuse_late).run()
 
 
 class _Feed:
@@ -119,12 +122,14 @@ class _Simulator:
         programs: Programs,
         end_us: float,
         queue_bound: int | None,
+        refuse_late: bool,
     ) -> None:
         self._feed = _Feed(arrivals)
         self._policy = policy
         self._programs = programs
         self._end_us = end_us
         self._bound = math.inf if queue_bound is None else queue_bound
+        self._refuses = refuse_late and arrivals.deadlines_us is not None
         models = programs.models
         self._view = View(
             0.0, [deque() for _ in models], [[deque() for _ in m.blocks] for m in models]
@@ -139,6 +144,8 @@ class _Simulator:
         decide, advance = self._policy.decide, native.serving_engine_advance
         self._take_arrivals(0.0)
         while True:
+            if self._refuses:
+                self._refuse_late()
             action = decide(view)
             if isinstance(action, Start):
                 self._start(action)
@@ -182,6 +189,16 @@ class _Simulator:
             if place < len(queue) - 1:
                 queue.pop()
                 queue.insert(place, request)
+
+    def _refuse_late(self) -> None:
+        for model, queue in enumerate(self._view.queues):
+            late = [request for request in queue if self._is_late(model, request)]
+            for request in late:
+                queue.remove(request)
+
+    def _is_late(self, model: int, request: Request) -> bool:
+        alone_us = self._programs.model_us(model, request.batch)
+        return request.deadline_us < self._view.now_us + alone_us
 
     def _start(self, start: Start) -> None:
         view = self._view
@@ -247,4 +264,5 @@ class _Simulator:
             np.array(self._dropped, dtype=np.int64),
             self._instances,
             tuple(self._policy.explanation()),
+            np.array([r.deadline_us for r in requests], dtype=np.float64),
         )

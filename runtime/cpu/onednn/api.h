@@ -30,7 +30,7 @@ enum Status : int { kSuccess = 0, kUnimplemented = 3 };
 enum CpuRuntime : unsigned { kSequential = 1, kOpenMP = 2 };
 enum EngineKind : int { kCpu = 1 };
 enum StreamFlags : unsigned { kInOrder = 1 };
-enum DataType : int { kBfloat16 = 2, kFloat32 = 3 };
+enum DataType : int { kBfloat16 = 2, kFloat32 = 3, kInt32 = 4, kInt8 = 5, kUint8 = 6 };
 enum PropKind : int { kForwardInference = 96 };
 enum ScratchpadMode : int { kUserScratchpad = 1 };
 
@@ -76,6 +76,9 @@ enum Argument : int {
   kShift = 52,
   kScratchpad = 80,
 };
+// With the argument that they are of added in.
+constexpr int kScalesOf = 4096;
+constexpr int kZeroPointsOf = 8192;
 constexpr int PostOp(int index) { return 32768 * (index + 1); }
 
 struct BoundArgument {
@@ -110,6 +113,8 @@ struct Version {
   F(int, primitive_attr_create, (Attributes*))                                                     \
   F(int, primitive_attr_set_scratchpad_mode, (Attributes, int mode))                               \
   F(int, primitive_attr_set_post_ops, (Attributes, PostOps))                                       \
+  F(int, primitive_attr_set_scales_mask, (Attributes, int which, int axes))                        \
+  F(int, primitive_attr_set_zero_points_mask, (Attributes, int which, int axes))                   \
   F(int, primitive_attr_destroy, (Attributes))                                                     \
   F(int, post_ops_create, (PostOps*))                                                              \
   F(int, post_ops_append_eltwise, (PostOps, int algorithm, float alpha, float beta))               \

@@ -34,6 +34,12 @@ int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
   return index;
 }
 
+int OneDnnKernel::AddNumber(const MemoryDescObject* desc, int32_t number) {
+  const int index = AddBuffer(desc);
+  *static_cast<int32_t*>(tensors_[index].own.get()) = number;
+  return index;
+}
+
 int OneDnnKernel::AddTensor(const MemoryDescObject* desc, void* address) {
   Tensor tensor;
   MemoryDesc copy = nullptr;

@@ -1,6 +1,7 @@
 #ifndef RUNTIME_CPU_ONEDNN_KERNEL_H_
 #define RUNTIME_CPU_ONEDNN_KERNEL_H_
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -51,6 +52,8 @@ class OneDnnKernel : public LibraryKernel {
   int AddArgument(const KernelArgument& argument, const MemoryDescObject* desc);
   // Memory of the kernel's own.
   int AddBuffer(const MemoryDescObject* desc);
+  // One integer, as oneDNN takes zero points.
+  int AddNumber(const MemoryDescObject* desc, int32_t number);
   // `argument` as `wanted`: itself, or a copy that is reordered before each run, or once only where
   // the argument is constant; then all kernels that want the same share it.
   int AddInput(const KernelArgument& argument, const MemoryDescObject* desc,

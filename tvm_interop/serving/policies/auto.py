@@ -81,16 +81,31 @@ def candidates_for(programs: Programs) -> list[Candidate]:
 _ORDERS = ("fifo", "longest")
 
 
+def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candidate]:
+    """Without batches that are larger than any that the models have: they would never be made."""
+    sizes = {1}.union(*(model.costs for model in programs.models))
+
+    def fitted(candidate: Candidate) -> Candidate:
+        options = dict(candidate.options)
+        if "batch" in options:
+            options["batch"] = max(size for size in sizes if size <= options["batch"])
+        return Candidate(candidate.name, tuple(options.items()))
+
+    return list(dict.fromkeys(map(fitted, candidates)))
+
+
 @register_policy("auto")
 class Auto(Policy):
     """Simulates the other policies on the load that it sees, and serves by the best.
 
-    The best has the most throughput, and of those within 0.3% of it the least 99th percentile of
-    latency; both at the load that was seen, and at one as much higher as so few arrivals leave
-    open. It begins with what is best for a saturated device, decides after 128 arrivals, again
-    after twice as many, and so on to 4,096; and whenever the rate of some model has changed by more
-    than 15% and by more than chance. What instances took is held against what they should have
-    taken, and interference is corrected by that. `explanation` says what it chose and why.
+    The best serves the most requests by their deadlines, and of those within 0.3% of it has the
+    least 99th percentile of latency; both at the load that was seen, and at one as much higher as
+    so few arrivals leave open. Requests that would be late are refused in these simulations, as
+    servers do. It begins with what is best for a saturated device, decides after 128 arrivals,
+    again after twice as many, and so on to 4,096; and whenever the rate of some model has changed
+    by more than 15% and by more than chance, or its requests may take longer or less long than
+    before. What instances took is held against what they should have taken, and interference is
+    corrected by that. `explanation` says what it chose and why.
 
     Parameters
     ----------
@@ -116,6 +131,7 @@ class Auto(Policy):
         self._given = candidates
         self._background = background
         self._thread: threading.Thread | None = None
+        self._is_closed = False
         self._error: Exception | None = None
         self._took_s = 0.0
         self._rests_until_s = 0.0
@@ -129,7 +145,8 @@ class Auto(Policy):
         num_models = len(setting.programs.models)
         if self._rates is not None and len(self._rates) != num_models:
             raise InputError(f"there are {len(self._rates)} rates for {num_models} models")
-        self._candidates = list(self._given or candidates_for(setting.programs))
+        candidates = self._given or candidates_for(setting.programs)
+        self._candidates = _distinct(candidates, setting.programs)
         self._observed = Observed(num_models, _MOST)
         self._decide_at = _FIRST
         self._drains = False
@@ -141,6 +158,12 @@ class Auto(Policy):
         self._current = self._candidates[0]
         self._choose(self._observed, expected, seconds, "to begin with")
         self._inner = self._made(self._current)
+
+    def close(self) -> None:
+        """End the thread that decides, if there is one: after the simulation that it is in."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.join()
 
     def explanation(self) -> list[tuple[float, str]]:
         """What was chosen when, and why."""
@@ -154,7 +177,7 @@ class Auto(Policy):
                 self._thread = None
                 self._rests_until_s = time.monotonic() + _REST * self._took_s
                 self._adopt()
-        elif time.monotonic() >= self._rests_until_s and self._is_due(view):
+        elif not self._is_closed and time.monotonic() >= self._rests_until_s and self._is_due(view):
             self._reconsider()
         if self._drains:
             # The next policy may want the device to itself.
@@ -207,6 +230,8 @@ class Auto(Policy):
         try:
             self._correct(observed, arrivals, seconds)
             self._choose(observed, arrivals, seconds, reason)
+        except _Closed:
+            pass
         except Exception as error:
             self._error = error
         self._took_s = time.monotonic() - began_s
@@ -235,9 +260,14 @@ class Auto(Policy):
         arrivals, seconds = _first(arrivals, seconds, _COMPARED)
 
         def excess(interference: float) -> tuple[float, float] | None:
+            if self._is_closed:
+                raise _Closed
             programs = Programs(models, device.with_interference(interference))
             watched = _Watched(self._current.make())
-            simulate_serving(models, arrivals, watched, programs.device, seconds, programs=programs)
+            simulate_serving(
+                models, arrivals, watched, programs.device, seconds,
+                refuse_late=True, programs=programs,
+            )  # fmt: skip
             return seen.excess(watched.observed)
 
         def error(found: tuple[float, float]) -> float:
@@ -273,7 +303,7 @@ class Auto(Policy):
         for load in loads:
             screened, screened_s = _faster(*_first(arrivals, seconds, _SCREENED), load)
             runs = [(c, self._simulated(c, screened, screened_s)) for c in self._candidates]
-            most = max(run.throughput() for _, run in runs)
+            most = max(run.goodput() for _, run in runs)
             runs.sort(key=lambda row: _rank([row[1]], [most], _NEARLY))
             finalists |= dict.fromkeys(c for c, _ in runs[:_FINALISTS])
         if self._current in self._candidates:
@@ -282,7 +312,7 @@ class Auto(Policy):
             (c, [self._simulated(c, *_faster(arrivals, seconds, load)) for load in loads])
             for c in finalists
         ]
-        most_each = [max(runs[i].throughput() for _, runs in rows) for i in range(len(loads))]
+        most_each = [max(runs[i].goodput() for _, runs in rows) for i in range(len(loads))]
         ranked = sorted((_rank(runs, most_each, _AS_FAST), i) for i, (_, runs) in enumerate(rows))
         best = rows[ranked[0][1]]
         for rank, i in ranked:
@@ -302,11 +332,17 @@ class Auto(Policy):
         )
 
     def _simulated(self, candidate: Candidate, arrivals: Arrivals, seconds: float) -> ServingRun:
+        if self._is_closed:
+            raise _Closed
         programs = self._programs
         return simulate_serving(
             programs.models, arrivals, candidate.make(), programs.device, seconds,
-            programs=programs,
+            refuse_late=True, programs=programs,
         )  # fmt: skip
+
+
+class _Closed(Exception):
+    """Nobody wants to know any more."""
 
 
 class _Watched(Policy):
@@ -337,12 +373,12 @@ _INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
 
 def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
     candidate, runs = row
-    return f"{candidate}: {runs[0].throughput():.0f}/s, p99 {runs[0].latency().p99:.2f} ms"
+    return f"{candidate}: {runs[0].goodput():.0f}/s, p99 {runs[0].latency().p99:.2f} ms"
 
 
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
     """Those that are as fast as any at each load come first, by their latency."""
-    speeds = [run.throughput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
+    speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):
         return (1.0, -min(speeds))
     return (0.0, math.prod(run.latency().p99 for run in runs) ** (1 / len(runs)))
@@ -350,7 +386,10 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
 
 def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, float]:
     """The same arrivals at so many times the rate."""
-    return Arrivals(arrivals.at_us / load, arrivals.models), seconds / load
+    at_us, due_us = arrivals.at_us / load, arrivals.deadlines_us
+    if due_us is not None:
+        due_us = due_us - arrivals.at_us + at_us
+    return Arrivals(at_us, arrivals.models, deadlines_us=due_us), seconds / load
 
 
 def _first(arrivals: Arrivals, seconds: float, count: int) -> tuple[Arrivals, float]:
@@ -361,4 +400,8 @@ def _first(arrivals: Arrivals, seconds: float, count: int) -> tuple[Arrivals, fl
     if until_us <= 0:
         return arrivals, seconds
     kept = arrivals.at_us < until_us
-    return Arrivals(arrivals.at_us[kept], arrivals.models[kept]), until_us / 1e6
+    due_us = arrivals.deadlines_us
+    return Arrivals(
+        arrivals.at_us[kept], arrivals.models[kept],
+        deadlines_us=None if due_us is None else due_us[kept],
+    ), until_us / 1e6  # fmt: skip

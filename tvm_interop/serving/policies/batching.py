@@ -16,6 +16,9 @@ from .slots import free_slot
 class Batching(Policy):
     """Dynamic batching: wait a little for a large batch, then run what there is.
 
+    A batch is no larger than deadlines allow: of its own requests, and of those that wait for it to
+    end.
+
     Parameters
     ----------
     batch: the largest batch; of the sizes that a model has costs for, the largest that fits.
@@ -67,9 +70,39 @@ class Batching(Policy):
                 best = head
         if best is None:
             return Wait(due_us)
-        taken = _largest(view.queues[best.model], self._sizes[best.model])
+        taken = self._taken(view, best)
         alone = self._streams == 1
         return Start(taken, self._schedule, slot=free_slot(view), alone=alone)
+
+    def _taken(self, view: View, head: Request) -> tuple[Request, ...]:
+        """The largest batch behind `head` that makes nothing late that `head` alone does not."""
+        queue, sizes = view.queues[head.model], self._sizes[head.model]
+        taken = _largest(queue, sizes)
+        waiting = [r for each in view.queues for r in each if r.deadline_us < math.inf]
+        if len(taken) == 1 or not waiting:
+            return taken
+        programs = self.setting.programs
+        # All that runs shares the cores.
+        shared = 1 + len(view.running)
+        least_us = shared * programs.model_us(head.model, head.batch)
+        while len(taken) > 1:
+            size = sum(request.batch for request in taken)
+            took_us = shared * programs.model_us(head.model, size)
+            spare_us = min(
+                (s for r in waiting if (s := self._spare_us(view, r, taken)) >= least_us),
+                default=math.inf,
+            )
+            if took_us <= spare_us:
+                break
+            taken = _largest(queue, {fewer for fewer in sizes if fewer < size} | {1})
+        return taken
+
+    def _spare_us(self, view: View, request: Request, taken: tuple[Request, ...]) -> float:
+        """How long a run may take for this request to be in time, in that run or after it."""
+        left_us = request.deadline_us - view.now_us
+        if request in taken:
+            return left_us
+        return left_us - self.setting.programs.model_us(request.model, request.batch)
 
 
 def _urgency(request: Request) -> tuple[float, float, float]:

@@ -14,9 +14,13 @@ _RECENT = 192
 """Arrivals that are held against those before them."""
 _CHANCE = 4.0
 """Standard deviations beyond which a difference is none of chance."""
+_OTHER_DEADLINES = 1.5
+"""Requests that may take so many times as long as others are another load."""
 _OF_A_KIND = 4
 """The fewest instances of a kind that tell anything."""
 
+Row = tuple[float, int, float]
+"""An arrival: when, of which model, and how long it may take; inf for no matter how long."""
 Kind = tuple[tuple[int, ...], int]
 """The model of each request of an instance, and how many instances ran when it had started."""
 
@@ -27,7 +31,7 @@ class Observed:
     def __init__(self, num_models: int, most: int) -> None:
         self._num_models = num_models
         self._last_id = [-1] * num_models
-        self._arrivals: deque[tuple[float, int]] = deque(maxlen=most)
+        self._arrivals: deque[Row] = deque(maxlen=most)
         self._running: dict[int, tuple[Running, int]] = {}
         self._took_us: dict[Kind, list[float]] = {}
         self.count = 0
@@ -36,7 +40,7 @@ class Observed:
     def look(self, view: View) -> None:
         """Take down what is new."""
         self.now_us = view.now_us
-        new: list[tuple[float, int]] = []
+        new: list[Row] = []
         for model, queue in enumerate(view.queues):
             last = self._last_id[model]
             if not queue or (queue[-1].id <= last and queue[0].priority == queue[-1].priority):
@@ -44,7 +48,8 @@ class Observed:
             found = []
             for request in reversed(queue):
                 if request.id > last:
-                    found.append((request.arrived_us, model))
+                    given_us = request.deadline_us - request.arrived_us
+                    found.append((request.arrived_us, model, given_us))
                     self._last_id[model] = max(self._last_id[model], request.id)
                 elif queue[0].priority == queue[-1].priority:
                     break  # The queue is in order of arrival.
@@ -57,13 +62,18 @@ class Observed:
 
     def replayed(self, count: int) -> tuple[Arrivals, float]:
         """What has arrived, again and again until there are `count`; and for how many seconds."""
-        at_us = np.array([at for at, _ in self._arrivals])
-        models = np.array([model for _, model in self._arrivals], dtype=np.int64)
+        at_us = np.array([row[0] for row in self._arrivals])
+        models = np.array([row[1] for row in self._arrivals], dtype=np.int64)
+        given_us = np.array([row[2] for row in self._arrivals])
         period_us = (at_us[-1] - at_us[0]) * len(at_us) / max(1, len(at_us) - 1)
         period_us = max(float(period_us), 1e-3)
         times = max(1, math.ceil(count / len(at_us)))
         again = np.concatenate([at_us - at_us[0] + i * period_us for i in range(times)])
-        return Arrivals(again, np.tile(models, times)), times * period_us / 1e6
+        deadlines_us = None
+        if np.isfinite(given_us).any():
+            deadlines_us = again + np.tile(given_us, times)
+        found = Arrivals(again, np.tile(models, times), deadlines_us=deadlines_us)
+        return found, times * period_us / 1e6
 
     def excess(self, other: Observed) -> tuple[float, float] | None:
         """By what instances took longer here than there, as logarithms: the mean, and the spread.
@@ -91,17 +101,19 @@ class Observed:
         self._took_us.clear()
 
     def has_changed(self, share: float) -> bool:
-        """Whether the latest arrivals come at other rates than those before them."""
+        """Whether the latest arrivals come at other rates, or may take longer or less long."""
         if len(self._arrivals) < 2 * _RECENT:
             return False
         rows = list(self._arrivals)
         before, recent = rows[:-_RECENT], rows[-_RECENT:]
+        if any(_have_other_deadlines(before, recent, m) for m in range(self._num_models)):
+            return True
         before_us = recent[0][0] - before[0][0]
         recent_us = self.now_us - recent[0][0]
         if before_us <= 0 or recent_us <= 0:
             return False
-        was = np.bincount([m for _, m in before], minlength=self._num_models) / before_us
-        now = np.bincount([m for _, m in recent], minlength=self._num_models)
+        was = np.bincount([m for _, m, _ in before], minlength=self._num_models) / before_us
+        now = np.bincount([m for _, m, _ in recent], minlength=self._num_models)
         expected = was * recent_us
         # Bursts differ by more than Poisson's chance does.
         spread = math.sqrt(_dispersion(rows)) * np.sqrt(np.maximum(expected, 1.0))
@@ -132,9 +144,17 @@ class Observed:
             self._running.setdefault(number, (instance, len(running)))
 
 
-def _dispersion(rows: list[tuple[float, int]]) -> float:
+def _have_other_deadlines(before: list[Row], recent: list[Row], model: int) -> bool:
+    was, now = ([given for _, m, given in rows if m == model] for rows in (before, recent))
+    if min(len(was), len(now)) < _OF_A_KIND:
+        return False
+    least, most = sorted((sorted(was)[len(was) // 2], sorted(now)[len(now) // 2]))
+    return least < math.inf and most > _OTHER_DEADLINES * least
+
+
+def _dispersion(rows: list[Row]) -> float:
     """The variance of counts over their mean, 1 or more: 1 for Poisson, more for bursts."""
-    at_us = np.array([at for at, _ in rows])
+    at_us = np.array([row[0] for row in rows])
     counts, _ = np.histogram(at_us, bins=max(4, len(rows) // 16))
     mean = counts.mean()
     return max(1.0, float(counts.var() / mean)) if mean else 1.0

@@ -82,6 +82,11 @@ class Dispatcher:
         self._num_late = 0
 
     @property
+    def policy(self) -> Policy | None:
+        """What decides; None where there are no models."""
+        return self._policy
+
+    @property
     def num_running(self) -> int:
         """How many jobs run."""
         return len(self._view.running)
@@ -189,9 +194,13 @@ class Dispatcher:
         now_us = self._view.now_us
         if now_us >= ticket.deadline_us:
             return True
-        expected_us = self.models[ticket.model].statistics.expected_us(ticket.batch)
+        statistics = self.models[ticket.model].statistics
+        expected_us = statistics.expected_us(ticket.batch)
         if now_us + expected_us <= ticket.deadline_us:
             return False
+        if ticket.arrived_us + expected_us > ticket.deadline_us:
+            # Not for its waiting: after some slow runs, all that come would be refused.
+            statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0
 

@@ -282,10 +282,13 @@ class Executor:
                 for t in job.tickets
                 if t.outputs is None and t.error is None
             ]
+            policy = self._dispatcher.policy
             if not self._is_deciding:
                 left += self._dispatcher.reconfigure(self._dispatcher.models, None)
         for ticket in left:
             self._refuse(ticket, UnavailableError("the server has ended"))
+        if policy is not None:
+            policy.close()
 
     def __enter__(self) -> Executor:
         return self
@@ -425,7 +428,7 @@ class Executor:
 
     def _change(self, models: list[Model]) -> None:
         """Serve these from now on; what runs ends first, and requests are taken in meanwhile."""
-        policy = self._prepared(models)
+        policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True
             while self._is_deciding or self._ready or self._ended or self._dispatcher.num_running:
@@ -436,6 +439,8 @@ class Executor:
             self._is_paused = False
             self._has_changed = True
             self._wake.notify_all()
+        if before is not None:
+            before.close()
 
     def _serve(self, models: list[Model], policy: Policy | None) -> None:
         """From now on, these; what waits for them waits on, in its old order."""

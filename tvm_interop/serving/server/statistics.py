@@ -11,7 +11,7 @@ from ...errors import CancelledError, DeadlineError, OverloadedError
 from .ticket import Ticket
 
 _RECENT = 16
-"""Runs whose upper quartile is what the next one is expected to take."""
+"""Runs by whose upper quartile it is told what the next one is to take."""
 
 
 class _Duration:
@@ -49,7 +49,8 @@ class Statistics:
         self._inferences = 0
         self._executions = 0
         self._last_ms = 0
-        self._recent_us: dict[int, deque[float]] = {}
+        self._alone_us: dict[int, float] = {}
+        self._recent: deque[float] = deque(maxlen=_RECENT)
         self.outcomes = dict.fromkeys(("served", "failed", "rejected", "late", "cancelled"), 0)
 
     def ran(self, tickets: list[Ticket]) -> None:
@@ -70,8 +71,8 @@ class Statistics:
                 self._parts["success"].add(ticket.finished_us - ticket.arrived_us)
                 self._parts["queue"].add(ticket.started_us - ticket.arrived_us)
             self.outcomes["served"] += len(tickets)
-            recent = self._recent_us.setdefault(first.ran_batch, deque(maxlen=_RECENT))
-            recent.append(sum(run))
+            if alone_us := self._alone_us.get(first.ran_batch):
+                self._recent.append(sum(run) / alone_us)
 
     def failed(self, error: Exception, us: float = 0.0) -> None:
         """A request got no answer, after so many microseconds."""
@@ -81,21 +82,36 @@ class Statistics:
             self.outcomes[kinds.get(type(error), "failed")] += 1
 
     def measured(self, size: int, seconds: list[float]) -> None:
-        """What runs of a batch size took before the first request."""
+        """What runs of a batch size took before the first request, alone."""
         with self._lock:
-            self._recent_us[size] = deque((s * 1e6 for s in seconds), maxlen=_RECENT)
+            self._alone_us[size] = sorted(seconds)[len(seconds) // 2] * 1e6
+            self._recent.clear()
+
+    def doubted(self) -> None:
+        """A request is refused by what runs took lately, however early it starts.
+
+        Were it for good, runs that were slow once would never be followed by others, which tell
+        otherwise: the oldest of them is forgotten.
+        """
+        with self._lock:
+            if self._recent:
+                self._recent.popleft()
 
     def expected_us(self, size: int) -> float:
-        """The upper quartile of what the latest runs of a batch size took; 0 where none were."""
+        """What a run of a batch size is to take; 0 where none was measured.
+
+        What one took alone, times the upper quartile of how many times as long the latest runs
+        took, whatever their sizes: what slows one size down slows down the others.
+        """
         with self._lock:
-            recent = sorted(self._recent_us.get(size, ()))
-        return recent[3 * len(recent) // 4] if recent else 0.0
+            recent = sorted(self._recent)
+            alone_us = self._alone_us.get(size, 0.0)
+        return alone_us * (recent[3 * len(recent) // 4] if recent else 1.0)
 
     def median_us(self, size: int) -> float:
-        """The median of the same."""
+        """What a run of a batch size took alone, in the median; 0 where none was measured."""
         with self._lock:
-            recent = sorted(self._recent_us.get(size, ()))
-        return recent[len(recent) // 2] if recent else 0.0
+            return self._alone_us.get(size, 0.0)
 
     def told(self) -> dict[str, Any]:
         """As the statistics extension has it, but for the model's name and version."""

@@ -1,0 +1,69 @@
+"""What `benchmarks.serving_load` found, as a table and as a figure; needs none of its libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_HEAD = (
+    "| server | load | asked /s | answered /s | in time /s | in time over capacity | p50 ms "
+    "| p99 ms | refused | too late | cores: server | cores: clients |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+
+def table(found: dict[str, Any]) -> str:
+    """As Markdown: a row for each server and load, the closed loop first."""
+    lines = [_HEAD]
+    for name, closed in found["closed"].items():
+        lines.append(_line(name, "closed loop", closed, closed["throughput"]))
+        for row in found["rows"]:
+            if row["contestant"] == name:
+                load = f"{row['load']:.1f}"
+                lines.append(_line(name, load, row, closed["throughput"]))
+    return "\n".join(lines)
+
+
+def section(found: dict[str, Any]) -> list[str]:
+    """Of the page of benchmarks."""
+    networks = " and ".join(f"{name} at {size} pixels" for name, size in found["networks"])
+    load = ", ".join(f"{value:.1f}" for value in found["machine"]["load"])
+    return [
+        f"## The server under load\n\nBy `python -m benchmarks.serving_load`: {networks}, on "
+        f"{found['machine']['cpu']}, {found['machine']['cores']} cores, which the clients share; "
+        f"load averages before were {load}. Each server is first asked by {found['clients']} "
+        "clients of each network that ask again as soon as they are answered: what it then "
+        "answers is its capacity. Then requests come by Poisson's law, "
+        f"{found['seconds']:.0f} s for each load, as many for each network. In time are answers "
+        f"within {found['bound']:.0f} times what the network takes alone behind the same server. "
+        "At a load of 1 arrivals that come at random leave gaps, and no order of requests brings "
+        "back what is lost in them.",
+        table(found),
+    ]
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """What is answered in time over the load, a line for each server."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    for name, closed in found["closed"].items():
+        rows = [row for row in found["rows"] if row["contestant"] == name]
+        shares = [row["goodput"] / closed["throughput"] for row in rows]
+        axes.plot([row["load"] for row in rows], shares, marker="o", label=name)
+    axes.axhline(0.9, color="grey", linewidth=0.8, linestyle=":")
+    axes.set(
+        xlabel="requests over capacity", ylabel="answers in time over capacity", ylim=(0, None)
+    )
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def _line(name: str, load: str, row: dict[str, Any], capacity: float) -> str:
+    return (
+        f"| {name} | {load} | {row['sent'] / row['seconds']:.1f} | {row['throughput']:.1f} | "
+        f"{row['goodput']:.1f} | {row['goodput'] / capacity:.2f} | {row['p50_ms']:.1f} | "
+        f"{row['p99_ms']:.1f} | {row['rejected'] / row['sent']:.1%} | "
+        f"{row['late'] / row['sent']:.1%} | {row['server_cores']:.2f} | {row['client_cores']:.2f} |"
+    )

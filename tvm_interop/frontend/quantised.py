@@ -1,0 +1,197 @@
+"""Spells out operators of integers by operators of floats between roundings (QDQ).
+
+Models come quantised in two forms. One has operators of integers: `QLinearConv`, `QLinearMatMul`,
+`ConvInteger`, `MatMulInteger`, and onnxruntime's own such as `QLinearAdd` and `QGemm`. The other
+has operators of floats, each between `DequantizeLinear` and `QuantizeLinear`. They mean the same,
+so the first becomes the second, which `lowering.quantised` turns into kernels of integers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+_MICROSOFT = "com.microsoft"
+
+
+def spell_out_integers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with operators of integers in the form of QDQ; itself where it has none.
+
+    The sums of `ConvInteger` and `MatMulInteger` then pass through float32: above 2**24 they are
+    rounded to 24 bits.
+    """
+    if not any(_key(node) in _RULES for node in model.graph.node):
+        return model
+    spelt = onnx.ModelProto()
+    spelt.CopyFrom(model)
+    writer = _Writer({tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer})
+    for node in model.graph.node:
+        rule = _RULES.get(_key(node))
+        if rule is None:
+            writer.nodes.append(node)
+        else:
+            writer.begin(node)
+            rule(writer, node, {a.name: helper.get_attribute_value(a) for a in node.attribute})
+    del spelt.graph.node[:]
+    spelt.graph.node.extend(writer.nodes)
+    spelt.graph.initializer.extend(writer.constants)
+    return spelt
+
+
+def _key(node: onnx.NodeProto) -> tuple[str, str]:
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+
+
+@dataclass
+class _Writer:
+    """Writes the nodes that stand for one.
+
+    Attributes
+    ----------
+    shapes: of the model's constants.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    _name: str = ""
+    _count: int = 0
+
+    def begin(self, node: onnx.NodeProto) -> None:
+        self._name = node.name or node.output[0]
+        self._count = 0
+
+    def op(self, kind: str, inputs: Sequence[str], output: str | None = None, **attrs: Any) -> str:
+        """Add an operator; the name of its result."""
+        self._count += 1
+        output = output or f"{self._name}/{kind}_{self._count}"
+        name = self._name if kind in _NAMED else output
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attrs))
+        return output
+
+    def constant(self, array: np.ndarray) -> str:
+        self._count += 1
+        name = f"{self._name}/constant_{self._count}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def floats(self, x: str, scale: str, zero: str, axis: int | None = None) -> str:
+        """The floats of integers; `axis` is the one of a scale that is no single number."""
+        attrs: dict[str, Any] = {} if axis is None or not self.shapes.get(scale) else {"axis": axis}
+        return self.op("DequantizeLinear", [x, scale, *([zero] if zero else [])], **attrs)
+
+    def rounded(self, x: str, scale: str, zero: str, output: str) -> None:
+        self.op("QuantizeLinear", [x, scale, *([zero] if zero else [])], output)
+
+    def bias(self, integers: str, scales: Sequence[str]) -> str:
+        """Floats of a bias, whose step is the product of the factors' steps."""
+        step = self.op("Mul", scales)
+        self.shapes[step] = max((self.shapes.get(scale, ()) for scale in scales), key=len)
+        attrs: dict[str, Any] = {"axis": 0} if self.shapes[step] else {}
+        return self.op("DequantizeLinear", [integers, step], **attrs)
+
+
+_NAMED = {
+    *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
+    *("GlobalAveragePool", "AveragePool"),
+}
+"""Operators that take the name of the node that they stand for."""
+
+_Rule = Callable[[_Writer, onnx.NodeProto, dict[str, Any]], None]
+
+
+def _input(node: onnx.NodeProto, i: int) -> str:
+    return str(node.input[i]) if i < len(node.input) else ""
+
+
+def _qlinear_conv(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    x, x_step, x_zero, weight, w_step, w_zero, y_step, y_zero = node.input[:8]
+    inputs = [w.floats(x, x_step, x_zero), w.floats(weight, w_step, w_zero, axis=0)]
+    if _input(node, 8):
+        inputs.append(w.bias(node.input[8], [x_step, w_step]))
+    w.rounded(w.op("Conv", inputs, **attrs), y_step, y_zero, node.output[0])
+
+
+def _qlinear_matmul(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    a, a_step, a_zero, b, b_step, b_zero, y_step, y_zero = node.input
+    inputs = [w.floats(a, a_step, a_zero), w.floats(b, b_step, b_zero, axis=1)]
+    w.rounded(w.op("MatMul", inputs), y_step, y_zero, node.output[0])
+
+
+def _q_gemm(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    a, a_step, a_zero, b, b_step, b_zero = node.input[:6]
+    axis = 0 if attrs.get("transB", 0) else 1
+    inputs = [w.floats(a, a_step, a_zero), w.floats(b, b_step, b_zero, axis=axis)]
+    alpha = attrs.pop("alpha", 1.0)
+    if _input(node, 6):
+        scaled = [a_step, b_step]
+        if alpha != 1.0:
+            scaled[0] = w.op("Mul", [a_step, w.constant(np.float32(alpha))])
+        inputs.append(w.bias(node.input[6], scaled))
+    is_rounded = bool(_input(node, 7))
+    y = w.op("Gemm", inputs, None if is_rounded else node.output[0], alpha=alpha, **attrs)
+    if is_rounded:
+        w.rounded(y, node.input[7], _input(node, 8), node.output[0])
+
+
+def _binary(kind: str) -> _Rule:
+    def rule(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+        a, a_step, a_zero, b, b_step, b_zero, y_step = node.input[:7]
+        inputs = [w.floats(a, a_step, a_zero), w.floats(b, b_step, b_zero)]
+        w.rounded(w.op(kind, inputs), y_step, _input(node, 7), node.output[0])
+
+    return rule
+
+
+def _unary(kind: str, drop: Sequence[str] = ()) -> _Rule:
+    def rule(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+        kept = {name: value for name, value in attrs.items() if name not in drop}
+        y = w.op(kind, [w.floats(*node.input[:3])], **kept)
+        w.rounded(y, node.input[3], _input(node, 4), node.output[0])
+
+    return rule
+
+
+def _concat(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    y_step, y_zero, *parts = node.input
+    inputs = [w.floats(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    w.rounded(w.op("Concat", inputs, **attrs), y_step, y_zero, node.output[0])
+
+
+def _integer(kind: str, axis: int) -> _Rule:
+    """Sums of products, as they are."""
+
+    def rule(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+        one = w.constant(np.float32(1))
+        x = w.floats(node.input[0], one, _input(node, 2))
+        zero = _input(node, 3)
+        steps = one
+        if w.shapes.get(zero):
+            steps = w.constant(np.ones(w.shapes[zero], np.float32))
+            w.shapes[steps] = w.shapes[zero]
+        weight = w.floats(node.input[1], steps, zero, axis)
+        total = w.op(kind, [x, weight], **attrs)
+        w.op("Cast", [total], node.output[0], to=TensorProto.INT32)
+
+    return rule
+
+
+_RULES: dict[tuple[str, str], _Rule] = {
+    ("", "QLinearConv"): _qlinear_conv,
+    ("", "QLinearMatMul"): _qlinear_matmul,
+    ("", "ConvInteger"): _integer("Conv", 0),
+    ("", "MatMulInteger"): _integer("MatMul", 1),
+    (_MICROSOFT, "QGemm"): _q_gemm,
+    (_MICROSOFT, "QLinearAdd"): _binary("Add"),
+    (_MICROSOFT, "QLinearMul"): _binary("Mul"),
+    (_MICROSOFT, "QLinearSigmoid"): _unary("Sigmoid"),
+    (_MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu"),
+    (_MICROSOFT, "QLinearSoftmax"): _unary("Softmax", drop=["opset"]),
+    (_MICROSOFT, "QLinearConcat"): _concat,
+}
+"""How each operator of integers is spelt out."""

@@ -1,0 +1,414 @@
+"""Lets the products of a quantised model be of integers of 8 bits, as its authors meant them.
+
+Such a model says so by operators of floats between roundings (QDQ): `DequantizeLinear`, a
+convolution or matrix product, a bias, ReLU or clip, `QuantizeLinear`. Each such chain becomes one
+operator of integers that a kernel library computes. What only moves numbers (reshapes, max-pooling,
+concatenations of one scale) moves the integers. All else stays in floats between the roundings,
+and `QUANTISED` says how many operators do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from ..machine.kernel_libraries import is_supported
+from ..program.library_op import LibraryOp
+from .library_calls import DESCRIPTION, Dataflow
+from .names import bindings_of, replace_bindings
+from .quantised_chains import (
+    DEQUANTIZE,
+    QUANTIZE,
+    Chain,
+    Words,
+    chain_of,
+    described,
+    epilogue,
+    name_of,
+    step_of,
+)
+from .quantised_constants import per_axis_weight
+from .quantised_kernels import quantised_kernel
+from .static_shape import static_shape
+
+QUANTISED = "tvm_interop.quantised"
+"""Attribute of `main`: which operators read quantised tensors, as JSON: `int8` has the kinds and
+numbers of those computed in integers, `floats` the names of those that are not, by kind."""
+
+_FIRST_TO_LAST, _LAST_TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+@module_pass(opt_level=0, name="QuantisedProducts")
+class QuantisedProducts:
+    """Make chains of operators between roundings operators of integers.
+
+    Parameters
+    ----------
+    libraries
+        Kernel libraries, loaded already; what none of them computes stays in floats. Without any
+        the operators are only counted.
+    """
+
+    def __init__(self, libraries: Sequence[str]) -> None:
+        self._libraries = tuple(libraries)
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite `mod`; called by TVM's pass machinery."""
+        main = mod["main"]
+        if not any(name_of(getattr(b, "value", None)) == DEQUANTIZE for b in bindings_of(main)):
+            return mod
+        rewriter = _Rewriter(mod, Dataflow(main), self._libraries)
+        function = replace_bindings(main, rewriter.rewritten)
+        if not self._libraries:
+            counted = mod.clone()
+            report = json.dumps(rewriter.report())
+            counted.update_func(counted.get_global_var("main"), main.with_attr(QUANTISED, report))
+            return counted
+        function = function.with_attr(QUANTISED, json.dumps(rewriter.report()))
+        rewritten = rewriter.builder.get()
+        rewritten.update_func(rewritten.get_global_var("main"), function)
+        return relax.transform.DeadCodeElimination()(rewritten)
+
+
+class _Rewriter:
+    """Rewrites one binding after the other.
+
+    Attributes
+    ----------
+    builder: has the functions of the module, and those that are added.
+    """
+
+    def __init__(self, mod: tvm.IRModule, graph: Dataflow, libraries: Sequence[str]) -> None:
+        self.builder = relax.BlockBuilder(mod)
+        self._graph = graph
+        self._libraries = libraries
+        self._words: dict[relax.Var, Words] = {}
+        self._same: dict[relax.Var, relax.Expr] = {}
+        self._channels_last: dict[relax.Var, relax.Var] = {}
+        self._chains: dict[relax.Var, tuple[Chain, Callable[[], relax.Expr]]] = {}
+        self._new: list[relax.Binding] = []
+        self._done: dict[str, int] = {}
+        self._floats: dict[str, list[str]] = {}
+
+    def report(self) -> dict[str, Any]:
+        """What `QUANTISED` holds."""
+        return {"int8": self._done, "floats": self._floats}
+
+    def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
+        """What stands in place of `binding`; what it makes useless is left to be removed."""
+        self._new = []
+        if not isinstance(binding, relax.VarBinding):
+            return [binding]
+        var, value = binding.var, binding.value
+        kept = self._visit(var, value)
+        return [*self._new, relax.VarBinding(var, kept)]
+
+    def _visit(self, var: relax.Var, value: Any) -> relax.Expr:
+        """What `var` is now."""
+        name = name_of(value)
+        if name == DEQUANTIZE:
+            return self._dequantised(var, value)
+        if var in self._chains:
+            return self._chains.pop(var)[1]()
+        if name == QUANTIZE:
+            return self._quantised(var, value)
+        result = None
+        if name in _PRODUCTS:
+            result = self._product(var, value)
+        elif name in _MOVES:
+            result = self._moved(var, value)
+        elif name == "relax.nn.max_pool2d":
+            result = self._pooled(var, value)
+        elif name == "relax.concat":
+            result = self._joined(var, value)
+        if result is not None:
+            return result
+        self._note(var, value)
+        return self._elementwise(var, value)
+
+    def _note(self, var: relax.Var, value: Any) -> None:
+        """Count an operator that reads quantised tensors and computes in floats."""
+        if isinstance(value, relax.Call) and any(
+            arg in self._words for arg in _variables(value.args)
+        ):
+            kind = value.op.name.removeprefix("relax.").removeprefix("nn.")
+            self._floats.setdefault(kind, []).append(str(var.name))
+
+    # What becomes of roundings.
+
+    def _dequantised(self, var: relax.Var, value: relax.Call) -> relax.Expr:
+        words = _resolved(value.args[0], self._same)
+        numbers = step_of(value)
+        if numbers is not None and str(words.ty.dtype) in ("int8", "uint8"):
+            self._words[var] = Words(words, *numbers)
+            last = self._channels_last.get(words)
+            if last is not None:
+                call = relax.Call(value.op, [last, *value.args[1:]], value.attrs)
+                self._channels_last[var] = self._emit(call, var.name)
+        return relax.Call(value.op, [words, *value.args[1:]], value.attrs, value.ty_args)
+
+    def _quantised(self, var: relax.Var, value: relax.Call) -> relax.Expr:
+        known = self._words.get(value.args[0])
+        numbers = step_of(value)
+        same_step = known is not None and numbers == (known.scale, known.zero)
+        if known is not None and same_step and known.dtype == str(value.ty.dtype):
+            self._same[var] = known.var
+            return known.var
+        return self._elementwise(var, value)
+
+    # Products.
+
+    def _product(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
+        """Begin a chain; it is written out where it ends."""
+        words = self._words.get(value.args[0])
+        if words is None:
+            return None
+        make = self._conv2d if name_of(value) == "relax.nn.conv2d" else self._matmul
+        made = make(var, value, words)
+        if made is None:
+            return None
+        chain, write = made
+        self._done[name_of(value).rpartition(".")[2]] = (
+            self._done.get(name_of(value).rpartition(".")[2], 0) + 1
+        )
+        if len(chain.vars) == 1:
+            return write()
+        self._chains[chain.vars[-1]] = (chain, write)
+        return value
+
+    def _conv2d(self, var: relax.Var, value: relax.Call, words: Words) -> Any:
+        attrs = value.attrs
+        if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) != ("NCHW", "OIHW", "NCHW"):
+            return None
+        weight = per_axis_weight(self._graph.values, value.args[1], 0)
+        data, made = static_shape(value.args[0].ty), static_shape(value.ty)
+        if weight is None or data is None or made is None:
+            return None
+        integers, steps = weight
+        chain = chain_of(self._graph, var, channel_axis=1)
+        op = described(
+            "quantised_conv2d",
+            words,
+            chain,
+            (_permuted(data, _FIRST_TO_LAST), integers.shape, _permuted(made, _FIRST_TO_LAST)),
+            0,
+            window=integers.shape[2:],
+            strides=tuple(int(s) for s in attrs.strides),
+            padding=tuple(int(p) for p in attrs.padding),
+            dilation=tuple(int(d) for d in attrs.dilation),
+            groups=int(attrs.groups),
+        )
+        if not self._is_supported(op):
+            return None
+
+        def write() -> relax.Expr:
+            args = [self._lastly(words.var), relax.const(integers)]
+            result = self._call(op, [*args, *epilogue(op, words, steps, chain)], var.name)
+            self._channels_last[chain.vars[-1]] = result
+            return relax.op.permute_dims(result, _LAST_TO_FIRST)
+
+        return chain, write
+
+    def _matmul(self, var: relax.Var, value: relax.Call, words: Words) -> Any:
+        left, right, made = (static_shape(e.ty) for e in (*value.args, value))
+        if left is None or right is None or made is None or len(left) < 2 or len(right) < 2:
+            return None
+        weight = per_axis_weight(self._graph.values, value.args[1], len(right) - 1)
+        other = self._words.get(value.args[1])
+        factor: Callable[[], relax.Expr]
+        if weight is not None:
+            integers, steps = weight
+            factor, zero = lambda: relax.const(integers), 0
+        elif other is not None:
+            words_of_right, steps = other, np.full(right[-1], other.scale, np.float32)
+            factor = lambda: self._signed(words_of_right)  # noqa: E731
+            zero = other.zero - 128 if other.dtype == "uint8" else other.zero
+        else:
+            return None
+        chain = chain_of(self._graph, var, channel_axis=len(made) - 1)
+        op = described("quantised_matmul", words, chain, (left, right, made), zero)
+        if not self._is_supported(op):
+            return None
+
+        def write() -> relax.Expr:
+            args = [words.var, factor(), *epilogue(op, words, steps, chain)]
+            return self._call(op, args, var.name)
+
+        return chain, write
+
+    # What moves integers.
+
+    def _moved(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
+        words = self._words.get(value.args[0])
+        if words is None:
+            return None
+        call = relax.Call(value.op, [words.var, *value.args[1:]], value.attrs, value.ty_args)
+        return self._again(var, self._emit(call, var.name), words)
+
+    def _pooled(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
+        """The largest of rounded numbers is the largest of the integers, as scales are positive."""
+        attrs, words = value.attrs, self._words.get(value.args[0])
+        is_of_integers = str(value.ty.dtype) in ("int8", "uint8")
+        if is_of_integers:
+            words = Words(_resolved(value.args[0], self._same), 1.0, 0)
+        data, made = static_shape(value.args[0].ty), static_shape(value.ty)
+        if words is None or data is None or made is None:
+            return None
+        if (attrs.layout, attrs.out_layout) != ("NCHW", "NCHW"):
+            return None
+        op = LibraryOp(
+            op="quantised_max_pool2d",
+            shapes=(_permuted(data, _FIRST_TO_LAST), _permuted(made, _FIRST_TO_LAST)),
+            layouts=("plain", "plain"),
+            dtype="int8",
+            stored=(words.dtype, words.dtype),  # type: ignore[arg-type]
+            window=tuple(int(size) for size in attrs.pool_size),
+            strides=tuple(int(s) for s in attrs.strides),
+            padding=tuple(int(p) for p in attrs.padding),
+            dilation=tuple(int(d) for d in attrs.dilation),
+        )
+        if not self._is_supported(op):
+            return None
+        self._done["max_pool2d"] = self._done.get("max_pool2d", 0) + 1
+        result = self._call(op, [self._lastly(words.var)], var.name)
+        plain = self._emit(relax.op.permute_dims(result, _LAST_TO_FIRST), var.name)
+        self._channels_last[plain] = result
+        if is_of_integers:
+            self._same[var] = plain
+            return plain
+        return self._again(var, plain, words)
+
+    def _joined(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
+        if not isinstance(value.args[0], relax.Tuple):
+            return None
+        found = [self._words.get(field) for field in value.args[0].fields]
+        parts = [words for words in found if words is not None]
+        kinds = {(words.scale, words.zero, words.dtype) for words in parts}
+        if len(parts) < len(found) or len(kinds) != 1:
+            return None
+        axis = int(value.attrs.axis)
+        if len(value.ty.shape) == 4 and all(w.var in self._channels_last for w in parts):
+            last = [self._channels_last[w.var] for w in parts]
+            result = self._emit(relax.op.concat(last, _FIRST_TO_LAST.index(axis % 4)), var.name)
+            plain = self._emit(relax.op.permute_dims(result, _LAST_TO_FIRST), var.name)
+            self._channels_last[plain] = result
+        else:
+            plain = self._emit(relax.op.concat([w.var for w in parts], axis), var.name)
+        return self._again(var, plain, parts[0])
+
+    def _again(self, var: relax.Var, words: relax.Var, before: Words) -> relax.Expr:
+        """The floats of integers that were moved."""
+        self._words[var] = Words(words, before.scale, before.zero)
+        zero = relax.const(before.zero, before.dtype)
+        scale = relax.const(before.scale, "float32")
+        last = self._channels_last.get(words)
+        if last is not None:
+            floats = relax.op.dequantize(last, scale, zero, axis=0, out_dtype="float32")
+            self._channels_last[var] = self._emit(floats, var.name)
+        return relax.op.dequantize(words, scale, zero, axis=0, out_dtype="float32")
+
+    # Images with their channels last.
+
+    def _elementwise(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
+        """`value` itself; of images whose channels lie last, in that order."""
+        if name_of(value) not in _ELEMENTWISE or _rank(var) != 4:
+            return value
+        args = [self._arranged(arg, var) for arg in value.args]
+        known = [arg for arg in _variables(value.args) if arg in self._channels_last]
+        if not known or any(arg is None for arg in args):
+            return value
+        result = self._emit(relax.Call(value.op, args, value.attrs, value.ty_args), var.name)
+        self._channels_last[var] = result
+        return relax.op.permute_dims(result, _LAST_TO_FIRST)
+
+    def _arranged(self, arg: relax.Expr, like: relax.Var) -> relax.Expr | None:
+        """`arg` with its channels last; None where that would have to be computed."""
+        if isinstance(arg, relax.Var):
+            return self._channels_last.get(arg)
+        if isinstance(arg, tvm.ir.GenericConst):
+            array = arg.value.numpy()
+            if array.size == 1:
+                return arg
+            if array.ndim == 4:
+                return relax.const(np.ascontiguousarray(array.transpose(_FIRST_TO_LAST)))
+            return None
+        return arg if not isinstance(getattr(arg, "ty", None), relax.TensorType) else None
+
+    def _lastly(self, words: relax.Expr) -> relax.Var:
+        """`words` with the channels last, which may have to be moved for that."""
+        if words not in self._channels_last:
+            moved = relax.op.permute_dims(words, _FIRST_TO_LAST)
+            self._channels_last[words] = self._emit(moved, f"{words.name}_channels_last")
+        return self._channels_last[words]
+
+    def _signed(self, words: Words) -> relax.Expr:
+        """The integers as int8; those of uint8 less 128."""
+        if words.dtype == "int8":
+            return words.var
+        name = f"{words.var.name}_signed"
+        wide = self._emit(relax.op.astype(words.var, "int16"), name)
+        shifted = self._emit(relax.op.subtract(wide, relax.const(128, "int16")), name)
+        return self._emit(relax.op.astype(shifted, "int8"), name)
+
+    def _is_supported(self, op: LibraryOp) -> bool:
+        return any(is_supported(name, op) for name in self._libraries)
+
+    def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
+        """A call of a function that a library may compute."""
+        kernel = self.builder.add_func(quantised_kernel(op), op.op)
+        params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
+        inner = relax.BlockBuilder()
+        with inner.function("group", params, private=True):
+            with inner.dataflow():
+                ty = relax.TensorType(op.shapes[-1], op.stored[-1])
+                made = inner.emit_output(relax.call_tir(kernel, params, ty))
+            inner.emit_func_output(made)
+        function = inner.finalize()["group"]
+        function = function.with_attrs({"Primitive": True, DESCRIPTION: op.to_json()})
+        return self._emit(relax.Call(self.builder.add_func(function, op.op), args), name)
+
+    def _emit(self, call: relax.Expr, name: str) -> relax.Var:
+        call = self.builder.normalize(call)
+        var = relax.DataflowVar(name, call.ty)
+        self._new.append(relax.VarBinding(var, call))
+        return var
+
+
+_PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+_MOVES = ("relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze")
+_ELEMENTWISE = {
+    QUANTIZE,
+    *(
+        f"relax.{name}"
+        for name in (
+            *("add", "clip", "divide", "exp", "maximum", "minimum", "multiply", "negative"),
+            *("nn.relu", "nn.leakyrelu", "nn.silu", "nn.gelu", "sigmoid", "subtract", "tanh"),
+        )
+    ),
+}
+"""Operators on each element by itself, whatever order an image's elements lie in."""
+
+
+def _resolved(expr: relax.Expr, same: dict[relax.Var, relax.Expr]) -> relax.Expr:
+    return same.get(expr, expr) if isinstance(expr, relax.Var) else expr
+
+
+def _variables(args: Sequence[relax.Expr]) -> list[relax.Var]:
+    """The variables among arguments, those in tuples too; numbers cannot be looked up."""
+    each = [x for arg in args for x in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
+    return [x for x in each if isinstance(x, relax.Var)]
+
+
+def _permuted(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(shape[axis] for axis in order)
+
+
+def _rank(var: relax.Var) -> int:
+    shape = static_shape(var.ty)
+    return -1 if shape is None else len(shape)

@@ -157,7 +157,7 @@ def test_what_slows_one_batch_size_down_is_expected_of_the_others() -> None:
 class Told:
     """What a dispatcher asks of a model that takes 10 ms."""
 
-    name, num_instances, sizes, is_batched = "net", 1, (1,), False
+    name, num_instances, num_blocks, sizes, is_batched = "net", 1, 1, (1,), False
 
     def __init__(self) -> None:
         self.statistics = Statistics()

@@ -406,6 +406,23 @@ TEST_CASE(ALoopRunsEachTaskOnce) {
   for (int tasks : {1, 2, 3, 4, 7, 64}) CheckLoops(kRuns, tasks);
 }
 
+TEST_CASE(ALateHelperTakesNoTaskOfTheNextLoop) {
+  // Every loop has as many tasks, so that only its number tells it from the last.
+  struct Counted {
+    std::atomic<int> ran[2] = {};
+  } loops[2];
+  const auto body = [](int task, int, void* data) {
+    static_cast<Counted*>(data)->ran[task].fetch_add(1);
+    return 0;
+  };
+  for (int loop = 0; loop < 200 * kRuns; ++loop) {
+    Counted& counted = loops[loop % 2];
+    CHECK_EQ(RunParallelLoop(body, &counted, 2), 0);
+    CHECK_EQ(counted.ran[0].exchange(0), 1);
+    CHECK_EQ(counted.ran[1].exchange(0), 1);
+  }
+}
+
 TEST_CASE(LoopsOfSeveralThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) threads.emplace_back([t] { CheckLoops(kRuns, 2 + t); });

@@ -1,0 +1,100 @@
+"""Quantises exported networks as users do.
+
+    python -m benchmarks.quantised_export ZOO FOLDER [NAME ...]
+
+`ZOO` is what `benchmarks.zoo_export` wrote. For each network it writes, by onnxruntime's static
+quantisation (activations u8, weights s8), `NAME.qdq_channel.onnx`, `NAME.qdq_tensor.onnx` and
+`NAME.qop_tensor.onnx`: in QDQ with weights per channel and per tensor, and in QLinear operators;
+and beside each its input, as `.npz`. `python -m benchmarks.zoo FOLDER --torch none` compares them.
+
+Ranges come from the network's own input and three drawn ones (seed 0). Weights are random, so how
+well a quantised network answers says nothing here; what is compared is time, and two programs that
+compute the same quantised network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from .zoo import Network
+
+DEFAULT = ("tv_resnet50", "tv_mobilenet_v3_small", "hf_bert_small")
+KINDS = {
+    "qdq_channel": (QuantFormat.QDQ, True),
+    "qdq_tensor": (QuantFormat.QDQ, False),
+    "qop_tensor": (QuantFormat.QOperator, False),
+}
+_DRAWN = 3
+
+Array = npt.NDArray[np.generic]
+
+
+class _Inputs(CalibrationDataReader):  # type: ignore[misc]
+    """The network's own input, then drawn ones; whole numbers (tokens) in another order."""
+
+    def __init__(self, feed: dict[str, Array]) -> None:
+        self._feeds = self._made(feed)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._feeds, None)
+
+    @staticmethod
+    def _made(feed: dict[str, Array]) -> Iterator[dict[str, Array]]:
+        yield feed
+        draw = np.random.default_rng(0)
+        for _ in range(_DRAWN):
+            yield {
+                name: draw.normal(size=array.shape).astype(array.dtype)
+                if np.issubdtype(array.dtype, np.floating)
+                else draw.permutation(array.reshape(-1)).reshape(array.shape)
+                for name, array in feed.items()
+            }
+
+
+def quantise(network: Network, kind: str, out: Path) -> None:
+    """Write one network, quantised in one way, and its input beside it."""
+    form, per_channel = KINDS[kind]
+    feed = network.feed(network.model())
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared = Path(scratch) / "prepared.onnx"
+        quant_pre_process(str(network.path), str(prepared), skip_symbolic_shape=True)
+        quantize_static(
+            str(prepared),
+            str(out),
+            _Inputs(feed),
+            quant_format=form,
+            per_channel=per_channel,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+    np.savez(out.with_suffix(".npz"), **feed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("zoo", type=Path, help="exported networks, NAME.onnx and NAME.npz")
+    parser.add_argument("folder", type=Path, help="where to write")
+    parser.add_argument("networks", nargs="*", default=DEFAULT, metavar="NAME")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for name in arguments.networks:
+        network = Network(arguments.zoo / f"{name}.onnx")
+        for kind in KINDS:
+            out = arguments.folder / f"{name}.{kind}.onnx"
+            if not out.exists():
+                quantise(network, kind, out)
+                print(out.name, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -87,6 +87,7 @@ class OrtModel(Model):
             for values in (session.get_inputs(), session.get_outputs())
         )
         self.sizes, self.is_batched = (1,), False
+        self._segments = []  # Sessions run whole.
         self.memory = Memory(0, 0)
         self.statistics = Statistics()
 

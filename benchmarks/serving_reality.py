@@ -48,6 +48,26 @@ NETWORKS: tuple[tuple[str, int | None], ...] = (
 recommender of small operators."""
 
 
+def compiled(name: str, image_size: int | None, threads: int = 1) -> Any:
+    """A network, in turn, for so many threads: for one, so that two of it run on two cores."""
+    return tvm_interop.compile(
+        models.build(name, image_size=image_size), scheduler="sequential", streams=1,
+        threads=threads, providers=["tvm", "onednn"],
+    )  # fmt: skip
+
+
+def inputs_of(artifact: Any) -> dict[str, np.ndarray]:
+    """Seeded inputs: numbers from 0 to 1, or zeros for indices."""
+    rng = np.random.default_rng(0)
+    plan = artifact.plan
+    return {
+        value.name: (
+            rng.random(value.shape) if value.dtype.startswith("float") else np.zeros(value.shape)
+        ).astype(value.dtype)
+        for value in (plan.values[v] for v in plan.inputs)
+    }
+
+
 class Network:
     """One network, compiled for one thread and for two.
 
@@ -58,22 +78,12 @@ class Network:
 
     def __init__(self, name: str, image_size: int | None, quick: bool) -> None:
         self.name = name
-        model = models.build(name, image_size=image_size)
-        providers = ["tvm", "onednn"]
-        artifacts = [
-            tvm_interop.compile(
-                model, scheduler="sequential", streams=1, threads=threads, providers=providers
-            )
-            for threads in ((1,) if quick else (1, 2))
-        ]
+        artifacts = [compiled(name, image_size, threads) for threads in ((1,) if quick else (1, 2))]
         self.instances = [tvm_interop.GraphModule(artifacts[0]) for _ in range(2)]
         self.wide = None if quick else tvm_interop.GraphModule(artifacts[1])
         for module in (*self.instances, *([self.wide] if self.wide else ())):
-            shapes, types = module.get_input_info()
-            rng = np.random.default_rng(0)
-            for key, shape in shapes.items():
-                made = rng.random(shape) if types[key].startswith("float") else np.zeros(shape)
-                module.set_input(key, made.astype(types[key]))
+            for key, array in inputs_of(artifacts[0]).items():
+                module.set_input(key, array)
             module.benchmark(repeat=1, number=3)
 
     def alone_us(self, module: Any, runs: int) -> float:

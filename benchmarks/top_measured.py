@@ -30,9 +30,8 @@ from typing import Any
 
 import numpy as np
 
-import tvm_interop
 from benchmarks.machine_state import observe
-from tvm_interop import models
+from benchmarks.serving_reality import compiled, inputs_of
 from tvm_interop.serving import (
     Combination,
     Policy,
@@ -105,26 +104,6 @@ class Contestant:
         if self.executor.broken is not None:
             raise RuntimeError(f"{self.name}: {self.executor.broken}")
         return served
-
-
-def compiled(name: str, size: int | None) -> Any:
-    """For one thread, so that two run on two cores."""
-    return tvm_interop.compile(
-        models.build(name, image_size=size), scheduler="sequential", streams=1, threads=1,
-        providers=["tvm", "onednn"],
-    )  # fmt: skip
-
-
-def inputs_of(artifact: Any) -> dict[str, np.ndarray]:
-    """One image, or zeros for indices."""
-    rng = np.random.default_rng(0)
-    plan = artifact.plan
-    return {
-        value.name: (
-            rng.random(value.shape) if value.dtype.startswith("float") else np.zeros(value.shape)
-        ).astype(value.dtype)
-        for value in (plan.values[v] for v in plan.inputs)
-    }
 
 
 def measured_blocks(artifacts: dict[str, Any]) -> list[ServedModel]:

@@ -31,6 +31,8 @@ _PARALLEL_WORK = 1 << 15
 """Innermost iterations from which on a loop is shared between threads: some microseconds."""
 
 
+_LONGEST = 4096
+"""Iterations of the innermost loop of a kernel that is shared between threads, at most."""
 _WRITTEN_OUT = 64
 """LLVM may write a loop of so few iterations out, number by number."""
 
@@ -222,19 +224,20 @@ def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Regis
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
     loops = schedule.get_loops(block)
+    is_shared = _iterations(schedule, block) >= _PARALLEL_WORK and _writes_output(schedule, block)
     in_order = _axes_in_memory_order(schedule, block)
-    if in_order > 1:
+    if in_order > 0:
         # LLVM writes short innermost loops out, then makes vectors of a loop around them: gathers.
-        loops = [*loops[:-in_order], schedule.fuse(*loops[-in_order:])]
+        loops = _one_through_memory(schedule, loops, in_order, _LONGEST if is_shared else None)
     extents = [int(schedule.get(loop).extent) for loop in loops]
     wide = [i for i, extent in enumerate(extents) if extent > 1]
     is_short = in_order > 1 and len(wide) > 1 and extents[-1] <= _WRITTEN_OUT
     if is_short and _is_arithmetic(schedule, block):
         schedule.vectorize(loops[-1])
-    if prod(extents) < _PARALLEL_WORK or not _writes_output(schedule, block):
+    if not is_shared:
         return
     if len(wide) == 1:
-        chunks, _ = schedule.split(loops[wide[0]], [None, _chunk(extents[wide[0]])])
+        chunks, _ = schedule.split(loops[wide[0]], [None, _LONGEST])
         schedule.parallel(schedule.fuse(*loops[: wide[0]], chunks))
         return
     # Enough to share out evenly, and no more: the index of a fused loop costs divisions.
@@ -244,19 +247,35 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     schedule.parallel(schedule.fuse(*loops[: wide[count - 1] + 1]))
 
 
+def _one_through_memory(
+    schedule: s_tir.Schedule, loops: list[Any], count: int, longest: int | None
+) -> list[Any]:
+    """`loops`, the last `count` of which, or as many as stay below `longest`, become one.
+
+    An axis that does not fit whole is divided, so that the indices stay sums of the loops' own:
+    TVM does not see through those of a long loop that is divided anywhere.
+    """
+    first = len(loops) - count
+    if longest is None:
+        return [*loops[:first], schedule.fuse(*loops[first:])]
+    inner, i = 1, len(loops)
+    while i > first and inner * int(schedule.get(loops[i - 1]).extent) <= longest:
+        i -= 1
+        inner *= int(schedule.get(loops[i]).extent)
+    if i == first:
+        return [*loops[:first], schedule.fuse(*loops[first:])]
+    extent = int(schedule.get(loops[i - 1]).extent)
+    piece = max(n for n in range(1, longest // inner + 1) if extent % n == 0)
+    if inner * piece < longest // 16:
+        # No divisor does: a condition cuts the last piece short, which LLVM makes no vectors of.
+        pieces = schedule.split(schedule.fuse(*loops[first:]), [None, longest])
+        return [*loops[:first], *pieces]
+    outer, rest = schedule.split(loops[i - 1], [None, piece])
+    return [*loops[: i - 1], outer, schedule.fuse(rest, *loops[i:])]
+
+
 def _is_arithmetic(schedule: s_tir.Schedule, block: Any) -> bool:
     """Whether `block` calls no function: what has none for vectors is called lane by lane."""
     calls: list[Any] = []
     tvm_ffi.structural_walk(schedule.get(block).body.value, (tvm.ir.Call, calls.append))
     return not calls
-
-
-def _chunk(extent: int) -> int:
-    """Into pieces of how many elements one loop is shared out.
-
-    They divide it where that can be: the condition that cuts the last one short keeps LLVM from
-    making vectors.
-    """
-    most = 4096
-    divisor = max(n for n in range(1, most + 1) if extent % n == 0)
-    return divisor if divisor >= most // 16 else most

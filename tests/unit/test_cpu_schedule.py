@@ -208,6 +208,12 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
     "largest": (lambda x: relax.op.max(x, axis=[1]), [(9, 21)], "int32"),
     "concat": (lambda x, y: relax.op.concat([x, y], axis=1), [(1, 3, 17), (1, 5, 17)], "float32"),
     "concat of rows": (lambda x, y: relax.op.concat([x, y], axis=-1), [(3, 17), (3, 6)], "float32"),
+    "rows swapped": (lambda x: relax.op.permute_dims(x, [1, 0, 2]), [(67, 4, 37)], "float32"),
+    "one of several": (
+        lambda x: relax.op.take(x, relax.const(2, "int64"), axis=0),
+        [(3, 5, 12, 49, 17)],
+        "float32",
+    ),
     "transpose": (lambda x: relax.op.permute_dims(x, [0, 2, 1]), [(2, 17, 21)], "float32"),
     "transposed product": (
         lambda x, y: relax.op.matmul(x, relax.op.permute_dims(y)),
@@ -260,7 +266,7 @@ def test_what_is_pointwise_has_one_long_loop() -> None:
     assert innermost(relax.op.add, image, (1, 544, 7, 1)) == 7, "another number a row"
 
 
-def test_short_planes_are_vectors() -> None:
+def test_short_planes_and_rows_are_vectors() -> None:
     """LLVM would write them out number by number."""
 
     def kinds(op: Any, *shapes: Shape) -> set[int]:
@@ -272,8 +278,10 @@ def test_short_planes_are_vectors() -> None:
     bias = (1, 544, 1, 1)
     assert int(tirx.ForKind.VECTORIZED) in kinds(relax.op.add, (1, 544, 7, 7), bias)
     assert int(tirx.ForKind.VECTORIZED) not in kinds(relax.op.add, (1, 544, 14, 14), bias)
-    squares = kinds(lambda x, b: relax.op.exp(relax.op.add(x, b)), (1, 544, 7, 7), bias)
-    assert int(tirx.ForKind.VECTORIZED) not in squares, "functions are made vectors of elsewhere"
+    swapped = kinds(lambda x: relax.op.permute_dims(x, [1, 0, 2]), (256, 4, 36))
+    assert int(tirx.ForKind.VECTORIZED) in swapped
+    calls = kinds(lambda x, b: relax.op.exp(relax.op.add(x, b)), (1, 544, 7, 7), bias)
+    assert int(tirx.ForKind.VECTORIZED) not in calls, "functions are made vectors of elsewhere"
 
 
 @pytest.mark.parametrize("size", [62720, 67000, 65537])

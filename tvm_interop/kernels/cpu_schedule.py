@@ -35,6 +35,8 @@ _LONGEST = 4096
 """Iterations of the innermost loop of a kernel that is shared between threads, at most."""
 _WRITTEN_OUT = 64
 """LLVM may write a loop of so few iterations out, number by number."""
+_FEWEST_LANES = 4
+"""A vector of fewer lanes gains nothing."""
 
 
 @module_pass(opt_level=0, name="DefaultCPUSchedule")
@@ -231,8 +233,8 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
         loops = _one_through_memory(schedule, loops, in_order, _LONGEST if is_shared else None)
     extents = [int(schedule.get(loop).extent) for loop in loops]
     wide = [i for i, extent in enumerate(extents) if extent > 1]
-    is_short = in_order > 1 and len(wide) > 1 and extents[-1] <= _WRITTEN_OUT
-    if is_short and _is_arithmetic(schedule, block):
+    is_short = len(wide) > 1 and _FEWEST_LANES <= extents[-1] <= _WRITTEN_OUT
+    if in_order > 0 and is_short and _is_arithmetic(schedule, block):
         schedule.vectorize(loops[-1])
     if not is_shared:
         return

@@ -80,12 +80,13 @@ def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
     """That pass context, in a thread that knows nothing of it yet: each thread has its own."""
     if context.same_as(tvm.transform.PassContext.current()):
         return nullcontext()
-    return tvm.transform.PassContext(
+    alike: AbstractContextManager[Any] = tvm.transform.PassContext(
         context.opt_level,
         list(context.required_pass),
         list(context.disabled_pass),
         config=dict(context.config),
     )
+    return alike
 
 
 def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:

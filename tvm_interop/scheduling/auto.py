@@ -303,7 +303,7 @@ def _choose(
     """
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
-    medians_us = {}
+    medians_us: dict[str, float] = {}
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]

@@ -16,8 +16,8 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError
+from .any_model import VERSION
 from .grpc_handlers import handlers
-from .model import VERSION
 from .protocol import (
     Answer,
     InferCall,

@@ -48,8 +48,7 @@ from benchmarks.machine_state import observe
 from benchmarks.serving_load_table import draw, table
 from tvm_interop import models
 from tvm_interop.serving import Server
-from tvm_interop.serving.server.model import Memory, Model
-from tvm_interop.serving.server.statistics import Statistics
+from tvm_interop.serving.server.any_model import AnyModel, Memory
 from tvm_interop.serving.server.tensors import TensorSpec
 from tvm_interop.serving.server.ticket import Ticket
 
@@ -68,7 +67,7 @@ INSTANCES = 2
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 
-class OrtModel(Model):
+class OrtModel(AnyModel):
     """A session of onnxruntime for each instance, where `Model` has instances of a plan."""
 
     def __init__(self, name: str, path: Path, instances: int) -> None:
@@ -80,23 +79,16 @@ class OrtModel(Model):
             onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
             for _ in range(instances)
         ]
-        self.name = name
         session = self._sessions[0]
-        self.inputs, self.outputs = (
+        inputs, outputs = (
             tuple(TensorSpec(v.name, "float32", tuple(v.shape)) for v in values)
             for values in (session.get_inputs(), session.get_outputs())
         )
-        self.sizes, self.is_batched = (1,), False
-        self._segments = []  # Sessions run whole.
-        self.memory = Memory(0, 0)
-        self.statistics = Statistics()
+        super().__init__(name, inputs, outputs, Memory(0, 0))
 
     @property
     def num_instances(self) -> int:
         return len(self._sessions)
-
-    def _fitting(self, inputs: Any) -> int:
-        return 0
 
     def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
         (ticket,) = tickets
@@ -181,8 +173,8 @@ def prepare(folder: Path, networks: Sequence[tuple[str, int | None]]) -> dict[st
         model = models.build(name, image_size=size)
         onnx.save(model, folder / f"{name}.onnx")
         tvm_interop.compile(
-            model, scheduler="sequential", streams=1, batch_sizes=BATCH_SIZES,
-            providers=["tvm", "onednn"], out=folder / f"{name}.tar",
+            model, scheduler="sequential", batch_sizes=BATCH_SIZES, providers=["tvm", "onednn"],
+            out=folder / f"{name}.tar",
         )  # fmt: skip
         message = service_pb2.ModelInferRequest(model_name=name)
         for value in model.graph.input:

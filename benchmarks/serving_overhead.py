@@ -7,20 +7,32 @@ In each round, in an order drawn anew, one client calls `GraphModule.run` of an 
 the output, and asks a server of the same artifact, in a process of its own, by `tritonclient` over
 gRPC with binary tensors. The overhead is the difference of the two, round by round. Between calls
 the client rests, so that threads of the one have gone to sleep when the other begins.
+
+Two more contestants say whose it is. `packing` is what the client does before it sends anything.
+`echo` asks a gRPC server, in a process of its own too, that reads the same bytes, does not look at
+them, and sends an answer of the same length: what the client and gRPC take by themselves, packing
+included. The rest is the server's.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
 import random
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import tritonclient.grpc as client
+from tritonclient.grpc import service_pb2
 
 import tvm_interop
 from benchmarks.machine_state import observe
@@ -38,29 +50,43 @@ def measure(network: str, size: int | None, policy: str, rounds: int) -> dict[st
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         artifact = tvm_interop.compile(
-            model, scheduler="sequential", streams=1, providers=["tvm", "onednn"],
+            model, scheduler="sequential", providers=["tvm", "onednn"],
             out=folder / f"{network}.tar",
         )  # fmt: skip
         (folder / "names.json").write_text(json.dumps([network]))
         ((tensor, shape),) = artifact.input_shapes[0].items()
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         module = tvm_interop.GraphModule(tvm_interop.load(folder / f"{network}.tar"))
+        output_bytes = module.get_output(0).numpy().nbytes
+
+        def direct() -> np.ndarray:
+            module.run(**{tensor: x})
+            return np.array(module.get_output(0).numpy())
+
+        def packing() -> client.InferInput:
+            given = client.InferInput(tensor, list(x.shape), "FP32")
+            given.set_data_from_numpy(x)
+            return given
+
         with (
             served(folder, policy) as server,
+            echoing(output_bytes) as echo_port,
             client.InferenceServerClient(f"127.0.0.1:{server.port}") as asked,
+            client.InferenceServerClient(f"127.0.0.1:{echo_port}") as echoed,
         ):
 
-            def direct() -> np.ndarray:
-                module.run(**{tensor: x})
-                return np.array(module.get_output(0).numpy())
-
             def over_grpc() -> np.ndarray:
-                given = client.InferInput(tensor, list(x.shape), "FP32")
-                given.set_data_from_numpy(x)
-                answer = asked.infer(network, [given])
+                answer = asked.infer(network, [packing()])
                 return np.asarray(answer.as_numpy(answer.get_response().outputs[0].name))
 
-            took = _in_turns({"direct": direct, "grpc": over_grpc}, rounds)
+            def echo() -> np.ndarray:
+                answer = echoed.infer(network, [packing()])
+                return np.asarray(answer.as_numpy(_ECHOED))
+
+            contestants = {"direct": direct, "grpc": over_grpc, "echo": echo, "packing": packing}
+            took, results = _in_turns(contestants, rounds)
+            np.testing.assert_array_equal(results["direct"], results["grpc"])
+            assert results["echo"].nbytes == output_bytes
             told = asked.get_inference_statistics(network, as_json=True)
     parts = told["model_stats"][0]["inference_stats"]
     return {
@@ -77,7 +103,51 @@ def measure(network: str, size: int | None, policy: str, rounds: int) -> dict[st
     }
 
 
-def _in_turns(contestants: dict[str, Any], rounds: int) -> dict[str, list[float]]:
+_ECHOED = "echo"
+
+
+@contextlib.contextmanager
+def echoing(output_bytes: int) -> Iterator[int]:
+    """The port of an echo server in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.serving_overhead", "--echo", str(output_bytes)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def echo_server(output_bytes: int) -> None:
+    """Answer whatever comes with so many bytes, until the process is ended; prints the port."""
+    message = service_pb2.ModelInferResponse(raw_output_contents=[bytes(output_bytes)])
+    message.outputs.add(name=_ECHOED, datatype="UINT8", shape=[output_bytes])
+    answer = message.SerializeToString()
+
+    async def infer(request: bytes, context: Any) -> bytes:
+        return answer
+
+    handler = grpc.unary_unary_rpc_method_handler(infer)
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(
+                "inference.GRPCInferenceService", {"ModelInfer": handler}
+            ),
+        )
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+
+def _in_turns(
+    contestants: dict[str, Any], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Milliseconds of each round, and the last result of each."""
     draw = random.Random(0)
     took: dict[str, list[float]] = {name: [] for name in contestants}
     results = {}
@@ -88,28 +158,32 @@ def _in_turns(contestants: dict[str, Any], rounds: int) -> dict[str, list[float]
             results[name] = contestants[name]()
             if i >= _WARM_UP:
                 took[name].append((time.perf_counter() - began) * 1e3)
-    first, *others = results.values()
-    for other in others:
-        np.testing.assert_array_equal(first, other)
-    return took
+    return took, results
 
 
 def text(found: dict[str, Any]) -> str:
     """What was found, in a few lines."""
     took = {name: np.array(each) for name, each in found["took_ms"].items()}
-    over = took["grpc"] - took["direct"]
-    quarters = np.percentile(over, [25, 50, 75])
     server = ", ".join(f"{name} {ms:.3f}" for name, ms in found["server_ms"].items())
     load = ", ".join(f"{value:.1f}" for value in found["machine"]["load"])
+    over = took["grpc"] - took["direct"]
     return (
         f"{found['network']} {found['shape']}, policy {found['policy']}, {len(over)} rounds\n"
         f"direct {np.median(took['direct']):.3f} ms, gRPC {np.median(took['grpc']):.3f} ms "
         f"(medians)\n"
-        f"overhead {quarters[1]:.3f} ms (quartiles {quarters[0]:.3f} to {quarters[2]:.3f}); of the "
+        f"overhead {_quartiles(over)}; of the "
         f"fastest of each {took['grpc'].min() - took['direct'].min():.3f} ms\n"
+        f"of it: packing in the client {_quartiles(took['packing'])}\n"
+        f"       client and gRPC, packing included (echo) {_quartiles(took['echo'])}\n"
+        f"       the server, the rest {_quartiles(over - took['echo'])}\n"
         f"in the server, means: {server} ms\n"
         f"load averages before: {load}"
     )
+
+
+def _quartiles(ms: np.ndarray) -> str:
+    low, median, high = np.percentile(ms, [25, 50, 75])
+    return f"{median:.3f} ms (quartiles {low:.3f} to {high:.3f})"
 
 
 def main() -> None:
@@ -119,7 +193,11 @@ def main() -> None:
     parser.add_argument("--policy", choices=CONTESTANTS[:-1], default="auto")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.echo is not None:
+        asyncio.run(echo_server(options.echo))
+        return
     found = measure(options.network, options.size, options.policy, options.rounds)
     print(text(found))
     if options.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 import urllib.request
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -122,6 +124,19 @@ def test_several_inputs_and_chosen_outputs(client: Any, protocol: str) -> None:
     one = client.infer("two", inputs, outputs=[_SYNC[protocol].InferRequestedOutput("t")])
     np.testing.assert_array_equal(one.as_numpy("t"), wanted[1])
     assert one.as_numpy("s") is None
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ServerLive"])
+def test_bytes_that_are_no_message_are_a_wrong_argument(server: Server, method: str) -> None:
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        path, data = f"/inference.GRPCInferenceService/{method}", b"\xff\xff\xff"
+        if method == "ModelStreamInfer":
+            call = functools.partial(next, channel.stream_stream(path)(iter([data])))
+        else:
+            call = functools.partial(channel.unary_unary(path), data)
+        with pytest.raises(grpc.RpcError, match=r"the bytes are no `.*Request`") as refused:
+            call()
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("binary_in", [True, False])

@@ -20,6 +20,7 @@ from ..run import ServingRun
 from ..simulation import simulate_serving
 from ..tasks import Admit, Start, View, Wait
 from .observed import Observed
+from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
 """Candidates that serve this share of the most that any serves differ by chance."""
@@ -38,9 +39,10 @@ _KEEP = 1.03
 """What is chosen stays if its latency is at most so many times the best."""
 _CHANGED = 0.15
 """A load that differs by this share is another."""
-_REST = 30.0
-"""In a server: so many times as long as it has decided, it does not decide again. What it takes of
-a server's cores and of Python's lock changes the load that it sees."""
+_SHARE, _REST = 0.1, 30.0
+"""In a server: the share of a core that it takes while it decides; and so many times what it has
+taken of a core must pass from one decision to the next. What it takes of a server's cores and of
+Python's lock changes the load that it sees."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,9 @@ class Auto(Policy):
     ----------
     rates: requests a second of each model that are expected; None where nobody knows.
     candidates: what to choose from; None for those of `candidates_for`.
-    background: decide again in a thread of its own, while requests are served as before, and rest
-        thirty times as long as that took; for servers. Runs in the simulator are then no longer
-        the same each time.
+    background: decide again in a thread of its own, while requests are served as before; for
+        servers. The thread takes a tenth of a core while it decides, and a thirtieth on the whole.
+        Runs in the simulator are then no longer the same each time.
     """
 
     def __init__(
@@ -132,8 +134,8 @@ class Auto(Policy):
         self._background = background
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._pace: Pace | None = None
         self._error: Exception | None = None
-        self._took_s = 0.0
         self._rests_until_s = 0.0
         self._before: Candidate | None = None
         self._log: list[tuple[float, str]] = []
@@ -160,8 +162,10 @@ class Auto(Policy):
         self._inner = self._made(self._current)
 
     def close(self) -> None:
-        """End the thread that decides, if there is one: after the simulation that it is in."""
+        """End the thread that decides, if there is one."""
         self._is_closed = True
+        if self._pace is not None:
+            self._pace.close()
         if self._thread is not None:
             self._thread.join()
 
@@ -175,7 +179,6 @@ class Auto(Policy):
         if self._thread is not None:
             if not self._thread.is_alive():
                 self._thread = None
-                self._rests_until_s = time.monotonic() + _REST * self._took_s
                 self._adopt()
         elif not self._is_closed and time.monotonic() >= self._rests_until_s and self._is_due(view):
             self._reconsider()
@@ -227,14 +230,24 @@ class Auto(Policy):
     ) -> None:
         """What `_reconsider` does, in a thread."""
         began_s = time.monotonic()
+        self._pace = Pace(_SHARE)
+        if self._is_closed:
+            return
         try:
             self._correct(observed, arrivals, seconds)
             self._choose(observed, arrivals, seconds, reason)
-        except _Closed:
+        except Closed:
             pass
         except Exception as error:
             self._error = error
-        self._took_s = time.monotonic() - began_s
+        took_s = time.thread_time()  # The thread has done nothing else.
+        self._rests_until_s = began_s + _REST * took_s
+        self._log.append(
+            (
+                observed.now_us,
+                f"that took {took_s:.2f} s of a core in {time.monotonic() - began_s:.1f} s",
+            )
+        )
 
     def _adopt(self) -> None:
         """Serve by what was chosen."""
@@ -260,10 +273,8 @@ class Auto(Policy):
         arrivals, seconds = _first(arrivals, seconds, _COMPARED)
 
         def excess(interference: float) -> tuple[float, float] | None:
-            if self._is_closed:
-                raise _Closed
             programs = Programs(models, device.with_interference(interference))
-            watched = _Watched(self._current.make())
+            watched = _Watched(self._paced(self._current))
             simulate_serving(
                 models, arrivals, watched, programs.device, seconds,
                 refuse_late=True, programs=programs,
@@ -332,17 +343,15 @@ class Auto(Policy):
         )
 
     def _simulated(self, candidate: Candidate, arrivals: Arrivals, seconds: float) -> ServingRun:
-        if self._is_closed:
-            raise _Closed
         programs = self._programs
         return simulate_serving(
-            programs.models, arrivals, candidate.make(), programs.device, seconds,
+            programs.models, arrivals, self._paced(candidate), programs.device, seconds,
             refuse_late=True, programs=programs,
         )  # fmt: skip
 
-
-class _Closed(Exception):
-    """Nobody wants to know any more."""
+    def _paced(self, candidate: Candidate) -> Policy:
+        policy = candidate.make()
+        return policy if self._pace is None else Paced(policy, self._pace)
 
 
 class _Watched(Policy):

@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ..policy import Policy
 from ..tasks import WHOLE, Admit, Request, Running, Start, View
-from .model import Model
+from .any_model import AnyModel
 from .ticket import Ticket
 
 _LOG = logging.getLogger("tvm_interop.serving")
@@ -37,7 +37,7 @@ class Job:
     """
 
     number: int
-    model: Model
+    model: AnyModel
     slot: int
     tickets: list[Ticket]
     block: int = WHOLE
@@ -73,7 +73,7 @@ class Dispatcher:
     """
 
     def __init__(self) -> None:
-        self.models: list[Model] = []
+        self.models: list[AnyModel] = []
         self.broken: str | None = None
         self._policy: Policy | None = None
         self._view = View(0.0, [], [])
@@ -113,7 +113,7 @@ class Dispatcher:
         """What the policy says of its decisions."""
         return self._policy.explanation() if self._policy is not None else []
 
-    def reconfigure(self, models: list[Model], policy: Policy | None) -> list[Ticket]:
+    def reconfigure(self, models: list[AnyModel], policy: Policy | None) -> list[Ticket]:
         """Serve these from now on; the requests that waited, which have no queue now.
 
         Those between two blocks are among them, and begin anew.

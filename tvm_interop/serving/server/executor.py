@@ -30,9 +30,9 @@ from ..models import ServedModel
 from ..policy import Policy, Setting
 from ..programs import Programs
 from ..tasks import WHOLE
+from .any_model import VERSION, AnyModel, failure
 from .dispatcher import Dispatcher, Job
 from .measuring import device, served_model, warm_up
-from .model import VERSION, Model, failure
 from .ticket import Ticket, Waiter
 
 _LOG = logging.getLogger("tvm_interop.serving")
@@ -49,7 +49,7 @@ class Executor:
 
     def __init__(
         self,
-        models: Sequence[Model],
+        models: Sequence[AnyModel],
         policy: Callable[[], Policy],
         *,
         max_queue: int = 64,
@@ -75,7 +75,7 @@ class Executor:
         self._blocks = blocks
         self._began = time.monotonic()
         self._changing = threading.Lock()  # One change of the models at a time.
-        self._told: dict[Model, ServedModel] = {}
+        self._told: dict[AnyModel, ServedModel] = {}
         # Used by the one thread that decides, or while nobody does.
         self._dispatcher = Dispatcher()
         self._wake = threading.Condition()
@@ -103,11 +103,11 @@ class Executor:
     # Models.
 
     @property
-    def models(self) -> dict[str, Model]:
+    def models(self) -> dict[str, AnyModel]:
         """The models that are served, by name."""
         return {model.name: model for model in self._dispatcher.models}
 
-    def model(self, name: str, version: str = "") -> Model:
+    def model(self, name: str, version: str = "") -> AnyModel:
         """The model of this name.
 
         Raises
@@ -125,7 +125,7 @@ class Executor:
             raise ModelNotFoundError(f"model `{name}` has no version `{version}`; it has {VERSION}")
         return models[name]
 
-    def add(self, model: Model) -> None:
+    def add(self, model: AnyModel) -> None:
         """Serve one model more, or another in place of the one of that name."""
         with self._changing:
             self._measure(model)
@@ -169,7 +169,7 @@ class Executor:
         Raises
         ------
         InputError
-            As `Model.check`; a timeout that is none.
+            As `AnyModel.check`; a timeout that is none.
         ModelNotFoundError, OverloadedError, UnavailableError
             The queue is full; the server ends.
         """
@@ -411,13 +411,13 @@ class Executor:
 
     # Changes of the models.
 
-    def _measure(self, model: Model) -> None:
+    def _measure(self, model: AnyModel) -> None:
         warm_up(model)
         if self._blocks > 1:
             model.divide(self._blocks)
         self._told[model] = served_model(model)
 
-    def _prepared(self, models: list[Model]) -> Policy | None:
+    def _prepared(self, models: list[AnyModel]) -> Policy | None:
         """A new policy that knows these models."""
         if not models:
             return None
@@ -426,7 +426,7 @@ class Executor:
         policy.prepare(Setting(programs))
         return policy
 
-    def _change(self, models: list[Model]) -> None:
+    def _change(self, models: list[AnyModel]) -> None:
         """Serve these from now on; what runs ends first, and requests are taken in meanwhile."""
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
@@ -442,7 +442,7 @@ class Executor:
         if before is not None:
             before.close()
 
-    def _serve(self, models: list[Model], policy: Policy | None) -> None:
+    def _serve(self, models: list[AnyModel], policy: Policy | None) -> None:
         """From now on, these; what waits for them waits on, in its old order."""
         self._arrived = [*self._dispatcher.reconfigure(models, policy), *self._arrived]
         self._told = {model: self._told[model] for model in models}
@@ -450,7 +450,7 @@ class Executor:
         for ticket in self._arrived:
             self._waiting[ticket.served] += 1
 
-    def _require_room(self, model: Model) -> None:
+    def _require_room(self, model: AnyModel) -> None:
         if self.broken is not None:
             raise UnavailableError(self.broken)
         if self._is_draining:

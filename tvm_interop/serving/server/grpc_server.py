@@ -16,7 +16,8 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError
-from .model import VERSION
+from .any_model import VERSION
+from .grpc_handlers import handlers
 from .protocol import (
     Answer,
     InferCall,
@@ -140,7 +141,8 @@ class GrpcServer:
             ],
             maximum_concurrent_rpcs=config.max_connections,
         )
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Calls(service), self._server)
+        described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+        self._server.add_generic_rpc_handlers((handlers(described, _Calls(service)),))
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
             self.port: int = self._server.add_insecure_port(f"{host}:{config.grpc_port}")

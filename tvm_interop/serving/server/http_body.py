@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ...errors import InputError
-from .model import VERSION
+from .any_model import VERSION
 from .protocol import (
     Answer,
     InferCall,

@@ -12,14 +12,14 @@ import numpy as np
 from ...execution.threads import num_threads
 from ...program.graph import OpGraph
 from ..models import OperatorCosts, ServedModel, ServingDevice
-from .model import Model
+from .any_model import AnyModel
 
 _RUNS = 5
 """The fewest runs of a batch size after the first, and the time that more may take, in seconds."""
 _BUDGET_S = 0.2
 
 
-def warm_up(model: Model) -> None:
+def warm_up(model: AnyModel) -> None:
     """Run each batch size of each instance once, and measure each size alone."""
     for size in model.sizes:
         for slot in range(model.num_instances):
@@ -30,7 +30,7 @@ def warm_up(model: Model) -> None:
         model.statistics.measured(size, took)
 
 
-def served_model(model: Model) -> ServedModel:
+def served_model(model: AnyModel) -> ServedModel:
     """A model that is warm, as policies are told of it: one operator that is the whole run.
 
     Of a model that is divided, one operator that is the block for each of its blocks.
@@ -66,13 +66,13 @@ def served_model(model: Model) -> ServedModel:
     return ServedModel(model.name, OpGraph(["run"], []), costs)
 
 
-def device(models: Sequence[Model]) -> ServingDevice:
+def device(models: Sequence[AnyModel]) -> ServingDevice:
     """This machine, as policies are told of it."""
     most = max((model.num_instances for model in models), default=1)
     return ServingDevice(cores=float(min(num_threads(), most)))
 
 
-def _side_by_side(model: Model, size: int) -> float:
+def _side_by_side(model: AnyModel, size: int) -> float:
     """Seconds that a run takes, in the median, while another instance runs all the time."""
     stop = threading.Event()
     started = threading.Event()

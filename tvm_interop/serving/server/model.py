@@ -4,50 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...artifact.artifact import Artifact
-from ...errors import ExecutionError, InputError
+from ...errors import InputError
 from ...execution.graph_module import open_instance
 from ...execution.instance import PlanInstance
 from ...execution.segments import Segments, equal_cuts
-from .statistics import Statistics
-from .tensors import check_names_and_types, specs_of
+from ...plan.plan import Plan
+from .any_model import AnyModel, Memory
+from .tensors import specs_of
 from .ticket import Ticket
 
-VERSION = "1"
-"""The version of every model: a name has one."""
 
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that a model takes.
-
-    Attributes
-    ----------
-    weights: shared by all instances and all batch sizes.
-    instance: the tensors of each instance: activations, inputs and outputs, for every shape.
-    """
-
-    weights: int
-    instance: int
-
-
-class Model:
+class Model(AnyModel):
     """An artifact with `instances` copies of its tensors, each of which runs one batch at a time.
 
     Weights and machine code are there once.
 
     Attributes
     ----------
-    name: as clients name it.
-    inputs, outputs: see `TensorSpec`; -1 where shapes differ.
-    sizes: the batch sizes it was compiled for, ascending; (1,) where requests are never joined.
-    is_batched: whether requests bring rows that can be joined with those of others.
-    memory: see `Memory`.
+    artifact: what it was made of.
     """
 
     def __init__(self, name: str, artifact: Artifact, instances: int = 1) -> None:
@@ -58,15 +37,17 @@ class Model:
         ArtifactError, DeviceError
             As for `GraphModule`.
         """
-        self.name = name
         self.artifact = artifact
         each = [artifact, *artifact.others]
         self._plans = [one.usable_plan() for one in each]
-        self.inputs = specs_of(self._plans, "inputs")
-        self.outputs = specs_of(self._plans, "outputs")
         sizes = artifact.manifest.batch_sizes
-        self.is_batched = bool(sizes)
-        self.sizes = tuple(sorted(sizes)) or (1,)
+        super().__init__(
+            name,
+            specs_of(self._plans, "inputs"),
+            specs_of(self._plans, "outputs"),
+            _memory(each, self._plans),
+            sizes,
+        )
         self._shape_of_size = {size: i for i, size in enumerate(sizes)}
         # A model is compiled once for each shape, so kernels are loaded once for each.
         self._kernels = [one.load_kernels() for one in each]
@@ -75,8 +56,6 @@ class Model:
             for one, kernels in zip(each, self._kernels, strict=True)
         ]
         self._segments: list[Segments] = []
-        self.memory = self._memory()
-        self.statistics = Statistics()
 
     @property
     def num_instances(self) -> int:
@@ -152,32 +131,6 @@ class Model:
             took.append(time.perf_counter() - began)
         return took
 
-    def check(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, int]:
-        """The shape that fits these inputs, and how many rows they bring.
-
-        Raises
-        ------
-        InputError
-            Names the input that is missing, unknown, or of another type or shape.
-        """
-        check_names_and_types(self.name, self.inputs, inputs)
-        if not self.is_batched:
-            return self._fitting(inputs), 1
-        rows = {name: array.shape[0] for name, array in inputs.items()}
-        count = next(iter(rows.values()))
-        if len(set(rows.values())) > 1:
-            raise InputError(f"the inputs of model `{self.name}` bring different batches: {rows}")
-        if not 1 <= count <= self.sizes[-1]:
-            raise InputError(
-                f"model `{self.name}` takes batches of 1 to {self.sizes[-1]}, got {count}; divide "
-                "it into several requests"
-            )
-        return self._shape_of_size[self.size_for(count)], count
-
-    def size_for(self, rows: int) -> int:
-        """The smallest batch size that holds so many rows."""
-        return next(size for size in self.sizes if size >= rows)
-
     def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
         """Run instance `slot` once for all of them, and give each its outputs.
 
@@ -232,15 +185,19 @@ class Model:
             f"model `{self.name}` was compiled for no such shapes as {found}, but for {known}"
         )
 
-    def _memory(self) -> Memory:
-        weights: dict[int, int] = {}
-        for one in (self.artifact, *self.artifact.others):
-            weights.update((array.ctypes.data, array.nbytes) for array in one.weights.values())
-        own = 0
-        for plan in self._plans:
-            own += plan.arena_bytes
-            own += sum(v.nbytes for v in plan.values if v.storage in ("input", "output"))
-        return Memory(sum(weights.values()), own)
+    def _shape_of(self, size: int) -> int:
+        return self._shape_of_size[size]
+
+
+def _memory(each: Sequence[Artifact], plans: Sequence[Plan]) -> Memory:
+    weights: dict[int, int] = {}
+    for one in each:
+        weights.update((array.ctypes.data, array.nbytes) for array in one.weights.values())
+    own = 0
+    for plan in plans:
+        own += plan.arena_bytes
+        own += sum(v.nbytes for v in plan.values if v.storage in ("input", "output"))
+    return Memory(sum(weights.values()), own)
 
 
 def _joined(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -255,9 +212,3 @@ def _joined(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
 def _copy(array: np.ndarray, rows: Any) -> np.ndarray:
     """A copy: the next run changes what it is of."""
     return np.array(array[rows] if array.ndim else array, order="C")
-
-
-def failure(model: str, error: Exception) -> ExecutionError:
-    """What a client is told of a run that failed."""
-    said = str(error).strip().splitlines()
-    return ExecutionError(f"model `{model}` failed: {said[0] if said else type(error).__name__}")

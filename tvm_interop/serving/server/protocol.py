@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError, did_you_mean
 from ...plain_data import is_whole
-from .model import VERSION, Model
+from .any_model import VERSION, AnyModel
 from .tensors import TensorSpec
 
 PLATFORM = "tvm_interop"
@@ -94,7 +94,7 @@ def datatype_of(spec: TensorSpec, model: str) -> str:
     return _DATATYPES[spec.dtype]
 
 
-def check_types(model: Model) -> None:
+def check_types(model: AnyModel) -> None:
     """Refuse a model with inputs or outputs that the protocol has no type for."""
     for spec in (*model.inputs, *model.outputs):
         datatype_of(spec, model.name)
@@ -188,7 +188,7 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
     return -(level or DEFAULT_PRIORITY), float(timeout) or None
 
 
-def chosen_outputs(model: Model, wanted: Sequence[str] | None) -> list[int]:
+def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
     """The indices of the outputs that a request wants.
 
     Raises
@@ -206,7 +206,7 @@ def chosen_outputs(model: Model, wanted: Sequence[str] | None) -> list[int]:
     return [names.index(name) for name in wanted] if wanted else list(range(len(names)))
 
 
-def model_metadata(model: Model) -> dict[str, Any]:
+def model_metadata(model: AnyModel) -> dict[str, Any]:
     """What the protocol's model metadata hold."""
 
     def told(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ def model_metadata(model: Model) -> dict[str, Any]:
     }
 
 
-def model_config(model: Model, max_queue: int, max_delay_us: float) -> dict[str, Any]:
+def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[str, Any]:
     """What Triton's model configuration says of this model."""
     batched = model.is_batched
 

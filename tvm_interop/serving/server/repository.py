@@ -12,16 +12,17 @@ from typing import Any
 
 from ...artifact.artifact import Artifact, load
 from ...errors import InputError, ModelNotFoundError, TVMInteropError, UnavailableError
+from .any_model import VERSION, AnyModel
 from .executor import Executor
-from .model import VERSION, Model
+from .model import Model
 from .protocol import check_types
 
 _LOG = logging.getLogger("tvm_interop.serving")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SUFFIX = ".tar"
 
-Source = str | os.PathLike[str] | Artifact | Model
-"""An artifact, its file, or a `Model` that somebody has made, of another kind perhaps."""
+Source = str | os.PathLike[str] | Artifact | AnyModel
+"""An artifact, its file, or an `AnyModel` that somebody has made, of another kind perhaps."""
 
 
 def check_name(name: str) -> None:
@@ -47,7 +48,7 @@ class Repository:
         self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def open(self, name: str, source: Source) -> Model:
+    def open(self, name: str, source: Source) -> AnyModel:
         """Load a model.
 
         Raises
@@ -58,8 +59,8 @@ class Repository:
             As for `GraphModule`.
         """
         check_name(name)
-        if isinstance(source, Model):
-            model = source
+        if isinstance(source, AnyModel):
+            model: AnyModel = source
         else:
             artifact = source if isinstance(source, Artifact) else load(source)
             model = Model(name, artifact, self._instances)
@@ -99,7 +100,7 @@ class Repository:
             executor.remove(name)
             self._reasons[name] = "unloaded"
 
-    def index(self, loaded: Mapping[str, Model], only_ready: bool) -> list[dict[str, Any]]:
+    def index(self, loaded: Mapping[str, AnyModel], only_ready: bool) -> list[dict[str, Any]]:
         """The models that are loaded, and those that could be. Raises as `load`."""
         folder = self._required()
         found = {path.stem for path in folder.glob(f"*{_SUFFIX}") if _NAME.fullmatch(path.stem)}

@@ -49,7 +49,7 @@ class Server:
 
         Parameters
         ----------
-        models: artifacts, their files, or instances of `Model`, by name.
+        models: artifacts, their files, or instances of `AnyModel`, by name.
         config: options, or a TOML file with options and models.
         options: attributes of `ServerConfig`; they win over those of `config`.
 

@@ -20,10 +20,10 @@ from ...errors import (
     TVMInteropError,
     UnavailableError,
 )
+from .any_model import VERSION
 from .config import ServerConfig
 from .executor import Executor
 from .metrics import Metrics
-from .model import VERSION
 from .protocol import Answer, InferCall, chosen_outputs, model_config, model_metadata
 from .repository import Repository, Source
 from .ticket import Ticket

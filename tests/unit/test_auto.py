@@ -142,6 +142,47 @@ def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
     assert stats["confirmation"].compared.ratio == 1
 
 
+def test_who_is_far_behind_takes_no_part_in_further_rounds():
+    """Of four finalists one is slow and two are alike: those two are compared for longer."""
+    seen = []
+
+    def evaluate(schedules):
+        seen.append([made.scheduler for made in schedules])
+        draw = np.random.default_rng(len(seen))
+        us = [{"lios": 80, "nimble": 80}.get(made.scheduler, 100) for made in schedules]
+        us[-1] = 150 if len(seen) == 1 else us[-1]
+        rounds = 0
+        while True:
+            rounds += 1
+            assert rounds <= 500
+            yield np.array(us) * np.exp(0.05 * draw.standard_normal(len(us)))
+
+    made = schedule(GRAPH, "auto", LatencyTable(US), streams=2, finalists=9, evaluate=evaluate)
+    assert seen[0][-1] not in seen[1]
+    assert {"lios", "nimble"} <= set(seen[1])
+    assert made.stats["winner"] in ("lios", "nimble")
+    assert seen[-1] == ["sequential", "sequential", made.stats["winner"]]
+    assert list(made.stats["chosen_by_us"]) == seen[0][1:]
+    assert made.stats["chosen_by_us"][seen[0][-1]] == pytest.approx(150, rel=0.1)
+
+
+def test_the_choice_among_equals_ends():
+    """However noisy: those that so many rounds cannot tell apart are as good."""
+    counts = []
+
+    def evaluate(schedules):
+        draw = np.random.default_rng(len(counts))
+        counts.append(0)
+        us = np.array([100, 100, *[90] * (len(schedules) - 2)])
+        while True:
+            counts[-1] += 1
+            yield us * np.exp(0.2 * draw.standard_normal(len(us)))
+
+    schedule(GRAPH, "auto", LatencyTable(US), streams=2, evaluate=evaluate)
+    assert sum(counts[:-1]) <= 120
+    assert counts[-1] > 120
+
+
 @pytest.mark.parametrize(
     ("rounds", "says"),
     [

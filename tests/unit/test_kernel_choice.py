@@ -38,8 +38,8 @@ class _MadeUp(MeasuredLatency):
     def can_run(self, op: int) -> bool:
         return True
 
-    def takes_longer(self, op: int, than_us: float) -> bool:
-        return self._us(self._operators[op]) > than_us
+    def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
+        return [self._us(self._operators[op]) > us for op, us in zip(ops, than_us, strict=True)]
 
     measured = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import s_tir, te
+from tvm import s_tir, te, topi
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
@@ -279,3 +280,54 @@ def test_only_libraries_that_are_loaded_are_taken_over(tmp_path: Path) -> None:
         _runtime.take_over_parallel_loops(str(tmp_path / "k.so"))
     library = load_kernels(build_kernels(double_then_add(""), "llvm", tmp_path / "serial.so"))
     assert library.get_function("kernel") is not None
+
+
+# Kernels that are built in several files, on several threads.
+
+
+def chain_of(count: int = 9) -> tvm.IRModule:
+    """That many kernels: each adds one to numbers of a length of its own."""
+    kernels = {}
+    for length in range(1, count + 1):
+        a = te.placeholder((length,), name="a")
+        b = topi.add(a, 1.0)
+        kernels[f"k{length}"] = te.create_prim_func([a, b]).with_attr("global_symbol", f"k{length}")
+    return tvm.IRModule(kernels)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_kernels_are_in_the_library_however_many_threads_build_it(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_runtime, "num_threads", lambda: threads)
+    code = build_kernels(chain_of(), "llvm", tmp_path / "k.so").read_bytes()
+    library = load_kernels(tmp_path / "k.so")
+    for length in range(1, 10):
+        out = as_tensor(aligned_empty((length,), "float32"))
+        library[f"k{length}"](as_tensor(aligned_copy(np.full(length, 2, np.float32))), out)
+        np.testing.assert_array_equal(out.numpy(), np.full(length, 3))
+    assert build_kernels(chain_of(), "llvm", tmp_path / "k.so").read_bytes() == code
+
+
+def test_threads_that_build_heed_the_pass_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_runtime, "num_threads", lambda: 2)
+    compile_one, seen = tvm.compile, []
+
+    def compile_and_note(*args: Any, **kwargs: Any) -> Any:
+        context = tvm.transform.PassContext.current()
+        seen.append((threading.current_thread(), context.opt_level, dict(context.config)))
+        return compile_one(*args, **kwargs)
+
+    monkeypatch.setattr(tvm, "compile", compile_and_note)
+    config = {"tirx.disable_vectorize": True}
+    with tvm.transform.PassContext(opt_level=1, config=config):
+        build_kernels(chain_of(), "llvm", tmp_path / "k.so")
+    assert {(level, *found.items()) for _, level, found in seen} == {(1, *config.items())}
+    assert threading.main_thread() not in {thread for thread, *_ in seen}
+    # What watches passes is made for one thread, the caller's.
+    seen.clear()
+    with tvm.transform.PassContext(instruments=[tvm.instrument.PassTimingInstrument()]):
+        build_kernels(chain_of(), "llvm", tmp_path / "k.so")
+    assert {thread for thread, *_ in seen} == {threading.main_thread()}

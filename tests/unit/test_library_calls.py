@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -243,8 +244,8 @@ class _MadeUp(MeasuredLatency):
     def can_run(self, op: int) -> bool:
         return True
 
-    def takes_longer(self, op: int, than_us: float) -> bool:
-        return self._us(op) > than_us
+    def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
+        return [self._us(op) > us for op, us in zip(ops, than_us, strict=True)]
 
     def _us(self, op: int) -> float:
         operator = self._operators[op]

@@ -81,6 +81,17 @@ def test_a_second_run_measures_nothing(compilation: Compilation, tmp_path: Path)
     assert second.measured == 0
 
 
+def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
+    a, b = heaviest(compilation)
+    model = latency(compilation)
+    assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
+    assert model.measured == 1  # One run showed that `b` is far slower; no other operator was run.
+    known = float(model.stages([[[a]]])[0])
+    assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
+    assert model.take_longer([a], [0.9 * known]) == [True]
+    assert model.measured == 1
+
+
 def test_other_settings_are_other_latencies(compilation: Compilation, tmp_path: Path) -> None:
     from tvm_interop.kernels.build import kernel_hashes
 

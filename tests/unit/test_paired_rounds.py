@@ -91,6 +91,18 @@ def test_a_schedule_that_gains_nothing_is_soon_given_up(noise: str) -> None:
     assert confirmed(0.95, True) == confirmed(0.95, False)
 
 
+def test_earlier_rounds_count() -> None:
+    rounds = list(itertools.islice(rounds_of("gaussian, 3%", [1.0, 1.0], 5), 400))
+    earlier = np.array(rounds[:30])
+    taken = take_rounds(iter(rounds[30:]), Budget(60), pair=(0, 1), earlier=earlier, most=50)
+    np.testing.assert_array_equal(taken, rounds[: len(taken)])
+    assert 30 < len(taken) <= 50
+    again = take_rounds(
+        iter(rounds), Budget(60), pair=(0, 1), earlier=np.array(rounds[:50]), most=50
+    )
+    assert len(again) == 50  # They are as many as there may be: no further one is asked for.
+
+
 def test_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
     monkeypatch.setattr(budget, "now_s", lambda: next(clock))

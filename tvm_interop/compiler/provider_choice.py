@@ -69,7 +69,9 @@ def fastest_plain(
             i: us if chosen.operators[i].library is not None else margin * us
             for i, us in times_us.items()
         }
-        taken = [i for i in candidates if i not in rivals or ours.takes_longer(i, bars_us[i])]
+        longer = ours.take_longer(rivals, [bars_us[i] for i in rivals])
+        slower = {i for i, is_slower in zip(rivals, longer, strict=True) if is_slower}
+        taken = [i for i in candidates if i not in rivals or i in slower]
         kept = [i for i in candidates if i not in taken]
         best_us |= dict(zip(kept, ours.stages([[[i]] for i in kept]).tolist(), strict=True))
         best_us |= {i: float(times_us[i]) for i in taken}
@@ -86,11 +88,9 @@ _ROUNDS = 2
 def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
     """Measure again the operators that take about as long with either kernel; whether any were."""
     times_us = theirs.stages([[[i]] for i in rivals])
-    close = [
-        [[i]]
-        for i, us in zip(rivals, times_us.tolist(), strict=True)
-        if ours.takes_longer(i, _CLOSE * us) and not ours.takes_longer(i, us / _CLOSE)
-    ]
+    over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
+    far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
+    close = [[[i]] for i, o, f in zip(rivals, over, far, strict=True) if o and not f]
     if not close or not theirs.measured + ours.measured:
         return False
     again = [model.measure_again(close) for _ in range(_ROUNDS) for model in (theirs, ours)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,9 +15,13 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.support import cc
 
+from .._native import cpu as _native
 from ..errors import DeviceError
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
+
+_TOGETHER = 4
+"""Kernels in one object file. TVM and LLVM compile one such file after the other in each thread."""
 
 
 def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.PathLike[str]) -> Path:
@@ -31,18 +37,56 @@ def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.Path
     """
     require_compiler()
     out = Path(out_path)
-    try:
-        compiled = tvm.compile(kernels, target=tvm.target.Target(target))
-    except Exception as err:
-        raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+        try:
+            objects = _compiled(kernels, tvm.target.Target(target), Path(scratch))
+        except Exception as err:
+            raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
         library = Path(scratch) / "kernels.so"
         try:
-            compiled.export_library(str(library))
+            cc.create_shared(str(library), objects)
         except RuntimeError as err:
             raise DeviceError(f"linking `{out}` failed: {err}") from err
         os.replace(library, out)
     return out
+
+
+def _compiled(kernels: tvm.IRModule, target: tvm.target.Target, folder: Path) -> list[str]:
+    """Compile to object files, a few kernels in each, on as many threads as streams may have.
+
+    Which kernels share a file depends on their names alone, so it is the same on each machine.
+    """
+    functions = sorted(kernels.functions_items(), key=lambda item: item[0].name_hint)
+    files = [functions[i : i + _TOGETHER] for i in range(0, len(functions), _TOGETHER)]
+    files = files or [[]]
+    context = tvm.transform.PassContext.current()
+    # What watches passes, such as TVM's timing of them, is made for one thread.
+    threads = 1 if context.instruments else min(_native.num_threads(), len(files))
+
+    def build(number: int) -> str:
+        with _like(context):
+            compiled = tvm.compile(tvm.IRModule(dict(files[number])), target=target)
+        path = folder / f"{number}.o"
+        compiled.mod.write_to_file(str(path))
+        return str(path)
+
+    if threads == 1:
+        return [build(number) for number in range(len(files))]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(build, range(len(files))))
+
+
+def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
+    """That pass context, in a thread that knows nothing of it yet: each thread has its own."""
+    if context.same_as(tvm.transform.PassContext.current()):
+        return nullcontext()
+    alike: AbstractContextManager[Any] = tvm.transform.PassContext(
+        context.opt_level,
+        list(context.required_pass),
+        list(context.disabled_pass),
+        config=dict(context.config),
+    )
+    return alike
 
 
 def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:

@@ -112,12 +112,18 @@ class MeasuredLatency(LatencyModel):
         """Whether the device has a kernel for operator `op`; if not, the reason is logged."""
         return self.timer.can_run(op)
 
-    def takes_longer(self, op: int, than_us: float) -> bool:
-        """Whether operator `op` takes longer than `than_us`, found out no better than need be.
+    def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
+        """Whether each of these operators takes longer than that, in microseconds.
 
-        One that is far slower is run only once, and what that run said is kept and asked first
-        ever after: with the same latencies at hand the answer is always the same.
+        It is found out no better than need be: one that is far slower is run only once, and what
+        that run said is kept and asked first ever after: with the same latencies at hand the answer
+        is always the same. The others are measured in one go, and no further operators.
         """
+        near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
+        us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
+        return [op not in us or us[op] > bar for op, bar in zip(ops, than_us, strict=True)]
+
+    def _is_far_slower(self, op: int, than_us: float) -> bool:
         streams = self._on_streams([[op]])
         key = self._key(streams)
         rough_key = f"once:{key}"
@@ -125,9 +131,7 @@ class MeasuredLatency(LatencyModel):
         if rough_key not in known and key not in known and key not in self._known:
             known[rough_key] = self._time_once_us(streams)
             self._keep({rough_key: streams}, {rough_key: Estimate(known[rough_key], None, 1)})
-        if known.get(rough_key, 0.0) > _FAR_SLOWER * than_us:
-            return True
-        return self.op(op) > than_us
+        return known.get(rough_key, 0.0) > _FAR_SLOWER * than_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that `groups` take, run at once."""

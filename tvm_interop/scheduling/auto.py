@@ -27,6 +27,7 @@ from .paired_rounds import (
     FEWEST_ROUNDS,
     LEAST_GAIN,
     Confirmation,
+    Floats,
     checked_rounds,
     confirm,
     paired_ratio,
@@ -47,6 +48,8 @@ _IOS_SHARE = 0.6
 """Of the time to search; the local search has the rest."""
 _CHOOSING_SHARE = 0.6
 """Of the time to run schedules: to choose one of them. The rest is to confirm that choice."""
+_FIRST_CHOOSING_ROUNDS = 6
+"""So few can already show that a finalist is far behind."""
 _MOST_CHOOSING_ROUNDS = 120
 """Enough to tell finalists 3% apart where runs are off by 10%; those nearer are as good."""
 _MAX_TRANSITIONS = 1_000_000
@@ -280,24 +283,69 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
         )
         return _Verdict("sequential")
     schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
-    running = [schedules["sequential"], *schedules.values()]
-    rounds = checked_rounds(evaluate(running), len(running))
-    choosing = take_rounds(rounds, budget.share(_CHOOSING_SHARE), pair=(0, 1), ends=_is_settled)
-    _, sequential_us, *of_finals = choosing.T
-    ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
-    chosen = finals[int(np.argmin(ratios))]
-    running = [running[0], running[0], schedules[chosen]]
+    chosen, chosen_by_us = _choose(schedules, evaluate, budget.share(_CHOOSING_SHARE))
+    running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
     confirmation = confirm(checked_rounds(evaluate(running), len(running)), budget, gives_up=True)
-    medians = [float(np.median(times_us)) for times_us in (sequential_us, *of_finals)]
     return _Verdict(
         winner=chosen if confirmation.compared.is_faster else "sequential",
         chosen=chosen,
-        chosen_by_us=dict(zip(schedules, medians, strict=True)),
+        chosen_by_us=chosen_by_us,
         confirmation=confirmation,
     )
 
 
-def _is_settled(so_far: npt.NDArray[np.float64]) -> bool:
+def _choose(
+    schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget
+) -> tuple[str, dict[str, float]]:
+    """The fastest finalist, and medians in microseconds of `sequential` and all of them.
+
+    Who is behind for sure takes no part in further rounds: the others then take less time.
+    """
+    baseline = schedules["sequential"]
+    left = [name for name in schedules if name != "sequential"]
+    medians_us: dict[str, float] = {}
+    taken: Floats | None = None
+    while True:
+        running = [baseline, baseline, *(schedules[name] for name in left)]
+        taken = take_rounds(
+            checked_rounds(evaluate(running), len(running)),
+            budget,
+            pair=(0, 1),
+            first=_FIRST_CHOOSING_ROUNDS,
+            most=_MOST_CHOOSING_ROUNDS,
+            earlier=taken,
+            ends=lambda so_far: _is_settled(so_far) or not all(_in_the_race(so_far)),
+        )
+        medians = np.median(taken, axis=0).tolist()
+        medians_us |= dict(zip(["sequential", *left], medians[1:], strict=True))
+        staying = _in_the_race(taken)
+        if all(staying) or _is_settled(taken) or budget.left_s() <= 0:
+            break
+        left = [name for name, stays in zip(left, staying, strict=True) if stays]
+        taken = taken[:, [True, True, *staying]]
+        if len(left) == 1 or len(taken) >= _MOST_CHOOSING_ROUNDS:
+            break
+    _, sequential_us, *of_finals = taken.T
+    ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
+    in_order = {name: medians_us[name] for name in schedules}
+    return left[int(np.argmin(ratios))], in_order
+
+
+def _in_the_race(so_far: Floats) -> list[bool]:
+    """Of each finalist, whether it may be as fast as the best, and faster than `sequential`.
+
+    The best always is. Parameters as of `_is_settled`.
+    """
+    sequential_us, _, *of_finals = so_far.T
+    compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
+    best = int(np.argmin([found.ratio for found in compared]))
+    behind = [paired_ratio(times_us, of_finals[best]).interval[0] > 1 for times_us in of_finals]
+    return [
+        i == best or (found.may_be_faster and not behind[i]) for i, found in enumerate(compared)
+    ]
+
+
+def _is_settled(so_far: Floats) -> bool:
     """Whether no finalist gains anything, or none is better than the best by more than 1%.
 
     Parameters

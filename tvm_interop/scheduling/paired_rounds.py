@@ -69,8 +69,11 @@ class PairedRatio:
 
     @property
     def may_be_faster(self) -> bool:
-        """Whether more rounds might still show that; where not, in 5% of cases at most it is so."""
-        return self.interval[0] <= 1 - LEAST_GAIN
+        """Whether it may be faster by 2%, half-way between what passes and what is sought.
+
+        Where not, in 5% of cases at most it is so: further rounds would hardly let it pass.
+        """
+        return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
 
 
 def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
@@ -118,7 +121,8 @@ def confirm(
     rounds: each gives the microseconds of sequential execution, of sequential execution once
         more, and of the schedule.
     budget, at_least: as `take_rounds` has them.
-    gives_up: ends where the schedule is not faster for sure: for who only asks whether it ships.
+    gives_up: ends where the schedule is hardly faster (`PairedRatio.may_be_faster`): for who only
+        asks whether it ships.
     """
 
     def is_in_vain(so_far: Floats) -> bool:
@@ -143,7 +147,9 @@ def take_rounds(
     pair: tuple[int, int],
     gain: float = 0.0,
     at_least: int = 1,
+    first: int = _FIRST_ROUNDS,
     most: int = _MOST_ROUNDS,
+    earlier: Floats | None = None,
     ends: Callable[[Floats], bool] | None = None,
 ) -> Floats:
     """Take as many rounds as it needs to tell two contestants apart; (rounds, contestants).
@@ -152,14 +158,16 @@ def take_rounds(
     ----------
     rounds: each gives the microseconds of all contestants; there may be no end to them.
     budget: no further round begins when it is spent, once there are `at_least` so many.
+    first: after how many further rounds to look at them for the first time.
     most: rounds at most.
+    earlier: (rounds, contestants) of the same contestants, which count too.
     pair: the positions of the two contestants.
     gain: the gain that the first of them will be asked for; 0 where they are alike.
     ends: asked now and then, with the rounds so far, whether these are enough for other reasons.
     """
-    taken: list[Floats] = []
-    wanted = _FIRST_ROUNDS
-    for times_us in islice(rounds, most):
+    taken: list[Floats] = [] if earlier is None else list(earlier)
+    wanted = len(taken) + first
+    for times_us in islice(rounds, max(most - len(taken), 0)):
         taken.append(times_us)
         if len(taken) >= at_least and budget.left_s() <= 0:
             break

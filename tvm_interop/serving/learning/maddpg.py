@@ -90,6 +90,9 @@ _ROUNDS = 3
 """Times that candidates are drawn, each around the best of those before."""
 _REDRAWN = 2.0
 """Numbers of an action drawn anew, in the mean, for a candidate near another."""
+_AS_GOOD = 0.01
+"""Candidates are as good as the best one if they are below it by no more than this share of the
+difference between the best and the worst."""
 
 
 class Stacked(nn.Module):  # type: ignore[misc]
@@ -380,7 +383,9 @@ class MaddpgTraining:
         critics see decisions, and the agents choose among candidates together, since a better
         decision may need several of them to change: first what they do, which stays where nothing
         is better. What is learned is the middle of what stands for the decision. (As in Greedy
-        Actor-Critic, Neumann et al., ICLR 2023, for the best one.)
+        Actor-Critic, Neumann et al., ICLR 2023, for the best one.) Of candidates that are as good
+        as the best the nearest is taken: where now one and now another of two equal decisions is
+        valued more, agents would come to the mean of both, which can be a bad one.
         """
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
@@ -390,11 +395,12 @@ class MaddpgTraining:
         (self.config.centring * (logits**2).mean() + loss).backward()
         self._actor_adam.step()
 
-    def _best_of(self, states: Any, best: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """(rows, size): from `best` on, by candidates near it, tried ones, and any."""
+    def _best_of(self, states: Any, chosen: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """(rows, size): from `chosen` on, by candidates near the best, tried ones, and any."""
         space = self.environment.space
-        count, (rows, size) = self.config.candidates, best.shape
-        best = space.canonical(best)
+        count, (rows, size) = self.config.candidates, chosen.shape
+        best = space.canonical(chosen)
+        candidates, found = [], []
         kind = np.arange(count)[:, None, None] % 4
         for _ in range(_ROUNDS):
             shape = (count, rows, size)
@@ -408,9 +414,10 @@ class MaddpgTraining:
             with torch.no_grad():
                 seen = self._seen(states.expand(count, -1, -1), torch.from_numpy(drawn))
                 values = self.critics(seen.reshape(1, count * rows, -1))[..., 0].mean(0)
-            most = values.reshape(count, rows).numpy().argmax(0)
-            best = drawn[most, np.arange(rows)]
-        return best
+            candidates.append(drawn)
+            found.append(values.reshape(count, rows).numpy())
+            best = drawn[found[-1].argmax(0), np.arange(rows)]
+        return _nearest_of_the_best(np.concatenate(candidates), np.concatenate(found), chosen)
 
     def _climb(self, states: Any, actions: Any) -> None:
         """Equation 4: through an agent's own action; the others' are as they were."""
@@ -427,6 +434,18 @@ class MaddpgTraining:
         (self.config.centring * (logits**2).mean() - value.mean(1).sum()).backward()
         self._actor_adam.step()
         self.critics.requires_grad_(True)
+
+
+def _nearest_of_the_best(
+    candidates: npt.NDArray[np.float32],
+    values: npt.NDArray[np.float32],
+    chosen: npt.NDArray[np.float32],
+) -> npt.NDArray[np.float32]:
+    """(rows, size): of `candidates` (count, rows, size), by their `values` (count, rows)."""
+    most = values.max(0)
+    as_good = values >= most - _AS_GOOD * (most - values.min(0))
+    distances = np.where(as_good, ((candidates - chosen) ** 2).sum(-1), np.inf)
+    return candidates[distances.argmin(0), np.arange(len(chosen))]
 
 
 def save_agents(path: str | Path, training: MaddpgTraining) -> None:

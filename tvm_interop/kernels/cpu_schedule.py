@@ -27,6 +27,8 @@ from .transposes import tile_across_memory
 _log = logging.getLogger(__name__)
 
 
+_BYTES = 64
+"""Integers of 8 bits that are computed together: a vector of AVX-512 of them."""
 _PARALLEL_WORK = 1 << 15
 """Innermost iterations from which on a loop is shared between threads: some microseconds."""
 
@@ -191,18 +193,34 @@ def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Regis
         schedule.parallel(tiles)
 
 
+def _is_of_bytes(block: s_tir.SBlock) -> bool:
+    """Whether a block writes integers of 8 bits and calls no function but to round."""
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(block.body, (tvm.ir.Call, lambda call: calls.append(call.op)))
+    return str(block.body.buffer.dtype) in ("int8", "uint8") and all(
+        getattr(op, "name", "") == "tirx.nearbyint" for op in calls
+    )
+
+
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
     loops = schedule.get_loops(block)
+    together = 1
     if _is_pointwise(schedule, block):
         # LLVM writes short innermost loops out, then makes vectors of a loop around them: gathers.
         loops = [schedule.fuse(*loops)]
+        if _iterations(schedule, block) % _BYTES == 0 and _is_of_bytes(schedule.get(block)):
+            # Else LLVM reads and writes each byte by itself, and puts vectors together from them.
+            together = _BYTES
+            outer, lanes = schedule.split(loops[0], [None, together])
+            schedule.vectorize(lanes)
+            loops = [outer]
     extents = [int(schedule.get(loop).extent) for loop in loops]
-    if prod(extents) < _PARALLEL_WORK or not _writes_output(schedule, block):
+    if prod(extents) * together < _PARALLEL_WORK or not _writes_output(schedule, block):
         return
     wide = [i for i, extent in enumerate(extents) if extent > 1]
     if len(wide) == 1:
-        schedule.parallel(schedule.split(loops[wide[0]], [None, 4096])[0])
+        schedule.parallel(schedule.split(loops[wide[0]], [None, 4096 // together])[0])
         return
     # Enough to share out evenly, and no more: the index of a fused loop costs divisions.
     count = 1

@@ -40,7 +40,8 @@ class Claim:
 
     Attributes
     ----------
-    holds: `reproduced`, `not reproduced`, `depends`, or `ours` for what the paper does not compare.
+    holds: `reproduced`, `not reproduced`, `depends`, `not run`, or `ours` for what the paper does
+        not compare.
     """
 
     figure: str

@@ -11,10 +11,11 @@ cells in small, into a folder of its own.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.top_blocks import small_blocks, split
+from benchmarks.serving_cells import NETWORKS, served_model
+from benchmarks.top_blocks import Graph, combinations, joined, small_blocks, split
 from benchmarks.top_cells import (
     SEARCHES,
     Setup,
@@ -35,12 +37,14 @@ from benchmarks.top_exact import (
     CONFIG,
     MENDED,
     gradient_through_a_known_reward,
+    search_and_compare,
     train_and_compare,
 )
 from benchmarks.top_gpg import STEPS, exact_gaps, large_blocks, printed_reward, train
 from tvm_interop.atomic_file import replacing
 from tvm_interop.scheduling import schedule
 from tvm_interop.serving.decisions import Agents
+from tvm_interop.serving.devices import SHEETS
 from tvm_interop.serving.learning.maddpg import MaddpgConfig
 from tvm_interop.serving.policies.search import Search
 
@@ -57,11 +61,15 @@ PRINTED = replace(SMALL, gamma=0.95, centring=0.0)
 ABLATIONS = {
     "launcher off": Setup(variant="no launcher"),
     "combination off": Setup(variant="no combination"),
+    "pipeline off": Setup(variant="no pipeline"),
+    "stages by the printed reward": Setup(variant="printed stages"),
     "barriers off": Setup(variant="no barriers"),
     "linear interval": Setup(interval="linear"),
     "throughput rewarded": Setup(reward="throughput"),
 }
 DEFAULT_WEIGHTS: dict[str, Path | None] = {"gpg": None, "gpg-scored": None}
+MENDED_LINE = replace(SMALL, shared_reward=True, actor_update="candidates")
+"""The mended learner, see `top_exact.MENDED`, with the same networks and calls."""
 Cell = tuple[str, Callable[[], Any]]
 
 
@@ -107,6 +115,11 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
                 f"exact-{case.partition(' ')[0]} mended-{seed}",
                 lambda n=case, c=config: train_and_compare(n, c),
             )
+    for method, seed in itertools.product(SEARCHES, range(5)):
+        yield (
+            f"exact-search {method}-{seed}",
+            lambda m=method, s=seed: search_and_compare("crowded", m, CONFIG.steps, s),
+        )
     for name, setup in ABLATIONS.items():
         yield learned(f"ablation-{name}-1", setup, replace(small, seed=1))
     for seed in range(2):
@@ -122,6 +135,15 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
         yield learned(f"maddpg-small, 0.1-{seed}", Setup(0.1), replace(small, seed=seed))
     for seed in (3, 4):
         yield learned(f"maddpg-small-{seed}", Setup(), replace(small, seed=seed))
+    for seed in range(3):
+        config = replace(MENDED_LINE, steps=calls, seed=seed)
+        yield learned(f"maddpg-mended-{seed}", Setup(), config)
+    yield "graphs-by-batch", graph_shapes_by_batch
+    for name, setup in (("single", Setup(models=1)), ("shared", Setup(queue="shared"))):
+        yield f"{name}-policies", lambda s=setup: policies_cell(s)
+        for seed in range(2):
+            config = replace(MENDED_LINE, steps=calls // 2, random_steps=500, seed=seed)
+            yield learned(f"{name}-mended-{seed}", setup, config)
     yield "gpg-large-xavier-nx", lambda: large_blocks("xavier-nx", DEFAULT_WEIGHTS)
     yield "gpg-exact-xavier-nx", lambda: exact_gaps("xavier-nx", DEFAULT_WEIGHTS)
     for seed in range(5):
@@ -187,13 +209,32 @@ def graph_shapes() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for device in ("a100", "xavier-nx", "tx2", "nano"):
         graphs = [g for g in split(device)[1] if g[0].num_ops <= 40]
-        for name in ("greedy", "gpg", "gpg-scored", "ios"):
-            made = [schedule(graph, name, latency) for graph, latency in graphs]
-            stages = [len(schedule.stages) for schedule in made]
-            groups = [len(stage.groups) for schedule in made for stage in schedule.stages]
-            found[f"{device}, {name}"] = {
-                "stages": float(np.mean(stages)), "groups a stage": float(np.mean(groups))
-            }  # fmt: skip
+        found |= _shapes(device, graphs, ("greedy", "gpg", "gpg-scored", "ios"))
+    return found
+
+
+def graph_shapes_by_batch() -> dict[str, Any]:
+    """Fig. 25: the same on the server's sheet, by batch and scheduler."""
+    found: dict[str, Any] = {}
+    batches = (1, 4, 16, 64)
+    models = [served_model(name, SHEETS["a100"], batches[1:]) for name in NETWORKS]
+    for batch in batches:
+        priced = [replace(model, costs={1: model.costs[batch]}) for model in models]
+        made = [joined(priced, parts, "a100") for parts in combinations("a100", 60, 7)]
+        graphs = [graph for graph in made if graph[0].num_ops <= 25]
+        found |= _shapes(str(batch), graphs, ("greedy", "gpg-scored", "ios"))
+    return found
+
+
+def _shapes(told: str, graphs: Sequence[Graph], names: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        made = [schedule(graph, name, latency) for graph, latency in graphs]
+        groups = [len(stage.groups) for each in made for stage in each.stages]
+        found[f"{told}, {name}"] = {
+            "stages": float(np.mean([len(each.stages) for each in made])),
+            "groups a stage": float(np.mean(groups)),
+        }
     return found
 
 

@@ -43,8 +43,12 @@ class Setup:
     ----------
     interval, reward: see `Space` and `Environment`.
     variant: `top`, or one that is cut down: `no launcher` (dequeue at once), `no combination` (each
-        block alone), `no barriers`, `two in flight` (and no barriers: what `top+` does).
+        block alone), `no pipeline` (one request of a model inside at a time), `printed stages` (one
+        operator after the other, the optimum of the paper's reward for stages), `no barriers`,
+        `two in flight` (and no barriers: what `top+` does).
     models: how many of the paper's, from the first.
+    queue: `own` of each model, at 1:2:4; `shared`, where each request is for all models (Fig. 23),
+        and the first interval is that of all.
     """
 
     interference: float = 0.03
@@ -53,6 +57,7 @@ class Setup:
     reward: str = "paper"
     variant: str = "top"
     models: int = 3
+    queue: str = "own"
 
     def programs(self) -> Programs:
         """The models on the device."""
@@ -69,7 +74,7 @@ class World:
         self.setup = setup
         self.programs = setup.programs()
         models = self.programs.models
-        self.mix = MIX[: len(models)]
+        self.mix = MIX[: len(models)] if setup.queue == "own" else (1.0,) * len(models)
         rate = _LOAD * capacity(self.programs, self.mix)
         self.seconds = _REQUESTS / rate
         rates = [rate * share / sum(self.mix) for share in self.mix]
@@ -89,22 +94,27 @@ class World:
     def serve(self, combination: Combination, interval_us: list[float]) -> ServingRun:
         """The arrivals served as the setup says."""
         variant = self.setup.variant
+        if self.setup.queue == "shared":
+            interval_us = interval_us[:1] * len(interval_us)
         if variant == "no launcher":
             interval_us = [0.0] * len(interval_us)
         if variant == "no combination":
             combination = tuple((part,) for cell in combination for part in cell)
             combination = tuple(sorted(combination))
-        if variant == "two in flight":
+        as_policy: dict[str, dict[str, Any]] = {
+            "two in flight": {"barriers": False, "in_flight": 2}, "no pipeline": {"inside": 1},
+        }  # fmt: skip
+        if variant in as_policy:
             policy = make_policy(
-                "search", combination=combination, interval_us=interval_us, barriers=False,
-                in_flight=2,
-            )  # fmt: skip
+                "search", combination=combination, interval_us=interval_us, **as_policy[variant]
+            )
             return simulate_serving(
                 self.programs.models, self.arrivals, policy, self.programs.device, self.seconds,
                 programs=self.programs,
             )  # fmt: skip
         return simulate_combined(
             self.programs, self.arrivals, combination, self.seconds, interval_us=interval_us,
+            schedule="sequential" if variant == "printed stages" else "greedy",
             barriers=variant != "no barriers",
         )  # fmt: skip
 
@@ -231,6 +241,7 @@ def policies_cell(setup: Setup) -> dict[str, Any]:
     programs = world.programs
     contestants: dict[str, tuple[str, dict[str, Any]]] = {
         "sequential": ("sequential", {}),
+        "ios stages": ("sequential", {"schedule": "ios", "barriers": True}),
         **{f"{k} streams": ("streams", {"streams": k}) for k in (2, 4, 6, 8, 12)},
         "batches of 8": ("batching", {"batch": 8}),
         "pos, wait": ("pos", {"absent": "wait"}),

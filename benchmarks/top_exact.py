@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.top_cells import SEARCHES
 from tvm_interop.latency.contended import ContendedLatency
 from tvm_interop.program.graph import OpGraph
 from tvm_interop.serving import (
@@ -106,22 +107,59 @@ def train_and_compare(case: str, config: MaddpgConfig) -> dict[str, Any]:
     small = SmallCase.on(CASES[case])
     outcomes = small.every_decision()
     training = MaddpgTraining(small.environment(config.seed), config)
-    training.run()
+    decisions: list[tuple[int, Key]] = []
+    while training.step < config.steps:
+        training.run(max(config.random_steps, training.step + 250))
+        decisions.append((training.step, small.key(training.decide())))
     assert training.score is not None
     rewards = {key: training.score.team(found.figures) for key, found in outcomes.items()}
     ranked = sorted(rewards.values(), reverse=True)
-    decided = small.key(training.decide())
+    decided = decisions[-1][1]
+    in_states = [
+        rewards[small.key(training.decide(state))] / ranked[0] for state in training.states[-200:]
+    ]
     return {
         "case": case,
         "seed": config.seed,
         "steps": config.steps,
         "decisions": len(outcomes),
         "final over best": rewards[decided] / ranked[0],
+        "calls": training.environment.calls,
+        "least over best in the last 200 states": min(in_states),
+        "curve": [(step, rewards[key] / ranked[0]) for step, key in decisions],
         "visited over best": max(training.curve) / ranked[0],
         "next best over best": [r / ranked[0] for r in ranked[1:6]],
         "decided": repr(decided),
         "best": repr(max(rewards, key=lambda key: rewards[key])),
     }
+
+
+def search_and_compare(case: str, method: str, calls: int, seed: int) -> dict[str, Any]:
+    """What a search of the same actions decides, by as many calls as a training has.
+
+    The z-scores are those of random actions, as many as a training begins with.
+    """
+    small = SmallCase.on(CASES[case])
+    outcomes = small.every_decision()
+    rng = np.random.default_rng(seed)
+    first = rng.random((CONFIG.random_steps, small.space.size))
+    reference = [outcomes[small.key(action)].figures for action in first]
+    score = Score.of([figures for figures in reference if figures is not None])
+    rewards = {key: score.team(found.figures) for key, found in outcomes.items()}
+    best = max(rewards.values())
+    found: list[float] = []
+
+    def value(action: Floats) -> float:
+        found.append(rewards[small.key(action)] / best)
+        return found[-1]
+
+    decided = SEARCHES[method](value, small.space.size, calls, rng)
+    close = [i + 1 for i, ratio in enumerate(found) if ratio >= 0.98]
+    return {
+        "case": case, "method": method, "seed": seed, "calls": len(found),
+        "final over best": rewards[small.key(decided)] / best,
+        "calls until within 2%": close[0] if close else None,
+    }  # fmt: skip
 
 
 def gradient_through_a_known_reward(case: str, starts: int = 200) -> dict[str, Any]:

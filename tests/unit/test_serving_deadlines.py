@@ -18,6 +18,8 @@ from tvm_interop.serving import (
 )
 from tvm_interop.serving.arrivals import Arrivals
 from tvm_interop.serving.policies.auto import Candidate
+from tvm_interop.serving.policy import Policy
+from tvm_interop.serving.server.choice import Choice
 from tvm_interop.serving.server.dispatcher import Decision, Dispatcher
 from tvm_interop.serving.server.statistics import Statistics
 from tvm_interop.serving.server.ticket import Ticket
@@ -130,6 +132,45 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
     assert any("the load has changed" in text for text in after)
     # What batches are larger than any that the models have is not tried twice.
     assert all(text.count("batching") <= 2 for _, text in run.log)
+
+
+@pytest.mark.parametrize("load", [0.8, 1.5])
+@pytest.mark.parametrize(
+    "models",
+    [
+        [whole("a", 5e3, {2: 1.9, 4: 3.7}), whole("b", 17e3, {2: 1.9, 4: 3.7})],
+        [whole("a", 4e3, {2: 1.3, 4: 1.9}), whole("b", 6e3, {2: 1.4, 4: 2.2})],
+    ],
+)
+def test_auto_is_not_worse_than_the_best_of_those_it_chooses_from(
+    models: list[ServedModel], load: float
+) -> None:
+    """From the first request on, what it began with included: 1,000 requests, within 3%."""
+    us = [float(model.costs[1].op_us[0]) for model in models]
+    capacity = 2e6 / sum(us)
+    seconds, rate = 1000 / capacity / load, load * capacity / 2
+    arrivals = poisson([rate, rate], seconds, 5).with_deadlines([BOUND * each for each in us])
+    device = ServingDevice(1.0, interference=0.08)
+    candidates = Choice("auto", 2, max_batch=4)._candidates()
+
+    def goodput(policy: Policy) -> float:
+        run = simulate_serving(
+            models, arrivals, policy, device, seconds, refuse_late=True, believed=DEVICE
+        )
+        return run.goodput()
+
+    best = max(goodput(candidate.make()) for candidate in candidates)
+    assert goodput(make_policy("auto", candidates=candidates)) >= 0.97 * best
+
+
+def test_auto_soon_leaves_what_it_began_with_where_requests_have_deadlines() -> None:
+    models = [whole("a", 4e3, {2: 1.9, 4: 3.6})]
+    free = poisson([200.0], 0.4, 3)
+    assert 32 < len(free.at_us) < 128
+    for arrivals, decisions in ((free, 1), (free.with_deadlines([20e3]), 2)):
+        policy = make_policy("auto", candidates=CANDIDATES)
+        run = simulate_serving(models, arrivals, policy, DEVICE, 0.4, refuse_late=True)
+        assert len(run.log) == decisions
 
 
 def ran(statistics: Statistics, size: int, us: float) -> None:

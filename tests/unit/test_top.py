@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.top_exact import CASES, CONFIG, SmallCase, train_and_compare
+from benchmarks.top_cells import SEARCHES
+from benchmarks.top_exact import (
+    CASES,
+    CONFIG,
+    MENDED,
+    SmallCase,
+    search_and_compare,
+    train_and_compare,
+)
 from tests.serving_models import random_device, random_models
 from tvm_interop.errors import InputError
 from tvm_interop.serving import (
@@ -80,31 +88,76 @@ def test_actions_for_one_decision_have_the_same_features():
     assert len(set.union(*found.values())) == len(found), "and others have others"
 
 
-def test_agents_learn_the_candidate_that_pays_where_the_reward_has_no_slope():
-    """One of the five intervals of the first model pays, and nothing else does."""
-    from tvm_interop.serving.decisions import Outcome
+@pytest.mark.parametrize("levels", [0, 5])
+def test_of_all_actions_for_a_decision_one_stands_for_it_in_the_middle(levels):
+    space = Space((2, 3), levels=levels)
+    actions = np.random.default_rng(levels).random((200, space.size))
+    actions[:3, 2:] = [[0.0] * 5, [1.0] * 5, [0.21, 0.99, 0.3, 0.0, 1.0]]
+    canonical = space.canonical(actions)
+    np.testing.assert_array_equal(space.features(canonical), space.features(actions))
+    np.testing.assert_array_equal(space.canonical(canonical), canonical)
+    np.testing.assert_array_equal(canonical[0, 2:], canonical[1, 2:])
+    np.testing.assert_allclose(canonical[2, 2:], [0.1, 0.3, 0.1, 0.7, 0.3])
+    if levels:
+        np.testing.assert_allclose((canonical[:, :2] * levels) % 1, 0.5)
+
+
+class Paid:
+    """An environment in which the levels of the two intervals alone are paid for."""
+
+    calls = 0
+
+    def __init__(self, gains):
+        self.space, self._rng = SmallCase.on(CASES["crowded"]).space, np.random.default_rng(0)
+        self.state = np.zeros(self.space.state_size)
+        self.gains = gains
+
+    def levels(self, action):
+        return tuple(np.maximum(np.ceil(action[:2] * 5), 1).astype(int).tolist())
+
+    def step(self, action):
+        from tvm_interop.serving.decisions import Outcome
+
+        gain = self.gains.get(self.levels(action), 0.0)
+        return Outcome(self.state, np.array([gain, 0.0, 0.0, 0.0]), None)
+
+
+@pytest.mark.parametrize(
+    "gains",
+    [
+        {(4, other): 1.0 for other in range(1, 6)},
+        # From (2, 2) neither can change alone.
+        {(2, 2): 0.6, (4, 4): 1.0},
+    ],
+    ids=["one of them", "both together"],
+)
+def test_agents_learn_the_candidate_that_pays_where_the_reward_has_no_slope(gains):
     from tvm_interop.serving.learning.maddpg import MaddpgTraining
-
-    case = SmallCase.on(CASES["crowded"])
-
-    class OneIntervalPays:
-        calls = 0
-
-        def __init__(self):
-            self.space, self._rng = case.space, np.random.default_rng(0)
-            self.state = np.zeros(case.space.state_size)
-
-        def step(self, action):
-            gain = float(case.key(action)[1] == 4)
-            return Outcome(self.state, np.array([gain, 0.0, 0.0, 0.0]), None)
 
     config = replace(
         TINY, steps=500, random_steps=200, batch=64, critic=(32, 32), actor=(16, 16), gamma=0.0,
-        actor_rate=3e-3, learning_rate=3e-3, actor_update="candidates",
+        actor_rate=3e-3, learning_rate=3e-3, shared_reward=True, actor_update="candidates",
     )  # fmt: skip
-    training = MaddpgTraining(OneIntervalPays(), config)
+    environment = Paid(gains)
+    training = MaddpgTraining(environment, config)
     training.run()
-    assert case.key(training.decide())[1] == 4
+    assert gains[environment.levels(training.decide())] == 1.0
+
+
+def test_critics_that_see_decisions_learn_as_much_from_each():
+    from tvm_interop.serving.learning.maddpg import MaddpgTraining
+
+    config = replace(TINY, steps=200, random_steps=60, noise=(0.02, 0.0), actor_update="candidates")
+    training = MaddpgTraining(Paid({(1, 1): 1.0}), config)
+    training.run()
+    space = training.environment.space
+    shown = [space.features(action).tobytes() for action in training._actions]
+    visits = {decision: shown.count(decision) for decision in shown}
+    most = max(visits, key=lambda decision: visits[decision])
+    assert visits[most] > 20
+    drawn = [shown[i] for _ in range(2000) for i in training._drawn()]
+    assert {*drawn} == {*shown}
+    assert drawn.count(most) == pytest.approx(len(drawn) / len(visits), rel=0.3)
 
 
 def test_a_state_tells_queues_and_blocks_in_progress():
@@ -183,11 +236,23 @@ def test_a_training_goes_on_where_it_was_saved(agents, actor_update, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_final_agents_decide_as_the_best_of_all_decisions():
+@pytest.mark.parametrize(
+    ("case", "config"), [("room for all", replace(CONFIG, steps=2000)), ("crowded", MENDED)]
+)
+def test_the_final_agents_decide_as_the_best_of_all_decisions(case, config):
     """All 375 simulated; not the best that was ever visited, but what the agents end with."""
-    found = train_and_compare("room for all", replace(CONFIG, steps=2000))
+    found = train_and_compare(case, config)
     assert found["decisions"] == 375
     assert found["final over best"] >= 0.98
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+def test_searches_of_the_small_case_have_so_many_calls_and_their_best_decision(method):
+    few, many = (search_and_compare("crowded", method, calls, 3) for calls in (20, 1500))
+    assert (few["calls"], many["calls"]) == (20, 1500)
+    assert 0 < few["final over best"] <= 1
+    assert many["calls until within 2%"] is None or many["final over best"] >= 0.98
+    assert few["final over best"] <= many["final over best"]
 
 
 def serve(models, policy, device, seconds=None, load=1.5):

@@ -27,10 +27,16 @@ from .transposes import tile_across_memory
 _log = logging.getLogger(__name__)
 
 
-_BYTES = 64
-"""Integers of 8 bits that are computed together: a vector of AVX-512 of them."""
 _PARALLEL_WORK = 1 << 15
 """Innermost iterations from which on a loop is shared between threads: some microseconds."""
+
+
+_LONGEST = 4096
+"""Iterations of the innermost loop of a kernel that is shared between threads, at most."""
+_WRITTEN_OUT = 64
+"""LLVM may write a loop of so few iterations out, number by number."""
+_FEWEST_LANES = 4
+"""A vector of fewer lanes gains nothing."""
 
 
 @module_pass(opt_level=0, name="DefaultCPUSchedule")
@@ -163,24 +169,48 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
         schedule.vectorize(init_loop)
 
 
-def _is_pointwise(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether `block` reads and writes whole tensors at its own position only."""
+def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
+    """How many of the last loops go through memory in order, and so can be one.
+
+    Every tensor is read and written there at the block's own position, over its whole size, or not
+    along these axes at all, as one number a channel is.
+    """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)
     axes = [var.var for var in found.iter_vars]
-    if len(loops) != len(axes) or len(axes) < 2 or not isinstance(found.body, tirx.BufferStore):
-        return False
-    shape = [int(loop.extent) for loop in loops]
+    if len(loops) != len(axes) or not isinstance(found.body, tirx.BufferStore):
+        return 0
+    sizes = [int(loop.extent) for loop in loops]
     accesses: list[tuple[Any, Any]] = [(found.body.buffer, found.body.indices)]
     tvm_ffi.structural_walk(
         found.body.value,
         (tvm.ir.TensorLoad, lambda load: accesses.append((load.source, load.indices))),
     )
-    return all(
-        [int(size) for size in buffer.ty.shape] == shape
-        and all(index.same_as(axis) for index, axis in zip(indices, axes, strict=True))
-        for buffer, indices in accesses
+    count = 0
+    while count < len(axes) and all(
+        _goes_along(buffer, indices, axes, sizes, count + 1) for buffer, indices in accesses
+    ):
+        count += 1
+    return count
+
+
+def _goes_along(
+    buffer: Any, indices: Any, axes: list[tirx.Var], sizes: list[int], count: int
+) -> bool:
+    """Whether the last `count` axes are the buffer's last ones, whole, or are not used at all."""
+    last = axes[len(axes) - count :]
+    if not any(_uses(index, axis) for index in indices for axis in last):
+        return True
+    shape = [int(size) for size in buffer.ty.shape]
+    return shape[-count:] == sizes[-count:] and all(
+        index.same_as(axis) for index, axis in zip(indices[-count:], last, strict=True)
     )
+
+
+def _uses(index: Any, axis: tirx.Var) -> bool:
+    found: list[bool] = []
+    tvm_ffi.structural_walk(index, (tirx.Var, lambda var: found.append(var.same_as(axis))))
+    return any(found)
 
 
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
@@ -193,37 +223,61 @@ def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Regis
         schedule.parallel(tiles)
 
 
-def _is_of_bytes(block: s_tir.SBlock) -> bool:
-    """Whether a block writes integers of 8 bits and calls no function but to round."""
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(block.body, (tvm.ir.Call, lambda call: calls.append(call.op)))
-    return str(block.body.buffer.dtype) in ("int8", "uint8") and all(
-        getattr(op, "name", "") == "tirx.nearbyint" for op in calls
-    )
-
-
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
     loops = schedule.get_loops(block)
-    together = 1
-    if _is_pointwise(schedule, block):
+    is_shared = _iterations(schedule, block) >= _PARALLEL_WORK and _writes_output(schedule, block)
+    in_order = _axes_in_memory_order(schedule, block)
+    if in_order > 0:
         # LLVM writes short innermost loops out, then makes vectors of a loop around them: gathers.
-        loops = [schedule.fuse(*loops)]
-        if _iterations(schedule, block) % _BYTES == 0 and _is_of_bytes(schedule.get(block)):
-            # Else LLVM reads and writes each byte by itself, and puts vectors together from them.
-            together = _BYTES
-            outer, lanes = schedule.split(loops[0], [None, together])
-            schedule.vectorize(lanes)
-            loops = [outer]
+        loops = _one_through_memory(schedule, loops, in_order, _LONGEST if is_shared else None)
     extents = [int(schedule.get(loop).extent) for loop in loops]
-    if prod(extents) * together < _PARALLEL_WORK or not _writes_output(schedule, block):
-        return
     wide = [i for i, extent in enumerate(extents) if extent > 1]
+    is_short = len(wide) > 1 and _FEWEST_LANES <= extents[-1] <= _WRITTEN_OUT
+    if in_order > 0 and is_short and _is_arithmetic(schedule, block):
+        schedule.vectorize(loops[-1])
+    if not is_shared:
+        return
     if len(wide) == 1:
-        schedule.parallel(schedule.split(loops[wide[0]], [None, 4096 // together])[0])
+        chunks, _ = schedule.split(loops[wide[0]], [None, _LONGEST])
+        schedule.parallel(schedule.fuse(*loops[: wide[0]], chunks))
         return
     # Enough to share out evenly, and no more: the index of a fused loop costs divisions.
     count = 1
     while count < len(wide) - 1 and prod(extents[: wide[count - 1] + 1]) < 64:
         count += 1
     schedule.parallel(schedule.fuse(*loops[: wide[count - 1] + 1]))
+
+
+def _one_through_memory(
+    schedule: s_tir.Schedule, loops: list[Any], count: int, longest: int | None
+) -> list[Any]:
+    """`loops`, the last `count` of which, or as many as stay below `longest`, become one.
+
+    An axis that does not fit whole is divided, so that the indices stay sums of the loops' own:
+    TVM does not see through those of a long loop that is divided anywhere.
+    """
+    first = len(loops) - count
+    if longest is None:
+        return [*loops[:first], schedule.fuse(*loops[first:])]
+    inner, i = 1, len(loops)
+    while i > first and inner * int(schedule.get(loops[i - 1]).extent) <= longest:
+        i -= 1
+        inner *= int(schedule.get(loops[i]).extent)
+    if i == first:
+        return [*loops[:first], schedule.fuse(*loops[first:])]
+    extent = int(schedule.get(loops[i - 1]).extent)
+    piece = max(n for n in range(1, longest // inner + 1) if extent % n == 0)
+    if inner * piece < longest // 16:
+        # No divisor does: a condition cuts the last piece short, which LLVM makes no vectors of.
+        pieces = schedule.split(schedule.fuse(*loops[first:]), [None, longest])
+        return [*loops[:first], *pieces]
+    outer, rest = schedule.split(loops[i - 1], [None, piece])
+    return [*loops[: i - 1], outer, schedule.fuse(rest, *loops[i:])]
+
+
+def _is_arithmetic(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether `block` calls no function: what has none for vectors is called lane by lane."""
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(schedule.get(block).body.value, (tvm.ir.Call, calls.append))
+    return not calls

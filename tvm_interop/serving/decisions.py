@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -86,10 +87,32 @@ class Space:
             own = level[..., None] == np.arange(1, self.levels + 1)
             x = own.reshape(*own.shape[:-2], -1)
         total = sum(self.num_blocks)
-        cells = np.clip((actions[..., self.num_models :] * total).astype(np.int64), 0, total - 1)
+        cells = self._cells(actions)
         first, second = np.triu_indices(total, 1)
         together = cells[..., first] == cells[..., second]
         return np.concatenate([x, together], axis=-1).astype(np.float32)
+
+    def canonical(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """(..., size): of all actions that stand for the same decision, one and the same.
+
+        An interval is in the middle of its level, where there are levels; blocks that are together
+        have the middle of the interval with the number of their first. So it is as far as can be
+        from other decisions.
+        """
+        x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
+        if self.levels:
+            x = (np.maximum(np.ceil(x * self.levels - 1e-6), 1) - 0.5) / self.levels
+        cells = self._cells(actions)
+        first = (cells[..., :, None] == cells[..., None, :]).argmax(-1)
+        middle = (first + 0.5) / sum(self.num_blocks)
+        return np.concatenate([x, middle], axis=-1).astype(actions.dtype)
+
+    def _cells(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """(..., blocks): in which of as many equal intervals as there are blocks each is."""
+        total = sum(self.num_blocks)
+        scaled = (actions[..., self.num_models :] * total).astype(np.int64)
+        found: npt.NDArray[np.int64] = np.clip(scaled, 0, total - 1)
+        return found
 
     def intervals_us(self, action: Floats) -> list[float]:
         """The least distance between two dequeues of each model."""

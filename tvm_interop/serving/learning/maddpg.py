@@ -39,13 +39,15 @@ class MaddpgConfig:
     critic, actor: widths of the hidden layers.
     agents: `each` for the paper's W + 1, `one` for a single one with the whole action.
     shared_reward: all agents have the mean of their rewards, in place of their own.
-    noise: the standard deviation added to actions, from the first to the second.
+    noise: the standard deviation added to actions, from the first to the second; with `candidates`
+        how likely each of an action's numbers is drawn anew.
     centring: what the mean square of the actors' outputs, before the sigmoid, adds to their loss.
         Without it they can run into the ends of their range, where many blocks share an interval
         and every decision is refused; the paper names nothing against that, so it is 0.
     updates: after each step.
-    actor_update: `gradient` for Equation 4; `candidates` for the critic's choice, see `_choose`.
-    candidates: how many of them an agent has in each state.
+    actor_update: `gradient` for Equation 4; `candidates` for the critics' choice, see `_choose`,
+        with critics that see decisions and learn as much from each of these.
+    candidates: how many of them there are in each state, three times.
     """
 
     steps: int = 8000
@@ -79,10 +81,15 @@ class MaddpgConfig:
             )
 
 
+_STATE_SCALE, _DECISION_SCALE = 0.1, 5.0
+"""Of what critics see that see decisions. Else the many numbers of a state, which are samples and
+differ between steps of one decision, hide the few that tell decisions apart."""
 _STATES = 8
 """States of a batch in which agents choose among candidates."""
-_NEAR = 0.1
-"""The standard deviation of candidates around an agent's own action."""
+_ROUNDS = 3
+"""Times that candidates are drawn, each around the best of those before."""
+_REDRAWN = 2.0
+"""Numbers of an action drawn anew, in the mean, for a candidate near another."""
 
 
 class Stacked(nn.Module):  # type: ignore[misc]
@@ -179,6 +186,9 @@ class MaddpgTraining:
         self._actions = np.zeros((config.steps, space.size), dtype=np.float32)
         # Utilisation, variance, latencies; nan where nothing ran. Rewards follow from them.
         self._figures = np.full((config.steps, 2 + space.num_models), np.nan)
+        # The steps of each decision that was tried, for critics that see decisions.
+        self._tried: dict[bytes, list[int]] = {}
+        self._decisions: list[list[int]] = []
 
     def run(
         self,
@@ -213,6 +223,11 @@ class MaddpgTraining:
         with torch.no_grad():
             rows = torch.as_tensor(np.asarray(chosen, dtype=np.float32))[None]
             return np.asarray(self.actors(rows)[0].numpy(), dtype=np.float64)
+
+    @property
+    def states(self) -> npt.NDArray[np.float32]:
+        """(steps + 1, state_size): those that were seen so far, the latest last."""
+        return self._states[: self.step + 1]
 
     def save(self, path: str | Path) -> None:
         """Write all that is needed to go on."""
@@ -250,6 +265,8 @@ class MaddpgTraining:
         self._states[: step + 1] = arrays["states"]
         self._actions[:step] = arrays["actions"]
         self._figures[:step] = arrays["figures"]
+        for i in range(step):
+            self._remember(i)
         self.environment.state = self._states[step].astype(np.float64)
         if "mean" in arrays:
             self.score = Score(arrays["mean"], arrays["deviation"])
@@ -264,15 +281,13 @@ class MaddpgTraining:
         if step < config.random_steps:
             action = self._rng.random(space.size)
         else:
-            first, last = config.noise
-            share = (step - config.random_steps) / max(1, config.steps - config.random_steps)
-            noise = (first + (last - first) * share) * self._rng.standard_normal(space.size)
-            action = np.clip(self.decide() + noise, 0.0, 1.0)
+            action = self._explored(self.decide())
         outcome = self.environment.step(action)
         self._actions[step] = action
         self._states[step + 1] = outcome.state
         if outcome.figures is not None:
             self._figures[step] = outcome.figures
+        self._remember(step)
         self.step += 1
         if self.step == config.random_steps and self.score is None:
             rows = self._figures[: self.step]
@@ -282,6 +297,34 @@ class MaddpgTraining:
             if self.step >= config.random_steps:
                 for _ in range(config.updates):
                     self._update()
+
+    def _explored(self, action: Floats) -> Floats:
+        """An action with the noise of this step."""
+        config = self.config
+        first, last = config.noise
+        share = (self.step - config.random_steps) / max(1, config.steps - config.random_steps)
+        level = first + (last - first) * share
+        if self._sees_decisions:
+            redrawn = self._rng.random(len(action)) < level
+            return np.where(redrawn, self._rng.random(len(action)), action)
+        return np.clip(action + level * self._rng.standard_normal(len(action)), 0.0, 1.0)
+
+    def _remember(self, step: int) -> None:
+        """Sort a step under its decision."""
+        if self._sees_decisions:
+            decision = self.environment.space.features(self._actions[step]).tobytes()
+            self._tried.setdefault(decision, []).append(step)
+            if len(self._tried[decision]) == 1:
+                self._decisions.append(self._tried[decision])
+
+    def _drawn(self) -> npt.NDArray[np.int64]:
+        """(batch,): steps to learn from; of critics that see decisions as many of each of these."""
+        batch = self.config.batch
+        if not self._sees_decisions:
+            return self._rng.integers(self.step, size=batch)
+        drawn = self._rng.random((batch, 2))
+        chosen = [self._decisions[int(x * len(self._decisions))] for x in drawn[:, 0]]
+        return np.array([d[int(x * len(d))] for d, x in zip(chosen, drawn[:, 1], strict=True)])
 
     def _rewards(self, rows: npt.NDArray[np.int64]) -> Any:
         """(agents, rows)."""
@@ -299,7 +342,7 @@ class MaddpgTraining:
 
     def _update(self) -> None:
         config = self.config
-        rows = self._rng.integers(self.step, size=config.batch)
+        rows = self._drawn()
         states = torch.from_numpy(self._states[rows])
         after = torch.from_numpy(self._states[rows + 1])
         actions = torch.from_numpy(self._actions[rows])
@@ -325,54 +368,49 @@ class MaddpgTraining:
     def _seen(self, states: Any, actions: Any) -> Any:
         """(..., inputs): what a critic is shown."""
         if self._sees_decisions:
-            actions = torch.from_numpy(self.environment.space.features(actions.numpy()))
+            decisions = torch.from_numpy(self.environment.space.features(actions.numpy()))
+            return torch.cat([_STATE_SCALE * states, _DECISION_SCALE * decisions], -1)
         return torch.cat([states, actions], -1)
 
     def _choose(self, states: Any) -> None:
-        """Draw each agent towards that of some actions which its critic values most.
+        """Draw the agents towards the joint decision that the critics value most, in each state.
 
         Rewards are the same for all actions that stand for one decision and jump between them, so
         their gradient is 0 or not there, and Equation 4 climbs what a critic makes up between. Here
-        critics see decisions, and agents choose among candidates: their own action first, which
-        stays where nothing is better; half of the others around it, half anywhere. All other agents
-        do what they do. (As in Greedy Actor-Critic, Neumann et al., ICLR 2023, for the best one.)
+        critics see decisions, and the agents choose among candidates together, since a better
+        decision may need several of them to change: first what they do, which stays where nothing
+        is better. What is learned is the middle of what stands for the decision. (As in Greedy
+        Actor-Critic, Neumann et al., ICLR 2023, for the best one.)
         """
-        count, rows = self.config.candidates, len(states)
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
-        now = chosen.detach().numpy()
-        wanted = now.copy()
-        with torch.no_grad():
-            for agent, part in enumerate(self._own):
-                drawn = np.repeat(now[None], count, axis=0)
-                shape = (count, rows, part.stop - part.start)
-                near = now[None, :, part] + _NEAR * self._rng.standard_normal(shape)
-                anywhere = self._rng.random(shape)
-                drawn[1:, :, part] = np.where(
-                    np.arange(1, count)[:, None, None] % 2 == 0, near[1:], anywhere[1:]
-                )
-                drawn = np.clip(drawn, 0.0, 1.0)
-                seen = self._seen(states.expand(count, -1, -1), torch.from_numpy(drawn)).reshape(
-                    count * rows, -1
-                )
-                values = self._critic_of(agent, seen).reshape(count, rows).numpy()
-                best = values.argmax(0)
-                wanted[:, part] = drawn[best, np.arange(rows)][:, part]
+        wanted = self._best_of(states, chosen.detach().numpy())
         self._actor_adam.zero_grad()
         loss = ((chosen - torch.from_numpy(wanted)) ** 2).sum(1).mean()
         (self.config.centring * (logits**2).mean() + loss).backward()
         self._actor_adam.step()
 
-    def _critic_of(self, agent: int, rows: Any) -> Any:
-        """(rows,): the value by one agent's critic."""
-        last = len(self.critics.matrices) - 1
-        for layer, (matrix, bias) in enumerate(
-            zip(self.critics.matrices, self.critics.biases, strict=True)
-        ):
-            rows = torch.addmm(bias[agent], rows, matrix[agent])
-            if layer < last:
-                rows = torch.relu(rows)
-        return rows[:, 0]
+    def _best_of(self, states: Any, best: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """(rows, size): from `best` on, by candidates near it, tried ones, and any."""
+        space = self.environment.space
+        count, (rows, size) = self.config.candidates, best.shape
+        best = space.canonical(best)
+        kind = np.arange(count)[:, None, None] % 4
+        for _ in range(_ROUNDS):
+            shape = (count, rows, size)
+            anywhere = self._rng.random(shape)
+            redrawn = self._rng.random(shape) < _REDRAWN / size
+            tried = self._actions[self._rng.integers(self.step, size=(count, rows))]
+            drawn = np.where(redrawn, anywhere, best)
+            drawn = np.where(kind == 1, tried, np.where(kind == 3, anywhere, drawn))
+            drawn = space.canonical(drawn.astype(np.float32))
+            drawn[0] = best
+            with torch.no_grad():
+                seen = self._seen(states.expand(count, -1, -1), torch.from_numpy(drawn))
+                values = self.critics(seen.reshape(1, count * rows, -1))[..., 0].mean(0)
+            most = values.reshape(count, rows).numpy().argmax(0)
+            best = drawn[most, np.arange(rows)]
+        return best
 
     def _climb(self, states: Any, actions: Any) -> None:
         """Equation 4: through an agent's own action; the others' are as they were."""

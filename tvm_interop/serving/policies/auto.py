@@ -27,8 +27,11 @@ _AS_FAST = 0.997
 _FIRST, _GROWTH, _MOST = 128, 2, 4096
 """Arrivals after which it decides first; again when there are so many times as many; and those it
 looks back on at most."""
-_SCREENED, _SIMULATED = 256, 2048
-"""Requests in the simulation of every candidate, and of the best of them."""
+_FEW = 32
+"""Arrivals after which it decides first where some have deadlines."""
+_SCREENED, _SIMULATED, _REPEATED = 256, 2048, 4
+"""Requests in the simulation of every candidate, and of the best of them; and how often what was
+seen is repeated at most."""
 _FINALISTS = 6
 """Of each load."""
 _NEARLY = 0.97
@@ -103,11 +106,12 @@ class Auto(Policy):
     The best serves the most requests by their deadlines, and of those within 0.3% of it has the
     least 99th percentile of latency; both at the load that was seen, and at one as much higher as
     so few arrivals leave open. Requests that would be late are refused in these simulations, as
-    servers do. It begins with what is best for a saturated device, decides after 128 arrivals,
-    again after twice as many, and so on to 4,096; and whenever the rate of some model has changed
-    by more than 15% and by more than chance, or its requests may take longer or less long than
-    before. What instances took is held against what they should have taken, and interference is
-    corrected by that. `explanation` says what it chose and why.
+    servers do. It begins with what is best for a saturated device and requests without deadlines.
+    It decides after 128 arrivals, or 32 where some have deadlines, again after twice as many, and
+    so on to 4,096; and whenever the rate of some model has changed by more than 15% and by more
+    than chance, or its requests may take longer or less long than before. What instances took is
+    held against what they should have taken, and interference is corrected by that. `explanation`
+    says what it chose and why.
 
     Parameters
     ----------
@@ -191,6 +195,9 @@ class Auto(Policy):
 
     def _is_due(self, view: View) -> bool:
         count = self._observed.count
+        if self._decide_at == _FIRST and count >= _FEW and self._observed.has_deadlines():
+            # What it began with supposes that there are none.
+            self._decide_at = count
         if count >= self._decide_at:
             return True
         if count < self._check_at:
@@ -209,7 +216,8 @@ class Auto(Policy):
         if self._decide_at > _MOST * _GROWTH:
             self._decide_at = observed.count + _MOST
         self._check_at = observed.count + _FIRST // 2
-        arrivals, seconds = observed.replayed(_SIMULATED)
+        # Few arrivals tell no more for being repeated often.
+        arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:
             # No daemon: Python would cut it off in native code at its end, which ends in an abort.

@@ -75,6 +75,10 @@ class Observed:
         found = Arrivals(again, np.tile(models, times), deadlines_us=deadlines_us)
         return found, times * period_us / 1e6
 
+    def has_deadlines(self) -> bool:
+        """Whether any of the arrivals has a deadline."""
+        return any(given_us < math.inf for _, _, given_us in self._arrivals)
+
     def excess(self, other: Observed) -> tuple[float, float] | None:
         """By what instances took longer here than there, as logarithms: the mean, and the spread.
 

@@ -445,7 +445,8 @@ def _nearest_of_the_best(
     most = values.max(0)
     as_good = values >= most - _AS_GOOD * (most - values.min(0))
     distances = np.where(as_good, ((candidates - chosen) ** 2).sum(-1), np.inf)
-    return candidates[distances.argmin(0), np.arange(len(chosen))]
+    nearest: npt.NDArray[np.float32] = candidates[distances.argmin(0), np.arange(len(chosen))]
+    return nearest
 
 
 def save_agents(path: str | Path, training: MaddpgTraining) -> None:

@@ -338,8 +338,8 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
   } else {
     job->owner_.Sleep(announced);
   }
-  // It has ended its operator, taken nothing new, and sleeps soon if it does not yet: elsewhere. The
-  // system may have woken this thread on another core, since the helper was on the old one.
+  // It has ended its operator, taken nothing new, and sleeps soon if it does not yet: elsewhere.
+  // The system may have woken this thread on another core, since the helper was on the old one.
   const int now_on = sched_getcpu();
   Move(helper, AllBut(helper->cpus, now_on));
   helper->has_borrowed.store(false, std::memory_order_relaxed);

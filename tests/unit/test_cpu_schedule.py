@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir, tirx
+from tvm import relax, s_tir, te, tirx, topi
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from tests import nets
+from tvm_interop._native.kernels import load_kernels
+from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.frontend import load_model
 from tvm_interop.kernels.build import (
     build_kernels,
@@ -25,7 +27,9 @@ from tvm_interop.kernels.build import (
     uses_parallel_loops,
 )
 from tvm_interop.kernels.contraction_pattern import Contraction, find_contraction
+from tvm_interop.lowering.quantised_kernels import rounded_to_steps
 from tvm_interop.machine.cpu_features import Registers, vector_registers
+from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
 
 Shape = tuple[int, ...]
@@ -461,3 +465,22 @@ def test_cases_cover_both_orders_of_loops() -> None:
         flat = weight[3] == 1
         seen.add((flat, data[2] * data[3] > weight[0]))
     assert seen == set(product([True, False], repeat=2))
+
+
+@pytest.mark.parametrize("channels", [64, 65])
+def test_sums_of_quantised_tensors_are_exact(channels: int, tmp_path: Path) -> None:
+    """Added as floats and rounded again, over a range that is cut at no power of two as well."""
+    shape = (1, 12, 60, channels)
+    a, b = (te.placeholder(shape, "uint8", name=name) for name in "ab")
+    total = topi.add(topi.cast(a, "float32"), topi.multiply(topi.cast(b, "float32"), 0.5))
+    step = tirx.const(0.75, "float32")
+    result = rounded_to_steps(total, step, tirx.const(3, "uint8"), 0, "uint8")
+    kernel = te.create_prim_func([a, b, result]).with_attr("global_symbol", "k")
+    scheduled = DefaultCPUSchedule()(tvm.IRModule({"k": kernel}))
+    run = load_kernels(build_kernels(scheduled, "llvm", tmp_path / "k.so"))["k"]
+    draw = np.random.default_rng(0)
+    left, right = (draw.integers(0, 256, shape).astype(np.uint8) for _ in "ab")
+    out = as_tensor(aligned_empty(shape, "uint8"))
+    run(as_tensor(aligned_copy(left)), as_tensor(aligned_copy(right)), out)
+    steps = np.rint((left + right * np.float32(0.5)).astype(np.float32) / np.float32(0.75))
+    np.testing.assert_array_equal(out.numpy(), np.clip(steps + 3, 0, 255).astype(np.uint8))

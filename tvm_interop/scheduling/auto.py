@@ -48,8 +48,6 @@ _IOS_SHARE = 0.6
 """Of the time to search; the local search has the rest."""
 _CHOOSING_SHARE = 0.6
 """Of the time to run schedules: to choose one of them. The rest is to confirm that choice."""
-_FIRST_CHOOSING_ROUNDS = 6
-"""So few can already show that a finalist is far behind."""
 _MOST_CHOOSING_ROUNDS = 120
 """Enough to tell finalists 3% apart where runs are off by 10%; those nearer are as good."""
 _MAX_TRANSITIONS = 1_000_000
@@ -311,7 +309,6 @@ def _choose(
             checked_rounds(evaluate(running), len(running)),
             budget,
             pair=(0, 1),
-            first=_FIRST_CHOOSING_ROUNDS,
             most=_MOST_CHOOSING_ROUNDS,
             earlier=taken,
             ends=lambda so_far: _is_settled(so_far) or not all(_in_the_race(so_far)),

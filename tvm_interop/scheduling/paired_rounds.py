@@ -147,7 +147,6 @@ def take_rounds(
     pair: tuple[int, int],
     gain: float = 0.0,
     at_least: int = 1,
-    first: int = _FIRST_ROUNDS,
     most: int = _MOST_ROUNDS,
     earlier: Floats | None = None,
     ends: Callable[[Floats], bool] | None = None,
@@ -158,7 +157,6 @@ def take_rounds(
     ----------
     rounds: each gives the microseconds of all contestants; there may be no end to them.
     budget: no further round begins when it is spent, once there are `at_least` so many.
-    first: after how many further rounds to look at them for the first time.
     most: rounds at most.
     earlier: (rounds, contestants) of the same contestants, which count too.
     pair: the positions of the two contestants.
@@ -166,7 +164,7 @@ def take_rounds(
     ends: asked now and then, with the rounds so far, whether these are enough for other reasons.
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
-    wanted = len(taken) + first
+    wanted = len(taken) + _FIRST_ROUNDS
     for times_us in islice(rounds, max(most - len(taken), 0)):
         taken.append(times_us)
         if len(taken) >= at_least and budget.left_s() <= 0:

@@ -65,15 +65,38 @@ class Avoidance {
   explicit Avoidance(const std::vector<int>& all) : all_(all) {}
 
   void Update() {
-    const int cpu = callers_cpu.load(std::memory_order_relaxed);
-    if (cpu == avoided_ || all_.size() < 2) return;
-    avoided_ = cpu;
-    PinThisThread(AllBut(all_, cpu));
+    if (all_.size() < 2) return;
+    // A caller that is moved meanwhile may have sent this thread off its new core before the call
+    // below, so look again after it: one of the two comes last.
+    for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
+      avoided_ = cpu;
+      PinThisThread(AllBut(all_, cpu));
+    }
   }
 
  private:
   const std::vector<int>& all_;
   int avoided_ = -1;
+};
+
+// Keeps the calling thread on its core while this lives: for a caller that sleeps. Where the system
+// wakes it on the core of the helper that wakes it, it waits behind that for milliseconds.
+class StaysOnItsCore {
+ public:
+  explicit StaysOnItsCore(bool stays) {
+    CPU_ZERO(&before_);
+    stays_ = stays && sched_getaffinity(0, sizeof(before_), &before_) == 0 &&
+             CPU_COUNT(&before_) > 1 && PinThisThread({sched_getcpu()});
+  }
+  ~StaysOnItsCore() {
+    if (stays_) sched_setaffinity(0, sizeof(before_), &before_);
+  }
+  StaysOnItsCore(const StaysOnItsCore&) = delete;
+  StaysOnItsCore& operator=(const StaysOnItsCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool stays_;
 };
 
 // Whether the calling thread works for a run already, and so is counted.
@@ -246,23 +269,24 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   const Pinned pinned(pins());
   if (job->pool_ != this) job->pool_ = this;  // A helper that is late may still read it.
-  if (runs_inside == 1 && !pins()) {
-    const int cpu = sched_getcpu();
-    // Where the caller was moved since its last run, helpers that sleep must not wake up behind it.
-    if (callers_cpu.exchange(cpu, std::memory_order_relaxed) != cpu && callers_.load() == 1) {
-      const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
-      const size_t called = std::min(helpers_.size(), static_cast<size_t>(helpers));
-      for (size_t i = 0; lock.owns_lock() && i < called; ++i) {
-        const Helper& other = *helpers_[i];
-        if (!other.is_there.load(std::memory_order_acquire) || other.cpus.size() < 2) continue;
-        PinThread(other.id, AllBut(other.cpus, cpu));
-      }
-    }
-  }
+  if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
   job->Announce(helpers);
   WaitFor(job);
   if (slot != nullptr) slot->store(nullptr, std::memory_order_release);
+}
+
+void ThreadPool::KeepHelpersOffThisCore() {
+  const int cpu = sched_getcpu();
+  if (pins() || callers_cpu.exchange(cpu) == cpu) return;
+  if (callers_.load() != 1) return;
+  const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (const std::unique_ptr<Helper>& helper : helpers_) {
+    if (!helper->is_there.load(std::memory_order_acquire) || helper->cpus.size() < 2) continue;
+    if (helper->has_borrowed.load(std::memory_order_relaxed)) continue;
+    PinThread(helper->id, AllBut(helper->cpus, cpu));
+  }
 }
 
 std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
@@ -290,10 +314,12 @@ void ThreadPool::WaitFor(Job* job) {
       LendThisCore(helper, job);
       spinning.Reset();
     } else if (!spinning.GoesOn(true)) {
+      KeepHelpersOffThisCore();
       const uint64_t announced = job->owner_.Announce();
       if (job->Help(0) || job->HasEnded()) {
         job->owner_.Leave();
       } else {
+        const StaysOnItsCore stays(!pins());
         job->owner_.Sleep(announced);
       }
       spinning.Reset();
@@ -313,9 +339,11 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
     job->owner_.Sleep(announced);
   }
   // It has ended its operator, taken nothing new, and sleeps soon if it does not yet: elsewhere.
-  Move(helper, AllBut(helper->cpus, cpu));
+  // The system may have woken this thread on another core, since the helper was on the old one.
+  const int now_on = sched_getcpu();
+  Move(helper, AllBut(helper->cpus, now_on));
   helper->has_borrowed.store(false, std::memory_order_relaxed);
-  callers_cpu.store(cpu, std::memory_order_relaxed);
+  callers_cpu.store(now_on, std::memory_order_relaxed);
 }
 
 void ThreadPool::Move(Helper* helper, const std::vector<int>& cpus) {
@@ -342,6 +370,7 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
   helper->cpus = AllowedCpus();
   helper->is_there.store(true, std::memory_order_release);
   Avoidance avoidance(helper->cpus);
+  if (!pins()) avoidance.Update();
   awake_.fetch_add(1, std::memory_order_relaxed);
   Spinning spinning;
   while (!helper->ends.load(std::memory_order_relaxed)) {

@@ -111,6 +111,8 @@ class ThreadPool {
   ThreadPool();
   static ThreadPool* MakeForThisProcess();
   std::atomic<Job*>* Enlist(Job* job);
+  // Where the calling thread was moved to another core: helpers must not share that with it.
+  void KeepHelpersOffThisCore();
   void WaitFor(Job* job);
   void LendThisCore(Helper* helper, Job* job);
   void Move(Helper* helper, const std::vector<int>& cpus);

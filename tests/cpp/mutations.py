@@ -13,6 +13,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,8 @@ SOURCES = [
     "passes/graph/stream_order.cc",
     "passes/graph/topological.cc",
     "passes/graph/transitive_reduction.cc",
-    "tests/cpp/thread_pool_test.cc",
 ]
+TESTS = ["tests/cpp/thread_pool_test.cc", "tests/cpp/cores_test.cc"]
 DEADLINE_S = 60
 
 
@@ -205,6 +206,30 @@ MUTATIONS = (
         "Claims{++number_, static_cast<uint16_t>(tasks), 0}",
         "Claims{number_, static_cast<uint16_t>(tasks), 0}",
     ),
+    Mutation(
+        "helpers share the core that their caller was moved to",
+        "thread_pool.cc",
+        "  if (this_helper == nullptr) KeepHelpersOffThisCore();\n",
+        "",
+    ),
+    Mutation(
+        "a caller that sleeps may be woken behind its helper",
+        "thread_pool.cc",
+        "        const StaysOnItsCore stays(!pins());\n",
+        "",
+    ),
+    Mutation(
+        "a caller that slept on its core stays there for good",
+        "thread_pool.cc",
+        "    if (stays_) sched_setaffinity(0, sizeof(before_), &before_);\n",
+        "",
+    ),
+    Mutation(
+        "a helper is sent to the core that its caller was woken on",
+        "thread_pool.cc",
+        "Move(helper, AllBut(helper->cpus, now_on));",
+        "Move(helper, AllBut(helper->cpus, cpu));",
+    ),
 )
 
 
@@ -217,9 +242,10 @@ class Builder:
         self._flags += flags
         folder.mkdir(parents=True, exist_ok=True)
         self._objects = {source: self._compile(ROOT / source, source) for source in SOURCES}
+        self._tests = [self._compile(ROOT / source, source) for source in TESTS]
 
-    def program(self, mutation: Mutation | None) -> Path:
-        """The tests, with this mistake in what they test."""
+    def programs(self, mutation: Mutation | None) -> list[Path]:
+        """The tests, a program a file, with this mistake in what they test."""
         objects = dict(self._objects)
         if mutation is not None:
             source = f"runtime/cpu/{mutation.file}"
@@ -229,9 +255,11 @@ class Builder:
             mutated = self._folder / f"mutated_{mutation.file}"
             mutated.write_text(text.replace(mutation.right, mutation.wrong))
             objects[source] = self._compile(mutated, f"mutated_{source}")
-        program = self._folder / "thread_pool_test"
-        self._run([*self._flags, *map(str, objects.values()), "-ldl", "-o", str(program)])
-        return program
+        pool = [str(path) for path in objects.values()]
+        programs = [test.with_suffix("") for test in self._tests]
+        for test, program in zip(self._tests, programs, strict=True):
+            self._run([*self._flags, str(test), *pool, "-ldl", "-o", str(program)])
+        return programs
 
     def _compile(self, source: Path, name: str) -> Path:
         target = self._folder / (name.replace("/", "_") + ".o")
@@ -245,8 +273,12 @@ class Builder:
         subprocess.run(["g++", *arguments], check=True)
 
 
-def outcome(program: Path) -> str:
-    """How the tests ended: empty where they passed."""
+def outcome(programs: Iterable[Path]) -> str:
+    """How the first of the tests that fails ended: empty where all passed."""
+    return next(filter(None, map(_outcome, programs)), "")
+
+
+def _outcome(program: Path) -> str:
     try:
         done = subprocess.run(
             [str(program)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -267,14 +299,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.build or Path(scratch)
         builder = Builder(folder, ["-fsanitize=thread"])
-        said = outcome(builder.program(None))
+        said = outcome(builder.programs(None))
         if said:
             sys.exit(f"the tests fail as it is: {said}")
         missed = []
         for mutation in MUTATIONS:
             if arguments.only not in mutation.name:
                 continue
-            said = outcome(builder.program(mutation))
+            said = outcome(builder.programs(mutation))
             print(f"{'caught' if said else 'MISSED':8s}{mutation.name}: {said}", flush=True)
             if not said:
                 missed.append(mutation.name)

@@ -3,8 +3,6 @@
 
 #include "runtime/cpu/thread_pool.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,7 +19,6 @@
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/float_mode.h"
 #include "runtime/cpu/parallel_loop.h"
-#include "runtime/cpu/spinning.h"
 #include "runtime/cpu/topology.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
@@ -470,78 +467,6 @@ TEST_CASE(AFailedTaskIsTold) {
     const auto works = [](int, int, void*) { return 0; };
     CHECK_EQ(RunParallelLoop(works, nullptr, 8), 0);
   }
-}
-
-// How often a thread that finds nothing to do looks before it gives up.
-int LooksInVain() {
-  tvm_interop::Spinning spinning;
-  int looks = 0;
-  while (spinning.GoesOn(true)) ++looks;
-  return looks;
-}
-
-long CoresLost() {
-  rusage usage;
-  CHECK_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
-  return usage.ru_nivcsw;
-}
-
-// Shares this thread's core with another until it has been taken away once.
-void LoseTheCore() {
-  const std::vector<int> before = tvm_interop::AllowedCpus();
-  tvm_interop::PinThisThread({before[0]});
-  std::atomic<bool> enough{false};
-  std::thread other([&] {
-    tvm_interop::PinThisThread({before[0]});
-    while (!enough.load()) tvm_interop::Relax();
-  });
-  const long lost = CoresLost();
-  while (CoresLost() == lost) tvm_interop::Relax();
-  enough.store(true);
-  other.join();
-  tvm_interop::PinThisThread(before);
-}
-
-TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
-  int long_ago = 0, just_now = 1 << 30;
-  // Other programs may take the core at any time: of several tries the extremes tell.
-  for (int attempt = 0; attempt < 10; ++attempt) {
-    LoseTheCore();
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
-    long_ago = std::max(long_ago, LooksInVain());
-    LoseTheCore();
-    just_now = std::min(just_now, LooksInVain());
-  }
-  CHECK(long_ago > 5 * just_now);
-}
-
-TEST_CASE(PinnedThreadsAreFreeAfterwards) {
-  ThreadPool& pool = ThreadPool::Get();
-  pool.SetNumThreads(1);
-  pool.SetPinning(true);
-  pool.SetNumThreads(2);
-  const std::vector<int> before = tvm_interop::AllowedCpus();
-  struct Place : Kernel {
-    void Run() override {
-      cpus = tvm_interop::AllowedCpus();
-      thread = std::this_thread::get_id();
-    }
-    std::vector<int> cpus;
-    std::thread::id thread;
-  } here, there;
-  CpuExecutor executor(2, 1, {{"here", &here, 0, {}}, {"there", &there, 1, {}}});
-  executor.Run();
-  CHECK_EQ(here.cpus.size(), size_t{1});
-  CHECK_EQ(there.cpus.size(), size_t{1});
-  CHECK(tvm_interop::AllowedCpus() == before);
-  pool.SetNumThreads(1);
-  pool.SetPinning(false);
-  pool.SetNumThreads(4);
-  // A helper may take the operator, and keeps off the core of the caller.
-  do {
-    executor.Run();
-  } while (here.thread != std::this_thread::get_id());
-  CHECK(here.cpus == before);
 }
 
 }  // namespace

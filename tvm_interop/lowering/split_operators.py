@@ -21,8 +21,8 @@ from ..program.program import Operator, Program, Value
 from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
 from .row_cuts import row_cuts
 
-_FLOPS_A_PART = 2_000_000
-"""Floating-point operations a part has at least: some ten microseconds on a core of today."""
+_FLOPS_A_PART = 1_000_000
+"""Floating-point operations a part has at least: five to ten microseconds on a core of today."""
 _READS_A_PART = 1 << 15
 """Numbers that a part of a pooling or a depthwise convolution reads at least: some microseconds."""
 

@@ -1,0 +1,237 @@
+// Which cores the threads of the pool run on, and what they do where one is taken from them.
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/cpu/executor.h"
+#include "runtime/cpu/spinning.h"
+#include "runtime/cpu/thread_pool.h"
+#include "runtime/cpu/topology.h"
+#include "tests/cpp/check.h"
+
+using tvm_interop::AllowedCpus;
+using tvm_interop::CpuExecutor;
+using tvm_interop::Kernel;
+using tvm_interop::PinThisThread;
+using tvm_interop::ThreadPool;
+
+namespace {
+
+// How often a thread that finds nothing to do looks before it gives up.
+int LooksInVain() {
+  tvm_interop::Spinning spinning;
+  int looks = 0;
+  while (spinning.GoesOn(true)) ++looks;
+  return looks;
+}
+
+long CoresLost() {
+  rusage usage;
+  CHECK_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_nivcsw;
+}
+
+// Shares this thread's core with another until it has been taken away once.
+void LoseTheCore() {
+  const std::vector<int> before = tvm_interop::AllowedCpus();
+  tvm_interop::PinThisThread({before[0]});
+  std::atomic<bool> enough{false};
+  std::thread other([&] {
+    tvm_interop::PinThisThread({before[0]});
+    while (!enough.load()) tvm_interop::Relax();
+  });
+  const long lost = CoresLost();
+  while (CoresLost() == lost) tvm_interop::Relax();
+  enough.store(true);
+  other.join();
+  tvm_interop::PinThisThread(before);
+}
+
+TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
+  int long_ago = 0, just_now = 1 << 30;
+  // Other programs may take the core at any time: of several tries the extremes tell.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    LoseTheCore();
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    long_ago = std::max(long_ago, LooksInVain());
+    LoseTheCore();
+    just_now = std::min(just_now, LooksInVain());
+  }
+  CHECK(long_ago > 5 * just_now);
+}
+
+TEST_CASE(PinnedThreadsAreFreeAfterwards) {
+  ThreadPool& pool = ThreadPool::Get();
+  pool.SetNumThreads(1);
+  pool.SetPinning(true);
+  pool.SetNumThreads(2);
+  const std::vector<int> before = tvm_interop::AllowedCpus();
+  struct Place : Kernel {
+    void Run() override {
+      cpus = tvm_interop::AllowedCpus();
+      thread = std::this_thread::get_id();
+    }
+    std::vector<int> cpus;
+    std::thread::id thread;
+  } here, there;
+  CpuExecutor executor(2, 1, {{"here", &here, 0, {}}, {"there", &there, 1, {}}});
+  executor.Run();
+  CHECK_EQ(here.cpus.size(), size_t{1});
+  CHECK_EQ(there.cpus.size(), size_t{1});
+  CHECK(tvm_interop::AllowedCpus() == before);
+  pool.SetNumThreads(1);
+  pool.SetPinning(false);
+  pool.SetNumThreads(4);
+  // A helper may take the operator, and keeps off the core of the caller.
+  do {
+    executor.Run();
+  } while (here.thread != std::this_thread::get_id());
+  CHECK(here.cpus == before);
+}
+
+// The CPUs that a thread may run on.
+std::vector<int> CpusOf(pid_t thread) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CHECK_EQ(sched_getaffinity(thread, sizeof(set), &set), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+bool Has(const std::vector<int>& cpus, int cpu) {
+  return std::find(cpus.begin(), cpus.end(), cpu) != cpus.end();
+}
+
+// Spins until `happened`, or for so long that it never will: a helper may miss a call.
+bool SpinUntil(const std::function<bool()>& happened) {
+  const int64_t began_ns = tvm_interop::NowNs();
+  while (!happened()) {
+    tvm_interop::Relax();
+    if (tvm_interop::NowNs() - began_ns > 50'000'000) return false;
+  }
+  return true;
+}
+
+// Two operators that begin together, so that the caller runs one of them and a helper the other.
+class CallerAndHelper {
+ public:
+  CallerAndHelper(std::function<void()> callers, std::function<void()> helpers)
+      : callers_(std::move(callers)),
+        helpers_(std::move(helpers)),
+        here_(this),
+        there_(this),
+        executor_(2, 1, {{"here", &here_, 0, {}}, {"there", &there_, 1, {}}}) {}
+
+  void Run() {
+    do {
+      inside_ = 0;
+      executor_.Run();
+    } while (!met_);
+  }
+
+ private:
+  struct Half : Kernel {
+    explicit Half(CallerAndHelper* all) : all(all) {}
+    void Run() override {
+      all->inside_.fetch_add(1);
+      const bool met = SpinUntil([this] { return all->inside_.load() == 2; });
+      const bool calls = std::this_thread::get_id() == all->caller_;
+      if (calls) all->met_ = met;
+      if (met) (calls ? all->callers_ : all->helpers_)();
+    }
+    CallerAndHelper* all;
+  };
+
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::function<void()> callers_, helpers_;
+  std::atomic<int> inside_{0};
+  bool met_ = false;
+  Half here_, there_;
+  CpuExecutor executor_;
+};
+
+TEST_CASE(AHelperKeepsOffTheCoreThatItsCallerWasMovedTo) {
+  const std::vector<int> all = AllowedCpus();
+  if (all.size() < 2) return;
+  ThreadPool::Get().SetNumThreads(2);
+  std::vector<int> helpers;
+  std::atomic<bool> looked{false};
+  // The caller has something to do meanwhile: it would lend its core to a helper that lost its own.
+  const auto callers = [&] {
+    while (!looked.load()) std::this_thread::yield();
+  };
+  const auto helpers_part = [&] {
+    helpers = CpusOf(0);
+    looked = true;
+  };
+  CallerAndHelper model(callers, helpers_part);
+  model.Run();
+  for (int move = 0; move < 20; ++move) {
+    const int cpu = all[move % 2];
+    PinThisThread({cpu});
+    looked = false;
+    model.Run();
+    CHECK(!Has(helpers, cpu));
+  }
+  PinThisThread(all);
+}
+
+TEST_CASE(ACallerThatSleepsStaysOnItsCore) {
+  const std::vector<int> all = AllowedCpus();
+  if (all.size() < 2) return;
+  ThreadPool::Get().SetNumThreads(2);
+  const auto caller = static_cast<pid_t>(syscall(SYS_gettid));
+  bool stayed = false;
+  // The caller has nothing left to do, looks for a while, and sleeps.
+  CallerAndHelper model([] {},
+                        [&] { stayed = SpinUntil([&] { return CpusOf(caller).size() == 1; }); });
+  // It lends its core instead where the helper loses its own: of several tries one tells.
+  for (int attempt = 0; attempt < 10 && !stayed; ++attempt) model.Run();
+  CHECK(stayed);
+  CHECK(AllowedCpus() == all);
+}
+
+TEST_CASE(AHelperThatBorrowedACoreKeepsOffTheOneItsCallerWakesUpOn) {
+  const std::vector<int> all = AllowedCpus();
+  if (all.size() != 2) return;  // Elsewhere the caller may be woken on a core of its own.
+  ThreadPool::Get().SetNumThreads(2);
+  const auto caller = static_cast<pid_t>(syscall(SYS_gettid));
+  std::atomic<bool> moved{false};
+  std::atomic<pid_t> helper{0};
+  const auto borrows = [&] {
+    helper = static_cast<pid_t>(syscall(SYS_gettid));
+    // A helper that sleeps within an operator looks as one that has lost its core. Once it has
+    // borrowed the caller's, the caller is moved away, as a system does that finds it taken.
+    for (int ms = 0; ms < 20 && !moved; ++ms) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      moved = CpusOf(0) == std::vector<int>{all[0]} && tvm_interop::PinThread(caller, {all[1]});
+    }
+  };
+  CallerAndHelper model([] {}, borrows);
+  std::vector<int> helpers;
+  // The caller sleeps at once, and lends nothing, where its core was lately taken from it.
+  for (int attempt = 0; attempt < 20 && !moved; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    PinThisThread({all[0]});
+    model.Run();
+    helpers = CpusOf(helper);
+    PinThisThread(all);
+  }
+  CHECK(moved);
+  CHECK(!Has(helpers, all[1]));
+}
+
+}  // namespace

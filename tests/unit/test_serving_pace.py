@@ -36,6 +36,15 @@ def test_a_thread_rests_nine_times_as_long_as_it_works() -> None:
     assert max(rests.rested_s) == pytest.approx(9 * 0.0012)
 
 
+def test_a_pace_may_be_made_by_a_thread_that_has_worked_longer() -> None:
+    clock_s = [100.0]
+    pace, rests = Pace(0.1, lambda: clock_s[0]), Rests()
+    pace._closed = rests  # type: ignore[assignment]
+    for clock_s[0] in (0.0, 0.0012):
+        pace.step()
+    assert sum(rests.rested_s) == pytest.approx(9 * 0.0012)
+
+
 def test_a_policy_that_is_simulated_at_a_pace_ends_when_it_is_closed() -> None:
     pace = Pace(1e-6)  # A millisecond, and a rest of a quarter of an hour.
     policy = Paced(make_policy("sequential"), pace)

@@ -17,7 +17,7 @@ class Closed(Exception):
 
 
 class Pace:
-    """Lets one thread work for a share of the time.
+    """Lets one thread, the one that calls `step`, work for a share of the time.
 
     What computes in Python keeps a core and Python's lock from a server, and each request needs
     both several times: in one go, a second of it makes all late that comes in that second.
@@ -31,7 +31,7 @@ class Pace:
     def __init__(self, share: float, worked_s: Callable[[], float] = time.thread_time) -> None:
         self._rest = 1 / share - 1
         self._worked_s = worked_s
-        self._since_s = worked_s()
+        self._since_s: float | None = None
         self._closed = threading.Event()
 
     def step(self) -> None:
@@ -42,6 +42,9 @@ class Pace:
         Closed
             It is.
         """
+        if self._since_s is None:
+            # Now, and not before: who made this may be another thread, whose clock is another.
+            self._since_s = self._worked_s()
         took_s = self._worked_s() - self._since_s
         if took_s >= _PIECE_S:
             if self._closed.wait(took_s * self._rest):

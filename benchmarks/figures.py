@@ -285,8 +285,8 @@ def _zoo() -> list[str]:
         "measured by `python -m benchmarks.zoo FOLDER`: our time over each other's, medians of "
         f"interleaved runs on {_machine(report)}. Noise is onnxruntime over itself, error the "
         "largest difference to onnxruntime over its largest absolute value. The last column is the "
-        "seconds that compiling took. OpenVINO as installed computes in bfloat16 here, all others "
-        "in float32.",
+        "seconds that compiling took; most latencies of single kernels were in the database. "
+        "OpenVINO as installed computes in bfloat16 here, all others in float32.",
         _table(["", "ms", *columns, "noise", "error", "compile s"], rows),
     ]
 

@@ -81,8 +81,9 @@ class Network:
         artifacts = [compiled(name, image_size, threads) for threads in ((1,) if quick else (1, 2))]
         self.instances = [tvm_interop.GraphModule(artifacts[0]) for _ in range(2)]
         self.wide = None if quick else tvm_interop.GraphModule(artifacts[1])
+        inputs = inputs_of(artifacts[0])
         for module in (*self.instances, *([self.wide] if self.wide else ())):
-            for key, array in inputs_of(artifacts[0]).items():
+            for key, array in inputs.items():
                 module.set_input(key, array)
             module.benchmark(repeat=1, number=3)
 

@@ -278,8 +278,9 @@ void ThreadPool::Run(Job* job, int helpers) {
 
 void ThreadPool::KeepHelpersOffThisCore() {
   const int cpu = sched_getcpu();
-  if (pins() || callers_cpu.exchange(cpu) == cpu) return;
-  if (callers_.load() != 1) return;
+  // Looked at before it is written: most runs and loops find it as it is.
+  if (pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
+  if (callers_cpu.exchange(cpu) == cpu || callers_.load() != 1) return;
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   for (const std::unique_ptr<Helper>& helper : helpers_) {

@@ -8,7 +8,8 @@ the table of its claims, in `benchmarks/results/serving`. `--quick` runs a part 
 minutes, and the simulator's check against this CPU on one network; its last line is one JSON
 object, `{"rows": [...], "validation": [...]}`. `--go-on` keeps the cells that FILE has already.
 
-None of the seeds, loads, mixes and changed devices here took part in the making of `auto`.
+None of the seeds here took part in the making of `auto`. Loads, mixes and changed devices did not
+either, until four of these cells, with other seeds, showed faults of it, which were mended.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ def quick_cells() -> Iterator[Cell]:
 def full_cells() -> Iterator[Cell]:
     """The whole grid."""
     cells = [
-        Cell(device, interference, load, seed=211)
+        Cell(device, interference, load, seed=1211)
         for device, interference, load in itertools.product(
             ("a100", "xavier-nx", "tx2", "nano"), (0.0, 0.03, 0.1), (0.3, 0.8, 1.5, 3.0)
         )
     ]
     for mix, interference in itertools.product(((1, 1, 1), (4, 1, 1), (0, 1, 9)), (0.0, 0.03, 0.1)):
-        cells.append(Cell("a100", interference, 1.3, mix, seed=307))
+        cells.append(Cell("a100", interference, 1.3, mix, seed=1307))
     for arrivals, load, device in itertools.product(
         ("on_off", "periodic"), (0.6, 2.2), ("a100", "tx2")
     ):
-        cells.append(Cell(device, 0.03, load, arrivals=arrivals, seed=401))
+        cells.append(Cell(device, 0.03, load, arrivals=arrivals, seed=1401))
     # So that what is left out for want of time is of every kind.
     random.Random(0).shuffle(cells)
     yield from cells
@@ -104,7 +105,7 @@ def compare_on_others() -> list[dict[str, Any]]:
     for (device, changes), interference, load in itertools.product(
         _OTHER_DEVICES.items(), (0.0, 0.1), (0.7, 2.0)
     ):
-        cell = Cell(device, interference, load, seed=503)
+        cell = Cell(device, interference, load, seed=1503)
         programs = programs_on(device, interference, sheet_changes=changes)
         believed = programs.device.with_interference(0.03)
         rows = [

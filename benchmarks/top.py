@@ -1,9 +1,10 @@
 """TOP with its learning (Lin et al., TPDS 36(2), 2025): trained, ablated, and compared.
 
-    python -m benchmarks.top [--folder DIR] [--seconds S] [--quick] [--report]
+    python -m benchmarks.top [--folder DIR] [--seconds S] [--only NAME ...] [--quick] [--report]
 
 The programme is a list of cells, most telling first; each writes one JSON file into the folder when
 it is done, and a run goes on with those that are not there. Trainings keep checkpoints beside them.
+`--only` runs the cells whose names begin so.
 `--report` makes the table of claims and the plots from the files alone. `--quick` runs the first
 cells in small, into a folder of its own.
 """
@@ -254,6 +255,23 @@ def inference_seconds() -> dict[str, float]:
     return {"median_us": float(np.median(took)) * 1e6, "least_us": min(took) * 1e6}
 
 
+def chosen(programme: Iterator[Cell], beginnings: Sequence[str]) -> Iterator[Cell]:
+    """The cells whose names begin with one of these, in the programme's order.
+
+    Raises
+    ------
+    ValueError: no cell's name begins with one of them.
+    """
+    left = set(beginnings)
+    for name, make in programme:
+        found = {beginning for beginning in beginnings if name.startswith(beginning)}
+        left -= found
+        if found:
+            yield name, make
+    if left:
+        raise ValueError(f"no cell's name begins with {', '.join(map(repr, sorted(left)))}")
+
+
 def run(programme: Iterator[Cell], folder: Path, seconds: float | None) -> None:
     """Run what is not done; begin no cell after so many seconds."""
     began = time.perf_counter()
@@ -281,6 +299,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the cells' files are")
     parser.add_argument("--seconds", type=float, help="begin no cell after so many seconds")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="NAME", help="cells whose names begin so"
+    )
     parser.add_argument("--quick", action="store_true", help="each kind of cell in small")
     parser.add_argument("--report", action="store_true", help="claims and plots from the files")
     options = parser.parse_args()
@@ -294,7 +315,7 @@ def main() -> None:
             run(quick_cells(Path(folder)), Path(folder), options.seconds)
             print(json.dumps({name: _brief(found) for name, found in done(Path(folder)).items()}))
     else:
-        run(cells(options.folder), options.folder, options.seconds)
+        run(chosen(cells(options.folder), options.only), options.folder, options.seconds)
 
 
 def _brief(found: Any) -> Any:

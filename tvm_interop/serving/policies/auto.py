@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ def candidates_for(programs: Programs) -> list[Candidate]:
     if len(programs.models) > 1:
         for barriers in (True, False):
             found.append(Candidate("pos", (("absent", "skip"), ("barriers", barriers))))
+        options = (("absent", "skip"), ("schedule", "best"), ("barriers", False))
+        found.append(Candidate("pos", options))
     return found
 
 
@@ -153,7 +156,7 @@ class Auto(Policy):
             raise InputError(f"there are {len(self._rates)} rates for {num_models} models")
         candidates = self._given or candidates_for(setting.programs)
         self._candidates = _distinct(candidates, setting.programs)
-        self._observed = Observed(num_models, _MOST)
+        self._observed = Observed(num_models, _MOST, _COMPARED)
         self._decide_at = _FIRST
         self._drains = False
         self._check_at = _FIRST
@@ -183,14 +186,15 @@ class Auto(Policy):
         if self._thread is not None:
             if not self._thread.is_alive():
                 self._thread = None
-                self._adopt()
+                self._adopt(view)
         elif not self._is_closed and time.monotonic() >= self._rests_until_s and self._is_due(view):
-            self._reconsider()
+            self._reconsider(view)
         if self._drains:
             # The next policy may want the device to itself.
             if view.running:
                 return Wait(full=True)
             self._drains = False
+            self._observed.decided(view)
         return self._inner.decide(view)
 
     def _is_due(self, view: View) -> bool:
@@ -205,7 +209,7 @@ class Auto(Policy):
         self._check_at = count + _FIRST // 2
         return self._observed.has_changed(_CHANGED)
 
-    def _reconsider(self) -> None:
+    def _reconsider(self, view: View) -> None:
         observed = self._observed
         reason = "the load is known better"
         if observed.count < self._decide_at:
@@ -229,9 +233,9 @@ class Auto(Policy):
             )
             self._thread.start()
             return
-        self._correct(observed, arrivals, seconds)
+        self._correct(observed)
         self._choose(observed, arrivals, seconds, reason)
-        self._adopt()
+        self._adopt(view)
 
     def _simulate(
         self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str
@@ -242,7 +246,7 @@ class Auto(Policy):
         if self._is_closed:
             return
         try:
-            self._correct(observed, arrivals, seconds)
+            self._correct(observed)
             self._choose(observed, arrivals, seconds, reason)
         except Closed:
             pass
@@ -257,12 +261,12 @@ class Auto(Policy):
             )
         )
 
-    def _adopt(self) -> None:
+    def _adopt(self, view: View) -> None:
         """Serve by what was chosen."""
         if self._error is not None:
             raise self._error
+        self._observed.decided(view)
         if self._current != self._before:
-            self._observed.decided()
             self._inner = self._made(self._current)
             self._drains = True
 
@@ -271,14 +275,14 @@ class Auto(Policy):
         policy.prepare(Setting(self._programs))
         return policy
 
-    def _correct(self, seen: Observed, arrivals: Arrivals, seconds: float) -> None:
+    def _correct(self, seen: Observed) -> None:
         """Take the interference and the speed by which instances would have taken what they took.
 
         Interference is told from speed by instances that ran beside few and beside many. Where all
         ran beside as many, the speed is believed.
         """
         models, device = self._programs.models, self._programs.device
-        arrivals, seconds = _first(arrivals, seconds, _COMPARED)
+        arrivals, seconds = seen.since_decision()
 
         def excess(interference: float) -> tuple[float, float] | None:
             programs = Programs(models, device.with_interference(interference))
@@ -370,7 +374,7 @@ class _Watched(Policy):
 
     def prepare(self, setting: Setting) -> None:
         self._inner.prepare(setting)
-        self.observed = Observed(len(setting.programs.models), _COMPARED)
+        self.observed = Observed(len(setting.programs.models), 0, sys.maxsize)
 
     def decide(self, view: View) -> Start | Admit | Wait:
         self.observed.look(view)
@@ -378,9 +382,9 @@ class _Watched(Policy):
 
 
 _COMPARED = 1024
-"""Requests in a simulation that is held against what was seen."""
-_AS_BELIEVED = 0.04
-"""A logarithm: instances that take 4% more or less take what they should."""
+"""Arrivals after a decision up to which instances are held against a simulation."""
+_AS_BELIEVED = 0.02
+"""A logarithm: instances that take 2% more or less take what they should."""
 _SPREAD_OF_SPEED = 0.2
 """How much less a wrong speed tells against an interference than kinds that differ do."""
 _CORRECTED = 0.7

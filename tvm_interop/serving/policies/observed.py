@@ -6,6 +6,7 @@ import math
 from collections import deque
 
 import numpy as np
+import numpy.typing as npt
 
 from ..arrivals import Arrivals
 from ..tasks import Running, View
@@ -19,6 +20,10 @@ _OTHER_DEADLINES = 1.5
 _OF_A_KIND = 4
 """The fewest instances of a kind that tell anything."""
 
+_WINDOWS = 4
+"""The fewest windows whose counts tell how much they differ."""
+
+Counts = npt.NDArray[np.float64]
 Row = tuple[float, int, float]
 """An arrival: when, of which model, and how long it may take; inf for no matter how long."""
 Kind = tuple[tuple[int, ...], int]
@@ -26,10 +31,20 @@ Kind = tuple[tuple[int, ...], int]
 
 
 class Observed:
-    """The latest arrivals, and how long the latest instances ran."""
+    """The latest arrivals, and how long instances ran since the latest decision.
 
-    def __init__(self, num_models: int, most: int) -> None:
+    Parameters
+    ----------
+    most: arrivals that are kept.
+    compared: arrivals after a decision up to which instances count.
+    """
+
+    def __init__(self, num_models: int, most: int, compared: int) -> None:
         self._num_models = num_models
+        self._compared = compared
+        self._waited: list[Row] = []
+        self._came: list[Row] = []
+        self._since_us, self._until_us = 0.0, math.inf
         self._last_id = [-1] * num_models
         self._arrivals: deque[Row] = deque(maxlen=most)
         self._running: dict[int, tuple[Running, int]] = {}
@@ -55,8 +70,12 @@ class Observed:
                     break  # The queue is in order of arrival.
             new += found
         if new:
-            self._arrivals.extend(sorted(new))
+            new.sort()
+            self._arrivals.extend(new)
             self.count += len(new)
+            self._came += new[: self._compared - len(self._came)]
+            if len(self._came) == self._compared and self._until_us == math.inf:
+                self._until_us = self._came[-1][0]
         if self._running or view.running:
             self._look_at_instances(view)
 
@@ -74,6 +93,23 @@ class Observed:
             deadlines_us = again + np.tile(given_us, times)
         found = Arrivals(again, np.tile(models, times), deadlines_us=deadlines_us)
         return found, times * period_us / 1e6
+
+    def since_decision(self) -> tuple[Arrivals, float]:
+        """What waited when the latest decision was taken, and came since; and for how many seconds.
+
+        By the policy that served them, instances must take what they took, on a device and with
+        models that are as believed.
+        """
+        rows = self._waited + self._came
+        arrived_us = np.array([row[0] for row in rows])
+        given_us = np.array([row[2] for row in rows])
+        deadlines_us = arrived_us + given_us - self._since_us
+        found = Arrivals(
+            np.maximum(arrived_us - self._since_us, 0.0),
+            np.array([row[1] for row in rows], dtype=np.int64),
+            deadlines_us=deadlines_us if np.isfinite(given_us).any() else None,
+        )
+        return found, (min(self.now_us, self._until_us) - self._since_us) / 1e6
 
     def has_deadlines(self) -> bool:
         """Whether any of the arrivals has a deadline."""
@@ -100,9 +136,15 @@ class Observed:
         spread = float(np.average((np.array(ratios) - mean) ** 2, weights=counts)) ** 0.5
         return mean, spread
 
-    def decided(self) -> None:
+    def decided(self, view: View) -> None:
         """Instances from before a decision tell nothing of those after it."""
         self._took_us.clear()
+        waiting = [request for queue in view.queues for request in queue]
+        self._waited = sorted(
+            (r.arrived_us, r.model, r.deadline_us - r.arrived_us) for r in waiting
+        )
+        self._came = []
+        self._since_us, self._until_us = view.now_us, math.inf
 
     def has_changed(self, share: float) -> bool:
         """Whether the latest arrivals come at other rates, or may take longer or less long."""
@@ -119,15 +161,31 @@ class Observed:
         was = np.bincount([m for _, m, _ in before], minlength=self._num_models) / before_us
         now = np.bincount([m for _, m, _ in recent], minlength=self._num_models)
         expected = was * recent_us
-        # Bursts differ by more than Poisson's chance does.
-        spread = math.sqrt(_dispersion(rows)) * np.sqrt(np.maximum(expected, 1.0))
+        # Bursts differ by more than Poisson's chance does: so did those before, in as long a time.
+        variance = _dispersion(rows) * np.maximum(expected, 1.0)
+        spread = np.sqrt(np.maximum(variance, self._variance(before, before_us, recent_us)))
         differs = np.abs(now - expected)
         return bool(((differs > share * expected) & (differs > _CHANCE * spread)).any())
 
+    def _variance(self, rows: list[Row], rows_us: float, window_us: float) -> Counts:
+        """(num_models,) of the arrivals in windows of that length; 0 where there are too few."""
+        windows = int(min(rows_us / window_us, len(rows)))
+        if windows < _WINDOWS:
+            return np.zeros(self._num_models)
+        place = ((np.array([row[0] for row in rows]) - rows[0][0]) / window_us).astype(int)
+        models = np.array([row[1] for row in rows])
+        counts = np.bincount(
+            (place * self._num_models + models)[place < windows],
+            minlength=windows * self._num_models,
+        )
+        return counts.reshape(windows, -1).var(0, ddof=1)
+
     def snapshot(self) -> Observed:
-        """A copy that `look` does not change: of the times that instances took, and of `count`."""
-        copy = Observed(self._num_models, self._arrivals.maxlen or 0)
+        """A copy that `look` does not change, of `count` and of what `decided` begins anew."""
+        copy = Observed(self._num_models, self._arrivals.maxlen or 0, self._compared)
         copy._took_us = {kind: list(us) for kind, us in self._took_us.items()}
+        copy._waited, copy._came = self._waited, list(self._came)
+        copy._since_us, copy._until_us = self._since_us, self._until_us
         copy.count, copy.now_us = self.count, self.now_us
         return copy
 
@@ -141,6 +199,8 @@ class Observed:
         for number, (instance, beside) in list(self._running.items()):
             if running.get(number) is not instance:
                 del self._running[number]
+                if instance.started_us < self._since_us or view.now_us > self._until_us:
+                    continue
                 requests = instance.start.requests
                 kind = (tuple(r.model for r in requests if r is not None), beside)
                 self._took_us.setdefault(kind, []).append(view.now_us - instance.started_us)

@@ -140,13 +140,27 @@ def summary(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _text(found: dict[str, Any]) -> str:
+    """As JSON, each row of a list on a line of its own, numbers to five digits."""
+    parts = []
+    for key, value in found.items():
+        if isinstance(value, list):
+            rows = ",\n  ".join(json.dumps(_plain(row)) for row in value)
+            parts.append(f'"{key}": [\n  {rows}\n ]')
+        else:
+            parts.append(f'"{key}": {json.dumps(_plain(value))}')
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
 def _plain(found: Any) -> Any:
     """The same for JSON, which has no nan: the latency where nothing was served is null."""
     if isinstance(found, dict):
         return {key: _plain(value) for key, value in found.items()}
     if isinstance(found, (list, tuple)):
         return [_plain(value) for value in found]
-    return None if isinstance(found, float) and math.isnan(found) else found
+    if isinstance(found, float):
+        return None if math.isnan(found) else float(f"{found:.5g}")
+    return found
 
 
 def _line(found: dict[str, Any]) -> str:
@@ -193,7 +207,7 @@ def main() -> None:
             print(f"{found['cells_left_out']} cells were left out for want of time")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(_plain(found), indent=1) + "\n")
+        options.json.write_text(_text(found))
     if options.quick:
         rows = [{key: row[key] for key in _KEPT} for row in found["rows"]]
         validation = [

@@ -22,29 +22,36 @@ def single_model(cells: dict[str, Any]) -> list[Claim]:
     """Fig. 16: one model, beside IOS."""
     if "single-policies" not in cells:
         return []
-    rows = {name: row["saturated"] for name, row in cells["single-policies"].items()}
+    policies = cells["single-policies"]
+    rows = {name: row["saturated"] for name, row in policies.items()}
+    ios = rows["ios stages"]
     told = [
-        f"{name} {row['throughput'] / rows['ios stages']['throughput']:.2f} times, "
-        f"{row['utilisation']:.2f}"
+        f"{name} {row['throughput'] / ios['throughput']:.2f} times, {row['utilisation']:.2f}"
         for name, row in rows.items()
         if name in ("sequential", "ios stages", "4 streams", "search, 200 calls", "top+, 60 calls")
     ]
+    gains = [rows["search, 200 calls"]["utilisation"] / ios["utilisation"]]
     learned = seeds(cells, "single-mended")
     if learned:
+        # Agents are trained and judged at another load, so beside `ios` at that load.
         of = [run["final"] for run in learned]
+        used = float(np.mean([run.get("utilisation", 0.0) for run in of]))
+        served = float(np.mean([run.get("throughput", 0.0) for run in of]))
+        beside = policies["ios stages"]
+        gains.append(used / beside["utilisation"])
         told.append(
-            f"learned agents, at 1.5 times what one after the other serves, utilisation "
-            f"{np.mean([run['utilisation'] for run in of]):.2f} ({len(of)} seeds, "
-            f"{learned[0]['calls']} calls)"
+            "at 1.5 times what one after the other serves, learned agents, mended, "
+            f"{served / beside['throughput']:.2f} times, {used:.2f}, ios stages "
+            f"{beside['utilisation']:.2f} ({len(of)} seeds, {learned[0]['calls']} calls)"
         )
-    ours, ios = rows["search, 200 calls"]["utilisation"], rows["ios stages"]["utilisation"]
+    reached = [gain >= 1.26 for gain in gains]
     return [
         Claim(
             "16", "one model (inception_v3): TOP uses more of the device than IOS", "+26%",
-            "throughput over ios stages, and utilisation: " + "; ".join(told),
-            "reproduced" if ours >= 1.13 * ios else "not reproduced",
-            "TOP's own rule (`search`) has barriers and one combined block at a time; what runs "
-            "requests side by side uses more",
+            "saturated, throughput over ios stages, and utilisation: " + "; ".join(told),
+            "reproduced" if all(reached) else "depends" if any(reached) else "not reproduced",
+            "requests in different blocks run side by side; at 1.5 times there is no more to use, "
+            "and plain streams use more than TOP's rule (`search`), which has barriers",
         )
     ]  # fmt: skip
 
@@ -82,10 +89,12 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
     ours = policies["search, 200 calls"]["in mix"]
     told = "no agents trained; "
     if learned:
-        ours = float(np.mean([run["final"].get("in mix", 0.0) for run in learned]))
+        # Nothing is served by a decision with a combined block that is too large.
+        each = [run["final"].get("in mix", 0.0) for run in learned]
+        ours = float(np.mean(each))
         told = (
-            f"learned agents, mended, {ours:.0f} ({len(learned)} seeds, {learned[0]['calls']} "
-            "calls); "
+            f"learned agents, mended, {' and '.join(f'{value:.0f}' for value in each)} "
+            f"({len(learned)} seeds, {learned[0]['calls']} calls); "
         )
     names = ("pos, wait", "pos, skip", "sequential", "search, 200 calls", "4 streams")
     return [
@@ -94,7 +103,8 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
             "(requests of the mix a second)", "more, no number",
             told + "; ".join(f"{name} {policies[name]['in mix']:.0f}" for name in names),
             "reproduced" if ours > policies["pos, wait"]["in mix"] else "not reproduced",
-            "a joint graph of one request of each model is made for this case",
+            "a joint graph of one request of each model is made for this case; searched blocks "
+            "serve little more, and a learned decision with a block that is too large nothing",
         )
     ]  # fmt: skip
 

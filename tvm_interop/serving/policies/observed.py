@@ -13,7 +13,7 @@ from ..tasks import Running, View
 
 _RECENT = 192
 """Arrivals that are held against those before them."""
-_CHANCE = 4.0
+_CHANCE = 5.0
 """Standard deviations beyond which a difference is none of chance."""
 _OTHER_DEADLINES = 1.5
 """Requests that may take so many times as long as others are another load."""

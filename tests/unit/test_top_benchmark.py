@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.top import done, run
+from benchmarks.top import RESULTS, chosen, done, run
 from benchmarks.top_cells import SEARCHES, Setup, World, search_cell
 from benchmarks.top_report import report, seeds, summary
+from benchmarks.top_report_more import not_run, shared_queue, single_model, training_of_gpg
 
 
 @pytest.mark.parametrize("method", SEARCHES)
@@ -57,3 +58,49 @@ def test_all_contestants_see_the_same_world_and_the_report_tells_what_is_there(t
     assert "(2 seeds)" in table
     assert "375 decisions" not in table  # No such cells.
     assert (tmp_path / "top_curves.svg").stat().st_size > 1000
+
+
+def test_claims_of_figures_16_and_23_follow_the_cells_that_were_run():
+    cells = done(RESULTS)
+    (claim,) = single_model(cells)
+    assert claim.holds == "depends"
+    rows = cells["single-policies"]
+    saturated = {name: rows[name]["saturated"]["utilisation"] for name in rows}
+    for name in ("ios stages", "search, 200 calls"):
+        assert f"{saturated[name]:.2f}" in claim.ours
+    assert saturated["search, 200 calls"] >= 1.26 * saturated["ios stages"]
+    assert "(2 seeds, 2000 calls)" in claim.ours
+    for run_ in seeds(cells, "single-mended"):
+        run_["final"]["utilisation"] = 1.26 * rows["ios stages"]["utilisation"]
+    assert single_model(cells)[0].holds == "reproduced"
+    for name in ("single-mended-0", "single-mended-1"):
+        del cells[name]
+    rows["search, 200 calls"]["saturated"]["utilisation"] = 1.25 * saturated["ios stages"]
+    assert single_model(cells)[0].holds == "not reproduced"
+
+    (claim,) = shared_queue(cells)
+    assert claim.holds == "not reproduced"
+    # Both seeds ended with a combined block that is too large, which serves nothing.
+    assert all("in mix" not in run_["final"] for run_ in seeds(cells, "shared-mended"))
+    assert "mended, 0 and 0 (2 seeds, 2000 calls)" in claim.ours
+    for run_, served in zip(seeds(cells, "shared-mended"), (700.0, 900.0), strict=True):
+        run_["final"]["in mix"] = served
+    assert shared_queue(cells)[0].holds == "reproduced"
+    assert "mended, 700 and 900" in shared_queue(cells)[0].ours
+
+
+def test_the_claim_of_figure_21_says_when_the_curve_was_as_low_as_it_gets():
+    assert training_of_gpg({}) == []
+    curve = [[200, 1.0], [400, 0.71], [600, 0.705], [800, 0.7]]
+    cell = {"steps": 800, "seconds": 120.0, "curve": curve}
+    (claim,) = training_of_gpg({"gpg-training-gpg": cell})
+    assert "gpg: within 2% of its least (0.700 of sequential) at step 400 of 800" in claim.ours
+    assert [c.figure for c in not_run({"gpg-training-gpg": cell})] == ["16", "23", "25"]
+
+
+def test_chosen_cells_are_those_whose_names_begin_so():
+    programme = [(name, dict) for name in ("a-0", "b-0", "a-1")]
+    assert [name for name, _ in chosen(iter(programme), ["a-"])] == ["a-0", "a-1"]
+    assert len(list(chosen(iter(programme), [""]))) == 3
+    with pytest.raises(ValueError, match="begins with 'c'"):
+        list(chosen(iter(programme), ["b", "c"]))

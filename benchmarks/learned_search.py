@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -194,7 +195,7 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
             kernels.write_text("\n".join(export_lines(LatencyStore(paths[MEASURED]))))
         # The same latencies of kernels give the same kernels.
         for old in folder.glob(f"{paths[LEARNED].name}*"):
-            old.unlink()
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
         import_lines(LatencyStore(paths[LEARNED]), kernels.read_text().splitlines(), str(kernels))
         options.latency_db = paths[LEARNED]
         learning = Compilation(model, options)

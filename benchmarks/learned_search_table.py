@@ -36,8 +36,8 @@ def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
         table(head, rows),
         "By `python -m benchmarks.learned_search randwire nasnet_a --only-learned --beside "
         "FOLDER`. Two networks with blocks too large for one exact search, on this machine: times "
-        "over sequential execution, in the same rounds. *Halved* is the schedule of the search as it "
-        "was before it had beams, with blocks halved by number, on the same kernels. Most "
+        "over sequential execution, in the same rounds. *Halved* is the schedule of the search as "
+        "it was before it had beams, with blocks halved by number, on the same kernels. Most "
         "operators use both cores here, so little is left for any schedule to gain.",
         _large(large),
     ]

@@ -168,6 +168,24 @@ std::string CheckQuantised(const OpDescription& op) {
   return of_floats.op == "conv2d" ? CheckConv(of_floats) : CheckMatmul(of_floats);
 }
 
+std::string CheckCut(const OpDescription& op) {
+  if (op.cut.size() != 4) return "needs four numbers for what is cut out";
+  const int64_t argument = op.cut[0], axis = op.cut[1], begin = op.cut[2], size = op.cut[3];
+  const bool is_known =
+      (op.op == "conv2d" && argument == 0 && axis == 2) ||
+      (op.op == "matmul" && argument == 1 && axis == static_cast<int64_t>(op.shapes[1].size()) - 1);
+  if (!is_known || op.layouts[argument] != Layout::kPlain) {
+    return "cannot cut argument " + std::to_string(argument) + " along axis " +
+           std::to_string(axis);
+  }
+  const int64_t taken = op.shapes[argument][axis];
+  if (begin < 0 || taken > size || begin > size - taken) {
+    return "cuts " + std::to_string(taken) + " from " + std::to_string(begin) + " on out of " +
+           std::to_string(size);
+  }
+  return "";
+}
+
 // How many tensors an operator of this kind takes, its output included; 0 for no such kind.
 size_t NumArguments(const OpDescription& op) {
   if (op.op == "scale") return 3 + op.has_bias + op.has_sum;
@@ -223,6 +241,7 @@ std::string WhyMalformed(const OpDescription& op) {
   if ((op.op == "reorder" || op.op == "softmax") && op.shapes[0] != op.shapes[1]) {
     why = "changes the shape";
   }
+  if (why.empty() && !op.cut.empty()) why = CheckCut(op);
   return why.empty() ? "" : "`" + op.op + "` " + why;
 }
 
@@ -233,7 +252,7 @@ std::string Describe(const OpDescription& op) {
   for (Layout layout : op.layouts) text << ' ' << static_cast<int>(layout);
   text << " stored";
   for (DataType type : op.stored) text << ' ' << static_cast<int>(type);
-  for (const auto* numbers : {&op.window, &op.strides, &op.padding, &op.dilation}) {
+  for (const auto* numbers : {&op.window, &op.strides, &op.padding, &op.dilation, &op.cut}) {
     text << ' ' << Text(*numbers);
   }
   for (int64_t number :

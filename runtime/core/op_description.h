@@ -82,7 +82,15 @@ struct OpDescription {
   // Of quantised operators: the integers that stand for 0 in the data and in the weight.
   int64_t data_zero = 0;
   int64_t weight_zero = 0;
+  // Where one argument is cut out of the tensor that is given for it: the argument, the axis, where
+  // on that axis it begins, and the tensor's size along it. Empty where none is. `shapes` has what
+  // is cut out. Only the data of `conv2d` by rows, and the right side of `matmul` by columns, both
+  // plain.
+  std::vector<int64_t> cut;
 
+  bool is_cut(size_t argument) const {
+    return !cut.empty() && cut[0] == static_cast<int64_t>(argument);
+  }
   DataType stored_type(size_t argument) const { return stored.empty() ? dtype : stored[argument]; }
 };
 

@@ -1,6 +1,7 @@
 #ifndef RUNTIME_CPU_KERNEL_LIBRARY_H_
 #define RUNTIME_CPU_KERNEL_LIBRARY_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,11 @@ struct KernelArgument {
   void* const* data = nullptr;
   // Whether the tensor holds the same numbers in every run, but for a `Repack` between two.
   bool is_constant = false;
+  // Bytes from that address on at which the argument begins.
+  size_t offset = 0;
+  // Bytes from its first number to its last, where it is cut out of a larger tensor; 0 where its
+  // shape says it.
+  size_t nbytes = 0;
 };
 
 class LibraryKernel : public Kernel {

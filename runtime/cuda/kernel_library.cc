@@ -37,6 +37,7 @@ std::string WhyUnsupportedOnCuda(const std::string& name, const OpDescription& o
   }
   const std::string malformed = WhyMalformed(op);
   if (!malformed.empty()) return malformed;
+  if (!op.cut.empty()) return "`" + op.op + "` takes a part of a tensor, on a GPU";
   for (Layout layout : op.layouts) {
     if (layout != Layout::kPlain) return "`" + op.op + "` has a blocked tensor, on a GPU";
   }

@@ -136,6 +136,18 @@ TEST_CASE(AWrongDescriptionIsRefusedWithItsFault) {
   op = Matmul();
   op.layouts[0] = Layout::kBlocked16;
   CHECK(Complains(op, "no image"));
+  op = Matmul();
+  op.cut = {1, 1, 3, 8};
+  CHECK_EQ(tvm_interop::WhyMalformed(op), std::string());
+  op.cut = {1, 1, 4, 8};
+  CHECK(Complains(op, "cuts 5 from 4 on out of 8"));
+  op.cut = {1, 0, 0, 8};
+  CHECK(Complains(op, "cannot cut argument 1 along axis 0"));
+  op = Conv();
+  op.cut = {0, 2, 1, 6};
+  CHECK_EQ(tvm_interop::WhyMalformed(op), std::string());
+  op.layouts[0] = Layout::kBlocked16;
+  CHECK(Complains(op, "cannot cut argument 0"));
 }
 
 TEST_CASE(PreparedKernelsRunSideBySide) {

@@ -266,6 +266,11 @@ def test_copies_on_one_device() -> None:
         ({"clip_high": 1e300}, "a `clip_high` of 1e\\+300"),
         ({"shapes": ((0, 2**62), ROW)}, "with a shape of"),
         ({"layouts": ("plain",)}, "2 shapes and 1 layouts"),
+        ({"cut": (0, 2, 0)}, r"a `cut` of \(0, 2, 0\)"),
+        ({"cut": (0, 2, 1, 2)}, r"a `cut` of \(0, 2, 1, 2\)"),
+        ({"cut": (0, 4, 0, 2)}, r"a `cut` of \(0, 4, 0, 2\)"),
+        ({"cut": (2, 0, 0, 2)}, r"a `cut` of \(2, 0, 0, 2\)"),
+        ({"cut": (0, 2, 0, 4)}, "`L` is described with shapes"),
     ],
 )
 def test_descriptions_out_of_bounds(fields: dict[str, Any], message: str) -> None:

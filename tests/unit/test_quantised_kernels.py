@@ -250,7 +250,7 @@ def test_max_pools_agree(dtype: str) -> None:
     ids=["conv", "conv to floats", "pool"],
 )
 def test_parts_by_rows_give_the_same_bits(op: LibraryOp, parts: int) -> None:
-    cuts = row_cuts(op, parts)
+    cuts = row_cuts(op, parts, 1)
     assert len(cuts) == parts
     arrays = numbers(op) if op.has_bias else [numbers(conv("blocks", "uint8", "uint8", 0))[0]]
     if not op.has_bias:

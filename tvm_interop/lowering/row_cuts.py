@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd, lcm, prod
-
-import numpy as np
+from math import gcd, lcm
 
 from ..program.library_op import LibraryOp
-from ..program.storage import ALIGNMENT
+from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
 
 
 @dataclass(frozen=True)
@@ -27,26 +25,29 @@ class RowCut:
     bottom: int
 
 
-def row_cuts(op: LibraryOp, parts: int) -> list[RowCut]:
-    """`op`, on one image with its channels last, in up to `parts` parts; fewer than two for none.
+def row_cuts(op: LibraryOp, parts: int, axis: int) -> list[RowCut]:
+    """`op`, on one image whose rows go along `axis`, in up to `parts` parts; fewer than 2 for none.
 
-    Each part's rows begin at an aligned address, of the image and of the result.
+    Each part's rows begin at an aligned address, of the result, of a tensor that is added, and of
+    the image. Where the image's rows lie apart, they can be taken from anywhere; but only a plain
+    image can be read so.
     """
     data, made = op.shapes[0], op.shapes[-1]
-    if data[0] != 1:
+    is_apart = lies_apart(op, 0, axis)
+    if data[0] != 1 or (is_apart and op.layouts[0] != "plain"):
         return []
-    read_step, made_step = (
-        _aligned_rows(shape, dtype)
-        for shape, dtype in zip((data, made), (op.stored[0], op.stored[-1]), strict=True)
-    )
-    stride, padding, height = op.strides[0], op.padding[0], data[1]
+    read_step = 1 if is_apart else _aligned_rows(op, 0, axis)
+    made_step = _aligned_rows(op, -1, axis)
+    if op.has_sum:
+        made_step = lcm(made_step, _aligned_rows(op, -2, axis))
+    stride, padding, height = op.strides[0], op.padding[0], data[axis]
     reach = (op.window[0] - 1) * op.dilation[0] + 1
     step = lcm(made_step, read_step // gcd(read_step, stride))
-    steps = -(-made[1] // step)
+    steps = -(-made[axis] // step)
     count = min(parts, steps)
     cuts = []
     for i in range(count):
-        begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[1])
+        begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[axis])
         first, last = begin * stride - padding, (end - 1) * stride + reach - padding
         # A part may read more rows than it needs, to begin aligned.
         low = max(first, 0) // read_step * read_step
@@ -57,7 +58,16 @@ def row_cuts(op: LibraryOp, parts: int) -> list[RowCut]:
     return cuts
 
 
-def _aligned_rows(shape: tuple[int, ...], dtype: str) -> int:
+def lies_apart(op: LibraryOp, argument: int, axis: int) -> bool:
+    """Whether rows of this image, which go along `axis`, are no slice of its memory."""
+    shape = op.shapes[argument]
+    at_once = BLOCK if op.layouts[argument] == "blocked16" else 1
+    return axis == 2 and (shape[0] > 1 or shape[1] > at_once)
+
+
+def _aligned_rows(op: LibraryOp, argument: int, axis: int) -> int:
     """The fewest rows after which an address is aligned again."""
-    nbytes = prod(shape[2:]) * np.dtype(dtype).itemsize
+    row = list(op.shapes[argument])
+    row[axis] = 1
+    nbytes = stored_nbytes(tuple(row), op.stored_types[argument], op.layouts[argument])
     return ALIGNMENT // gcd(ALIGNMENT, nbytes)

@@ -19,22 +19,25 @@ from ..kernels.build import divisible_kernels
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
-from .row_cuts import row_cuts
+from .row_cuts import lies_apart, row_cuts
 
 _FLOPS_A_PART = 1_000_000
 """Floating-point operations a part has at least: five to ten microseconds on a core of today."""
 _READS_A_PART = 1 << 15
-"""Numbers that a part of a pooling or a depthwise convolution reads at least: some microseconds."""
+"""Numbers that a part of a pooling or a depthwise convolution reads at least, or of a weight that
+is divided: some microseconds."""
 
 
 def split_operators(program: Program, parts: int) -> Program:
     """`program` with each operator that is large enough in up to `parts` parts.
 
     A library's convolution or pooling is divided by channels, in whole blocks of 16, a convolution
-    of groups by groups, and a matrix product by rows or by matrices: each part has a description
-    of its own, on aliases of the tensors. TVM's kernel, where its outermost loop allows, is called
-    once for each share of it. Which operators are divided depends on their kernels and shapes
-    alone.
+    of groups by groups, one whose result has a single block by rows, and a matrix product by rows
+    or by matrices, that of a single row by columns: each part has a description of its own, on
+    aliases of the tensors. Where a part's numbers lie apart in a tensor, as columns of a matrix do,
+    it takes the whole tensor, and its description says which it reads (`LibraryOp.cut`). TVM's
+    kernel, where its outermost loop allows, is called once for each share of it. Which operators
+    are divided depends on their kernels and shapes alone.
 
     A part is named `conv1[1/2]`, and its `whole` is `conv1`.
     """
@@ -64,10 +67,14 @@ _PART_NAME = re.compile(r"\[\d+/(\d+)\]$")
 
 @dataclass(frozen=True)
 class _Cut:
-    """How one argument is divided: along `axis`, in steps of `step` elements; whole for None."""
+    """How one argument is divided: along `axis`, in steps of `step` elements; whole for None.
+
+    A part that `lies_apart` is no slice of memory: the operator takes the whole tensor.
+    """
 
     axis: int | None
     step: int = 1
+    lies_apart: bool = False
 
 
 @dataclass
@@ -79,7 +86,9 @@ class _Splitter:
         """`op` in parts; `op` itself where it is too small or cannot be divided."""
         assert op.description is not None
         if op.description.op in ("quantised_conv2d", "quantised_max_pool2d"):
-            return self._parts_by_rows(op, parts)
+            return self._parts_by_rows(op, parts, 1)
+        if _is_of_one_block(op.description):
+            return self._parts_by_rows(op, parts, 2)
         found = _CUTS.get(op.description.op)
         cuts = found(op.description) if found is not None else None
         if cuts is None:
@@ -101,7 +110,9 @@ class _Splitter:
 
     def _part(self, op: Operator, cuts: Sequence[_Cut], i: int, bounds: list[int]) -> Operator:
         args = [
-            v if cut.axis is None else self._slice(v, shape, cut, bounds[i], bounds[i + 1])
+            v
+            if cut.axis is None or cut.lies_apart
+            else self._slice(v, shape, cut, bounds[i], bounds[i + 1])
             for v, shape, cut in zip((*op.inputs, *op.outputs), _shapes(op), cuts, strict=True)
         ]
         shapes = tuple(
@@ -109,39 +120,52 @@ class _Splitter:
             for shape, cut in zip(_shapes(op), cuts, strict=True)
         )
         assert op.description is not None
+        apart = next((a for a, cut in enumerate(cuts) if cut.lies_apart), None)
         described = msgspec.structs.replace(
-            op.description, shapes=shapes, groups=_groups(op.description, shapes)
+            op.description,
+            shapes=shapes,
+            groups=_groups(op.description, shapes),
+            cut=() if apart is None else _cut_of(op.description, apart, cuts[apart], bounds[i]),
         )
         inputs, outputs = tuple(args[: len(op.inputs)]), tuple(args[len(op.inputs) :])
         part = _named(op, i, len(bounds) - 1)
         return replace(part, inputs=inputs, outputs=outputs, description=described)
 
-    def _parts_by_rows(self, op: Operator, parts: int) -> list[Operator]:
-        """`op`, whose image has its channels last, in parts that make some rows each.
+    def _parts_by_rows(self, op: Operator, parts: int, axis: int) -> list[Operator]:
+        """`op` in parts that make some rows each, of images whose rows go along `axis`.
 
         Parts read the rows that their windows reach, so neighbours read some of the same.
         """
-        assert op.description is not None
-        data, made = op.description.shapes[0], op.description.shapes[-1]
-        cuts = row_cuts(op.description, min(parts, _most_parts(op.description)))
+        described = op.description
+        assert described is not None
+        shapes = described.shapes
+        cuts = row_cuts(described, min(parts, _most_parts(described)), axis)
         if len(cuts) < 2:
             return [op]
+        is_apart = lies_apart(described, 0, axis)
+        images = {len(shapes) - 1, *([len(shapes) - 2] if described.has_sum else [])}
         result = []
         for i, cut in enumerate(cuts):
-            source = self._slice(op.inputs[0], data, _Cut(1), *cut.read)
-            target = self._slice(op.outputs[0], made, _Cut(1), *cut.made)
-            shapes = (
-                (data[0], cut.read[1] - cut.read[0], *data[2:]),
-                *op.description.shapes[1:-1],
-                (made[0], cut.made[1] - cut.made[0], *made[2:]),
+            rows = {0: cut.read, **dict.fromkeys(images, cut.made)}
+            args = [
+                self._slice(v, shapes[a], _Cut(axis), *rows[a])
+                if a in rows and not (a == 0 and is_apart)
+                else v
+                for a, v in enumerate((*op.inputs, *op.outputs))
+            ]
+            left, right = described.padding[1], described.padding[3]
+            part = msgspec.structs.replace(
+                described,
+                shapes=tuple(
+                    _cut_shape(shape, _Cut(axis), *rows[a]) if a in rows else shape
+                    for a, shape in enumerate(shapes)
+                ),
+                padding=(cut.top, left, cut.bottom, right),
+                cut=_cut_of(described, 0, _Cut(axis), cut.read[0]) if is_apart else (),
             )
-            _, left, _, right = op.description.padding
-            described = msgspec.structs.replace(
-                op.description, shapes=shapes, padding=(cut.top, left, cut.bottom, right)
-            )
-            part = _named(op, i, len(cuts))
-            inputs = (source, *op.inputs[1:])
-            result.append(replace(part, inputs=inputs, outputs=(target,), description=described))
+            inputs, outputs = tuple(args[: len(op.inputs)]), tuple(args[len(op.inputs) :])
+            named = _named(op, i, len(cuts))
+            result.append(replace(named, inputs=inputs, outputs=outputs, description=part))
         return result
 
     def _slice(self, v: int, shape: tuple[int, ...], cut: _Cut, begin: int, end: int) -> int:
@@ -166,6 +190,7 @@ class _Splitter:
     def _begin_aligned(self, op: Operator, cuts: Sequence[_Cut], bounds: list[int]) -> bool:
         return all(
             cut.axis is None
+            or cut.lies_apart
             or (
                 prod(shape[: cut.axis]) == 1
                 and all(self._offset(v, shape, cut, b) % ALIGNMENT == 0 for b in bounds[:-1])
@@ -189,10 +214,22 @@ def _cut_shape(shape: tuple[int, ...], cut: _Cut, begin: int, end: int) -> tuple
     return (*shape[: cut.axis], size, *shape[cut.axis + 1 :])
 
 
+def _cut_of(op: LibraryOp, argument: int, cut: _Cut, begin: int) -> tuple[int, ...]:
+    """`LibraryOp.cut` of a part that begins after `begin` steps."""
+    assert cut.axis is not None
+    return (argument, cut.axis, begin * cut.step, op.shapes[argument][cut.axis])
+
+
 def _most_parts(op: LibraryOp) -> int:
-    """The parts of which each is worth being one."""
+    """The parts of which each is worth being one.
+
+    A product takes as long as its operations do, or reading its weight if that is longer: at few
+    pixels, or a single row. Parts that share the weight each read all of it.
+    """
     if op.flops and not _is_depthwise(op):
-        return op.flops // _FLOPS_A_PART
+        shares_weight = _has_rows(op) or _is_of_one_block(op)
+        read = 0 if shares_weight else prod(op.shapes[1])
+        return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
     return prod(op.shapes[-1]) * prod(op.window) // _READS_A_PART
 
 
@@ -268,13 +305,39 @@ def _matmul(op: LibraryOp) -> list[_Cut] | None:
     left, right = op.shapes[0], op.shapes[1]
     axis = next((a for a, dim in enumerate(left[:-1]) if dim > 1), None)
     if axis is None:
-        return None  # A single row: its weights would have to be divided across.
+        # oneDNN cannot pack some columns of a matrix of integers.
+        return None if op.is_quantised else _columns(op)
     cut = [left, op.shapes[-1], *([right] if len(right) > 2 and axis < len(left) - 2 else [])]
     by_axis = _Cut(axis, _aligned_step(op, cut, axis))
     of_right = by_axis if len(right) > 2 and axis < len(left) - 2 else _Cut(None)
     more = [_Cut(None)] * op.has_bias + [by_axis] * op.has_sum
     scale = [_Cut(None)] * op.is_quantised
     return [by_axis, of_right, *scale, *more, by_axis]
+
+
+def _columns(op: LibraryOp) -> list[_Cut]:
+    """What makes a single row: each part takes some columns of the right side."""
+    made = len(op.shapes[-1]) - 1
+    step = _aligned_step(op, [op.shapes[-1]], made)
+    by_column = _Cut(made, step)
+    of_right = _Cut(len(op.shapes[1]) - 1, step, lies_apart=True)
+    return [
+        _Cut(None),
+        of_right,
+        *[_Cut(0, step)] * op.has_bias,
+        *[by_column] * op.has_sum,
+        by_column,
+    ]
+
+
+def _has_rows(op: LibraryOp) -> bool:
+    """Whether it is a matrix product of several rows or matrices."""
+    return op.op in ("matmul", "quantised_matmul") and prod(op.shapes[0][:-1]) > 1
+
+
+def _is_of_one_block(op: LibraryOp) -> bool:
+    """Whether it is a convolution whose result is one block of channels: its rows lie together."""
+    return op.op == "conv2d" and not lies_apart(op, -1, 2)
 
 
 _CUTS: dict[str, Callable[[LibraryOp], list[_Cut] | None]] = {

@@ -41,9 +41,9 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
         raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
     _check_description(op.name, op.description)
     sizes = [math.prod(value.shape) for value in values]
-    if sizes != [math.prod(shape) for shape in op.description.shapes]:
+    if sizes != [math.prod(shape) for shape in op.description.given_shapes]:
         raise ArtifactError(
-            f"operator `{op.name}` is described with shapes {op.description.shapes}, but its "
+            f"operator `{op.name}` is described with shapes {op.description.given_shapes}, but its "
             f"tensors are {tuple(value.shape for value in values)}"
         )
     types = op.description.stored_types
@@ -72,7 +72,8 @@ def _check_description(name: str, description: LibraryOp) -> None:
             f"operator `{name}` is described with {len(description.shapes)} shapes and "
             f"{len(description.layouts)} layouts"
         )
-    for shape in description.shapes:
+    _check_cut(name, description)
+    for shape in description.given_shapes:
         if len(shape) > MAX_RANK or not all(0 <= dim <= MAX_DIMENSION for dim in shape):
             raise ArtifactError(f"operator `{name}` is described with a shape of {shape}")
     for field, given in description.fields().items():
@@ -85,3 +86,17 @@ def _check_description(name: str, description: LibraryOp) -> None:
             least = -128 if field in ("data_zero", "weight_zero") else 0
             if isinstance(number, int) and not least <= number <= MAX_PARAMETER:
                 raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
+
+
+def _check_cut(name: str, description: LibraryOp) -> None:
+    """What is cut out lies within the tensor."""
+    cut = description.cut
+    if not cut:
+        return
+    shapes = description.shapes
+    is_one = len(cut) == 4 and 0 <= cut[0] < len(shapes) and 0 <= cut[1] < len(shapes[cut[0]])
+    if not is_one or not 0 <= cut[2] <= cut[3] - shapes[cut[0]][cut[1]]:
+        raise ArtifactError(
+            f"operator `{name}` is described with a `cut` of {cut}, which its shapes {shapes} do "
+            "not allow"
+        )

@@ -44,6 +44,10 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
         10 of their 23 bits and is several times faster.
     data_zero, weight_zero: of what is quantised, the integers that stand for 0.
+    cut: where one argument is cut out of the tensor that is given for it: the argument, the axis,
+        where on that axis it begins, and the tensor's size along it; empty where none is. `shapes`
+        has what is cut out. For oneDNN alone: the data of `conv2d` by rows, and the right side of
+        `matmul` by columns, both plain.
     counts_padding: for `avg_pool2d`, whether padding counts as zeros.
     lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
         (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
@@ -98,6 +102,7 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     stored: tuple[StoredType, ...] = ()
     data_zero: int = 0
     weight_zero: int = 0
+    cut: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""
@@ -124,6 +129,16 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def fields(self) -> dict[str, Any]:
         """The attributes by name, as the native code takes them."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    @property
+    def given_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the tensors that are given: as `shapes`, but the whole of one that is cut."""
+        if not self.cut:
+            return self.shapes
+        argument, axis, _, size = self.cut
+        whole = list(self.shapes[argument])
+        whole[axis] = size
+        return (*self.shapes[:argument], tuple(whole), *self.shapes[argument + 1 :])
 
     @property
     def is_quantised(self) -> bool:
@@ -155,6 +170,7 @@ _LATER: dict[str, Any] = {
     "stored": (),
     "data_zero": 0,
     "weight_zero": 0,
+    "cut": (),
 }
 """Fields that were added later, with their defaults. A field with its default is left out of the
 text, so that texts in existing latency databases stay equal."""

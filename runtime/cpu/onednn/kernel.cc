@@ -24,6 +24,7 @@ OneDnnKernel::OneDnnKernel(const Api& api, Engine engine, int threads)
 int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescObject* desc) {
   const int index = AddTensor(desc, nullptr);
   tensors_[index].address = argument.data;
+  tensors_[index].offset = argument.offset;
   return index;
 }
 
@@ -59,7 +60,8 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
   if (argument.is_constant) {
     // It has memory once it is packed.
     const int packed = AddTensor(wanted, nullptr);
-    packing_.push_back({given, packed, MakeReorder(given, packed)});
+    const size_t bytes = argument.nbytes > 0 ? argument.nbytes : api_.memory_desc_get_size(desc);
+    packing_.push_back({given, packed, bytes, MakeReorder(given, packed)});
     return packed;
   }
   const int copy = AddBuffer(wanted);
@@ -127,7 +129,7 @@ void OneDnnKernel::Repack() {
     Tensor& packed = tensors_[packing.to];
     const Tensor& given = tensors_[packing.from];
     packed.own = PackedConstants::Global().Get(
-        api_, given.bound, given.desc.get(), packed.desc.get(), [&](void* memory) {
+        api_, given.bound, packing.bytes, given.desc.get(), packed.desc.get(), [&](void* memory) {
           Check(api_.memory_set_data_handle(packed.memory.get(), memory), "packed memory");
           Execute(&packing.call, 1);
         });
@@ -137,8 +139,10 @@ void OneDnnKernel::Repack() {
 
 void OneDnnKernel::BindAddresses() {
   for (Tensor& tensor : tensors_) {
-    if (tensor.address == nullptr || *tensor.address == tensor.bound) continue;
-    tensor.bound = *tensor.address;
+    if (tensor.address == nullptr) continue;
+    void* const now = static_cast<char*>(*tensor.address) + tensor.offset;
+    if (now == tensor.bound) continue;
+    tensor.bound = now;
     Check(api_.memory_set_data_handle(tensor.memory.get(), tensor.bound), "an address");
   }
 }

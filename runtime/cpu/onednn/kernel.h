@@ -73,6 +73,7 @@ class OneDnnKernel : public LibraryKernel {
     Owned<MemoryDesc> desc;
     Owned<Memory> memory;
     void* const* address = nullptr;  // Null for memory of our own.
+    size_t offset = 0;               // Bytes after `*address`.
     void* bound = nullptr;           // The address that `memory` has now.
     std::shared_ptr<void> own;
   };
@@ -85,6 +86,7 @@ class OneDnnKernel : public LibraryKernel {
   struct Packing {
     int from;
     int to;
+    size_t bytes;  // From the constant's first number to its last.
     Call call;
   };
 

@@ -40,6 +40,21 @@ Elementwise ElementwiseOf(const OpDescription& op) {
   throw std::logic_error("an activation without a name");
 }
 
+int64_t SizeOf(tvm_interop::DataType type) {
+  switch (type) {
+    case tvm_interop::DataType::kFloat32:
+    case tvm_interop::DataType::kInt32:
+      return 4;
+    case tvm_interop::DataType::kFloat16:
+    case tvm_interop::DataType::kBfloat16:
+      return 2;
+    case tvm_interop::DataType::kInt8:
+    case tvm_interop::DataType::kUint8:
+      return 1;
+  }
+  throw std::logic_error("a type without a size");
+}
+
 }  // namespace
 
 Owned<Attributes> MakeAttributes(const Api& api, const OpDescription& op,
@@ -136,8 +151,7 @@ void Maker::MakeMatmul() {
   bias_shape.back() = right.back();
   const auto source_desc = descs_.Plain(source_shape, Factors());
   const auto result_desc = descs_.Plain(result_shape, Computed(last()));
-  const auto weights =
-      args_[1].is_constant ? descs_.Any(right, Factors()) : descs_.Plain(right, Factors());
+  const auto weights = args_[1].is_constant ? descs_.Any(right, Factors()) : GivenRight(Factors());
   const auto bias = BiasDesc(bias_shape);
   const auto addend = descs_.Plain(result_shape, Computed(last() - 1));
   const auto attributes = MakeAttributes(api_, op_, Addends(addend));
@@ -148,9 +162,9 @@ void Maker::MakeMatmul() {
   const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
   const auto given_left = descs_.Plain(source_shape, Stored(0));
   const int left_tensor = kernel_->AddInput(args_[0], given_left.get(), source_desc.get());
-  const auto plain_right = descs_.Plain(right, Stored(1));
+  const auto given_right = GivenRight(Stored(1));
   const int right_tensor =
-      kernel_->AddInput(args_[1], plain_right.get(), Wanted(desc.get(), kWeightsDesc));
+      kernel_->AddInput(Argument(1), given_right.get(), Wanted(desc.get(), kWeightsDesc));
   std::vector<std::pair<int, int>> tensors{{kSource, left_tensor}, {kWeights, right_tensor}};
   AddBias(bias.get(), &tensors);
   if (op_.has_sum) {
@@ -277,7 +291,7 @@ void Maker::BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted) {
 void Maker::Bind(PrimitiveDesc desc, const Owned<MemoryDesc>& source,
                  const Owned<MemoryDesc>& weights, const MemoryDescObject* bias) {
   std::vector<std::pair<int, int>> tensors{
-      {kSource, kernel_->AddInput(args_[0], source.get(), Wanted(desc, kSourceDesc))},
+      {kSource, kernel_->AddInput(Argument(0), source.get(), Wanted(desc, kSourceDesc))},
       {kWeights, kernel_->AddInput(args_[1], weights.get(), Wanted(desc, kWeightsDesc))}};
   AddBias(bias, &tensors);
   if (op_.has_sum) {
@@ -287,6 +301,24 @@ void Maker::Bind(PrimitiveDesc desc, const Owned<MemoryDesc>& source,
                          kernel_->AddInput(args_[last() - 1], given.get(), wanted));
   }
   AddResultAndCall(desc, Laid(last()), std::move(tensors));
+}
+
+Shape Maker::GivenStrides() const {
+  Shape given = op_.shapes[op_.cut[0]];
+  given[op_.cut[1]] = op_.cut[3];
+  return Descs::Contiguous(given);
+}
+
+KernelArgument Maker::Argument(int arg) const {
+  KernelArgument argument = args_[arg];
+  if (!op_.is_cut(arg)) return argument;
+  const Shape strides = GivenStrides();
+  const Shape& shape = op_.shapes[arg];
+  int64_t last = 0;
+  for (size_t i = 0; i < shape.size(); ++i) last += (shape[i] - 1) * strides[i];
+  argument.offset = op_.cut[2] * strides[op_.cut[1]] * SizeOf(op_.stored_type(arg));
+  argument.nbytes = (last + 1) * SizeOf(op_.stored_type(arg));
+  return argument;
 }
 
 void Maker::AddBias(const MemoryDescObject* desc, std::vector<std::pair<int, int>>* tensors) {

@@ -47,6 +47,12 @@ class Descs {
     return {desc, api_.memory_desc_destroy};
   }
 
+  static Shape Contiguous(const Shape& shape) {
+    Shape strides(shape.size(), 1);
+    for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+    return strides;
+  }
+
  private:
   Owned<MemoryDesc> Tagged(const Shape& shape, int type, int tag) const {
     MemoryDesc desc = nullptr;
@@ -54,12 +60,6 @@ class Descs {
                                            type, tag),
           "a descriptor");
     return {desc, api_.memory_desc_destroy};
-  }
-
-  static Shape Contiguous(const Shape& shape) {
-    Shape strides(shape.size(), 1);
-    for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-    return strides;
   }
 
   const Api& api_;
@@ -154,6 +154,7 @@ class Maker {
   // An argument as it lies in memory, and as the primitive may have it: in a layout of its own
   // choice where ours is plain, which suits few kernels.
   Owned<MemoryDesc> Laid(int arg) const {
+    if (op_.is_cut(arg)) return descs_.Strided(op_.shapes[arg], Stored(arg), GivenStrides());
     return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
   }
   Owned<MemoryDesc> DataDesc(int arg, int type) const {
@@ -161,6 +162,16 @@ class Maker {
                ? descs_.Any(op_.shapes[arg], type)
                : descs_.Laid(op_.shapes[arg], type, op_.layouts[arg]);
   }
+
+  // The right side of a matrix product, as it lies in memory.
+  Owned<MemoryDesc> GivenRight(int type) const {
+    return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, GivenStrides())
+                         : descs_.Plain(op_.shapes[1], type);
+  }
+  // Strides, in numbers, of the tensor that an argument is cut out of.
+  Shape GivenStrides() const;
+  // The argument, where it begins in the tensor that was given for it.
+  KernelArgument Argument(int arg) const;
 
   // What the numbers of an argument are kept as.
   int Stored(int arg) const { return TypeOf(op_.stored_type(arg)); }

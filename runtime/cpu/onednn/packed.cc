@@ -52,11 +52,11 @@ std::shared_ptr<void> AllocateZeros(size_t bytes) {
   return memory;
 }
 
-std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant,
+std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant, size_t bytes,
                                            const MemoryDescObject* given,
                                            const MemoryDescObject* wanted,
                                            const std::function<void(void*)>& pack) {
-  const uint64_t hash = HashOf(constant, api.memory_desc_get_size(given));
+  const uint64_t hash = HashOf(constant, bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
   entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
                                 [](const Entry& entry) { return entry.memory.expired(); }),

@@ -25,10 +25,12 @@ std::shared_ptr<void> AllocateZeros(size_t bytes);
 // whoever changes a constant in place and binds it anew gets it packed anew.
 class PackedConstants {
  public:
-  // `constant`, of the layout `given`, in the layout `wanted`; `pack` fills the memory, which is
-  // zero, if nobody holds such memory yet. Kernels that are made at once wait for each other.
-  std::shared_ptr<void> Get(const Api& api, const void* constant, const MemoryDescObject* given,
-                            const MemoryDescObject* wanted, const std::function<void(void*)>& pack);
+  // `constant`, which is `bytes` long and of the layout `given`, in the layout `wanted`; `pack`
+  // fills the memory, which is zero, if nobody holds such memory yet. Kernels that are made at once
+  // wait for each other.
+  std::shared_ptr<void> Get(const Api& api, const void* constant, size_t bytes,
+                            const MemoryDescObject* given, const MemoryDescObject* wanted,
+                            const std::function<void(void*)>& pack);
 
   // The one of this process.
   static PackedConstants& Global();

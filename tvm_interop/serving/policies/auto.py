@@ -81,8 +81,8 @@ def candidates_for(programs: Programs) -> list[Candidate]:
     if len(programs.models) > 1:
         for barriers in (True, False):
             found.append(Candidate("pos", (("absent", "skip"), ("barriers", barriers))))
-        options = (("absent", "skip"), ("schedule", "best"), ("barriers", False))
-        found.append(Candidate("pos", options))
+        best = (("absent", "skip"), ("schedule", "best"), ("barriers", False))
+        found.append(Candidate("pos", best))
     return found
 
 

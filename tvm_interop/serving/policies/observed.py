@@ -178,7 +178,8 @@ class Observed:
             (place * self._num_models + models)[place < windows],
             minlength=windows * self._num_models,
         )
-        return counts.reshape(windows, -1).var(0, ddof=1)
+        variance: Counts = counts.reshape(windows, -1).var(0, ddof=1)
+        return variance
 
     def snapshot(self) -> Observed:
         """A copy that `look` does not change, of `count` and of what `decided` begins anew."""

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import serving_load_table
+from . import learned_search_table, serving_load_table
 from .hios_claims import checks
+from .markdown import interval, table
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -32,7 +33,7 @@ def page() -> str:
         *_where_it_pays(),
         *_whole_networks(),
         *_schedulers(),
-        *_learned(),
+        *learned_search_table.section(_read("learned_search"), _read("learned_search_large")),
         *_stages_priced(),
         *_large_blocks(),
         *_operators(),
@@ -92,7 +93,7 @@ def _contest(report: dict[str, Any]) -> str:
             each["name"],
             f"{each['median_us'] / 1e3:.2f}",
             f"{each['ratio']:.3f}",
-            _interval(each["ratio_interval"], 3),
+            interval(each["ratio_interval"], 3),
             _verdict(each, report["baseline"]),
         ]
         for each in sorted(contestants.values(), key=lambda each: float(each["median_us"]))
@@ -100,9 +101,9 @@ def _contest(report: dict[str, Any]) -> str:
     head = (
         f"**{report['network'].replace('_merging', '')}**, {_machine(report)}, "
         f"{noise['rounds']} rounds. Baseline: {report['baseline']}; against itself "
-        f"{noise['ratio']:.3f} ({_interval(noise['ratio_interval'], 3)})."
+        f"{noise['ratio']:.3f} ({interval(noise['ratio_interval'], 3)})."
     )
-    return head + "\n\n" + _table(["", "median ms", "ratio", "95%", "beyond the noise"], rows)
+    return head + "\n\n" + table(["", "median ms", "ratio", "95%", "beyond the noise"], rows)
 
 
 def _verdict(contestant: dict[str, Any], baseline: str) -> str:
@@ -122,7 +123,7 @@ def _whole_networks() -> list[str]:
             f"{row['median_us']['ours, sequential'] / 1e3:.1f}",
             f"{row['median_us']['onnxruntime, sequential'] / 1e3:.1f}",
             f"{row['to_onnxruntime']:.2f}",
-            _interval(row["to_onnxruntime_interval"], 2),
+            interval(row["to_onnxruntime_interval"], 2),
             f"{row['to_pytorch']:.2f}",
             f"{row['roof_us'] / row['median_us'][row['best']]:.0%}",
         ]
@@ -138,37 +139,7 @@ def _whole_networks() -> list[str]:
         f"{report['peak_gflops']:.0f} GFLOP/s with all cores. {_machine(report)}. "
         f"Geometric mean over onnxruntime: {report['geometric_mean_to_onnxruntime']:.2f}; over "
         f"PyTorch: {report['geometric_mean_to_pytorch']:.2f}.",
-        _table(head, rows),
-    ]
-
-
-def _learned() -> list[str]:
-    report = _read("learned_search")
-    rows = []
-    for each in report["networks"]:
-        every, few = each["searches"]["measured"], each["searches"]["learned"]
-        apart = report["held_out"].get(each["network"])
-        rows.append(
-            [
-                each["network"],
-                f"{every['stages_measured']:,}",
-                f"{few['stages_measured']:,}",
-                f"{every['minutes']:.2f}",
-                f"{few['minutes']:.2f}",
-                f"{each['ratio']:.2f}",
-                _interval(each["ratio_interval"], 2),
-                f"{apart['mape']:.1%}" if apart else "",
-            ]
-        )
-    head = [
-        "", "stages measured, all", "few", "minutes, all", "few", "schedule of few over all", "95%",
-        "error on a network never seen",
-    ]  # fmt: skip
-    return [
-        "## Few measurements in place of all\n\nBy `python -m benchmarks.learned_search "
-        "--exhaustive`. IOS with every stage measured, against IOS with most stages predicted. The "
-        "last column is of predictions by a model that has seen the three other networks alone.",
-        _table(head, rows),
+        table(head, rows),
     ]
 
 
@@ -181,7 +152,7 @@ def _stages_priced() -> list[str]:
     return [
         "## Stages that IOS asks the price of\n\nBy `python -m benchmarks.stages_priced`, on "
         "simulated devices. Bounds decide the others, and the schedule is the same.",
-        _table(["", "device", "without bounds", "with bounds", "spared"], rows),
+        table(["", "device", "without bounds", "with bounds", "spared"], rows),
     ]
 
 
@@ -233,7 +204,7 @@ def _large_blocks() -> list[str]:
         "others the operators of the IOS paper. Seconds are of one core; the defaults took "
         f"{sorted(seconds)[len(seconds) // 2]:.1f} in the median, {max(seconds):.1f} at most. The "
         f"worst of IOS's is {worst:.3f} of greedy, {contestant} on {family}, {device}.",
-        _table(["", "device", "graphs", "halved", *columns], rows),
+        table(["", "device", "graphs", "halved", *columns], rows),
     ]
 
 
@@ -251,7 +222,7 @@ def _operators() -> list[str]:
     return [
         "## Single convolutions\n\nBy `python -m benchmarks.operators`: geometric mean of "
         f"{len(rows) // len(by_cores)} convolutions over onnxruntime.",
-        _table(["cores", "over onnxruntime"], means),
+        table(["cores", "over onnxruntime"], means),
     ]
 
 
@@ -287,7 +258,7 @@ def _zoo() -> list[str]:
         "largest difference to onnxruntime over its largest absolute value. The last column is the "
         "seconds that compiling took; most latencies of single kernels were in the database. "
         "OpenVINO as installed computes in bfloat16 here, all others in float32.",
-        _table(["", "ms", *columns, "noise", "error", "compile s"], rows),
+        table(["", "ms", *columns, "noise", "error", "compile s"], rows),
     ]
 
 
@@ -333,7 +304,7 @@ def _where_it_pays() -> list[str]:
         "many operators that are too small to be divided over the cores. Where each operator keeps "
         "all cores busy there is nothing to gain, and most of those networks ship sequential. "
         "Medians of few runs differ by some percent: see the noise above.",
-        _table(["", "geometric mean", "networks"], rows),
+        table(["", "geometric mean", "networks"], rows),
     ]
 
 
@@ -357,7 +328,7 @@ def _busy_machine() -> list[str]:
         "that ships over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
         "cores; each model rested before a run, or back to back; "
         f"{report['runs']} runs each.",
-        _table(["", *(f"{busy}, {rhythm}" for busy, rhythm in columns)], rows),
+        table(["", *(f"{busy}, {rhythm}" for busy, rhythm in columns)], rows),
     ]
 
 
@@ -403,7 +374,7 @@ def _several_gpus() -> list[str]:
         "paper states. The last columns say how far `multi-gpu` is above the lower bound, and the "
         "seconds of one core that it took; it took part in this figure alone. All five "
         "figures, with deviations, are in `benchmarks/results/hios`.",
-        _table(["GPUs", *columns, "over the bound", "search s"], rows),
+        table(["GPUs", *columns, "over the bound", "search s"], rows),
         "### What changes along the paper's figures\n\nHow many times shorter than sequential "
         "execution, from the figure's first point to its last; the paper's of layers are from its "
         "milliseconds. What the paper shows falling with edges and with what transfers take hardly "
@@ -415,7 +386,7 @@ def _several_gpus() -> list[str]:
         _on_two(found["networks"]),
         "### Beside the paper and a prototype\n\nBy `python -m benchmarks.hios_claims`: "
         f"{len(made) - len(missed)} of {len(made)} figures are as they are to be. These are not:",
-        _table(head, missed),
+        table(head, missed),
     ]
 
 
@@ -426,7 +397,7 @@ def _on_two(networks: list[dict[str, Any]]) -> str:
          str(row["GPUs of ours"])]
         for row in networks
     ]  # fmt: skip
-    return _table(["", "image", *columns, "GPUs"], rows)
+    return table(["", "image", *columns, "GPUs"], rows)
 
 
 def _slopes(found: dict[str, Any]) -> str:
@@ -446,7 +417,7 @@ def _slopes(found: dict[str, Any]) -> str:
                 ]
                 cells.append(f"{ends[0]:.2f} to {ends[1]:.2f}")
             rows.append([f"{name}, {what}", *cells])
-    return _table(["", "paper", "clock", "exact"], rows)
+    return table(["", "paper", "clock", "exact"], rows)
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -460,23 +431,12 @@ def _machine(report: dict[str, Any]) -> str:
     return f"{machine['cores']} cores of {machine['cpu'].split(' [')[0]}{quiet}"
 
 
-def _interval(ends: Sequence[float], digits: int) -> str:
-    low, high = ends
-    return f"{low:.{digits}f} to {high:.{digits}f}"
-
-
 def _number(number: float) -> str:
     return f"{number:.2f}"
 
 
 def _geometric(numbers: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, numbers)) / len(numbers))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    align = ["---", *["--:"] * (len(head) - 1)]
-    lines = [head, align, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> int:

@@ -120,14 +120,20 @@ def rounds_for(
     *,
     least: int = 15,
     most: int = 201,
+    in_a_row: int = 1,
 ) -> int:
-    """How many rounds fit into `budget_s`, judged by one call of each after one to warm up."""
+    """How many rounds fit into `budget_s`, judged by one call of each after one to warm up.
+
+    Parameters
+    ----------
+    in_a_row: calls that are timed in each turn; one more leads in.
+    """
     took = 0.0
     for call in contestants:
         call()
         began = time.perf_counter()
         call()
-        took += 2 * (time.perf_counter() - began) + REST_S
+        took += (1 + in_a_row) * (time.perf_counter() - began) + REST_S
     return int(np.clip(budget_s / took, least, most))
 
 

@@ -1,7 +1,8 @@
 """How many stages the learned search spares, and what its schedule is worth.
 
-    python -m benchmarks.learned_search [NETWORK ...] [--exhaustive] [--budget SECONDS] [--json]
-                                        [--databases FOLDER]
+    python -m benchmarks.learned_search [NETWORK ...] [--exhaustive | --only-learned]
+                                        [--budget SECONDS] [--json] [--databases FOLDER]
+                                        [--beside FOLDER]
 
 For each network IOS is run twice on the same kernels: with every stage measured that may matter
 (with `--exhaustive` every stage there is), and with most predicted. Each starts from a database
@@ -13,6 +14,11 @@ a model that has learned from the others alone.
 two searches, which may have taken an hour, and makes the second anew; its last part is about all
 networks in the folder.
 
+`--only-learned` leaves out the search with every stage measured, and sequential execution is what
+the others are compared with. `--beside` names a folder with schedules that something else has found
+on the same kernels, such as an older release: `NETWORK.NAME.json`, as `write_schedule` writes them.
+They run in the same rounds.
+
 Refuses to measure on a busy machine unless `--force` is given, and then the output says so.
 """
 
@@ -20,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -72,22 +79,27 @@ class Searched:
 
 @dataclass
 class Found:
-    """One network's figures: ratios of latencies, interleaved, to the measured search's schedule.
+    """One network's figures: ratios of latencies, interleaved, to those of one schedule.
 
     Attributes
     ----------
+    compared_with: the schedule: the measured search's, or sequential execution without one.
     ratio: of the learned search's schedule; below 1 it is faster.
     sequential_ratio: of sequential execution.
-    noise_ratio: of the measured search's schedule itself.
+    noise_ratio: of the schedule compared with, to itself.
+    beside: by name of a schedule brought along: its ratio, and the interval of that.
+    times_fewer: stages measured by the measured search over those by the learned one.
     """
 
     network: str
     searches: dict[str, Searched]
+    compared_with: str
     ratio: float
     ratio_interval: tuple[float, float]
     sequential_ratio: float
     noise_ratio: float
-    times_fewer: float
+    beside: dict[str, tuple[float, tuple[float, float]]]
+    times_fewer: float | None
 
 
 def main() -> int:
@@ -102,7 +114,9 @@ def main() -> int:
             path.name.removesuffix(ended): LatencyStore(path)
             for path in sorted(folder.glob(f"*{ended}"))
         }
-        transfer = {name: held_out(name, stores) for name in stores} if len(stores) > 1 else {}
+        transfer = {}
+        if len(stores) > 1 and not arguments.only_learned:
+            transfer = {name: held_out(name, stores) for name in stores}
     if arguments.json:
         facts = {
             "machine": machine.as_dict(),
@@ -126,7 +140,9 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("networks", nargs="*", default=DEFAULT, help=", ".join(models.list()))
-    parser.add_argument("--exhaustive", action="store_true", help="measure every stage there is")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--exhaustive", action="store_true", help="measure every stage there is")
+    effort.add_argument("--only-learned", action="store_true", help="no search that measures all")
     parser.add_argument("--streams", type=int, help="by default as many as there are cores for")
     parser.add_argument("--parts", type=int, help="1 leaves operators whole; else as `compile`")
     parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
@@ -134,6 +150,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-groups", type=int, default=8)
     parser.add_argument("--budget", type=float, default=60, help="seconds of interleaved rounds")
     parser.add_argument("--databases", type=Path, help="folder to keep what is measured in")
+    parser.add_argument("--beside", type=Path, help="folder of schedules to run beside")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
@@ -156,7 +173,9 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
     Raises
     ------
     ValueError: what is kept of the measured search was made with other options.
+    ScheduleError: a schedule brought along is of other operators.
     """
+    brought = brought_along(network, arguments.beside)
     model = models.build(network, image_size=arguments.image_size)
     limits = {"max_group_ops": arguments.max_group_ops, "max_groups": arguments.max_groups}
     paths = {name: folder / f"{network}.{name}.db" for name in (MEASURED, LEARNED)}
@@ -176,34 +195,56 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
             kernels.write_text("\n".join(export_lines(LatencyStore(paths[MEASURED]))))
         # The same latencies of kernels give the same kernels.
         for old in folder.glob(f"{paths[LEARNED].name}*"):
-            old.unlink()
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
         import_lines(LatencyStore(paths[LEARNED]), kernels.read_text().splitlines(), str(kernels))
         options.latency_db = paths[LEARNED]
         learning = Compilation(model, options)
         print(f"{network}: search with learned latencies", file=sys.stderr, flush=True)
         schedules[LEARNED], searches[LEARNED] = search_learned(learning, limits)
-        print(f"{network}: search with measured latencies", file=sys.stderr, flush=True)
-        schedules[MEASURED], searches[MEASURED] = search_measured(
-            measuring,
-            {**limits, "bounds": not arguments.exhaustive},
-            folder / f"{network}.{MEASURED}.json",
-        )
+        if not arguments.only_learned:
+            print(f"{network}: search with measured latencies", file=sys.stderr, flush=True)
+            schedules[MEASURED], searches[MEASURED] = search_measured(
+                measuring,
+                {**limits, "bounds": not arguments.exhaustive},
+                folder / f"{network}.{MEASURED}.json",
+            )
+    baseline = SEQUENTIAL if arguments.only_learned else MEASURED
     schedules[SEQUENTIAL] = measuring.sequential()
+    schedules |= brought
     feed = random_feed(model)
     modules = {name: GraphModule(measuring.artifact(s)) for name, s in schedules.items()}
     runners = {name: (lambda module=module: module.run(**feed)) for name, module in modules.items()}
     rounds = harness.rounds_for(list(runners.values()), arguments.budget)
-    summaries = harness.summarise(harness.measure(runners, MEASURED, rounds), MEASURED)
-    fewer = searches[MEASURED].stages_measured / max(searches[LEARNED].stages_measured, 1)
+    summaries = harness.summarise(harness.measure(runners, baseline, rounds), baseline)
+    fewer = None
+    if not arguments.only_learned:
+        most = searches[MEASURED].stages_measured
+        fewer = most / max(searches[LEARNED].stages_measured, 1)
     return Found(
         network,
         searches,
+        baseline,
         summaries[LEARNED].ratio,
         summaries[LEARNED].ratio_interval,
         summaries[SEQUENTIAL].ratio,
-        summaries[MEASURED + harness.AGAIN].ratio,
+        summaries[baseline + harness.AGAIN].ratio,
+        {name: (summaries[name].ratio, summaries[name].ratio_interval) for name in brought},
         fewer,
     )
+
+
+def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
+    """The schedules of a network in a folder, by the name between the network's and `.json`."""
+    if folder is None:
+        return {}
+    paths = sorted(folder.glob(f"{network}.*.json"))
+    if not paths:
+        raise SystemExit(f"there is no {folder / network}.NAME.json to run beside")
+    names = [path.name.removeprefix(f"{network}.").removesuffix(".json") for path in paths]
+    for name in names:
+        if name in (MEASURED, LEARNED, SEQUENTIAL):
+            raise SystemExit(f"{folder}: `{name}` is a name of ours; give the schedule another")
+    return {n: Schedule.from_json(p.read_text()) for n, p in zip(names, paths, strict=True)}
 
 
 def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Schedule, Searched]:
@@ -277,21 +318,24 @@ def table(found: list[Found]) -> str:
     """Markdown."""
     lines = [
         "| network | stages | measured: stages, minutes | learned: stages, minutes | fewer "
-        "| held-out error, last round | learned over measured (95%) | sequential over measured "
+        "| held-out error, last round | compared with | learned (95%) | sequential | beside it "
         "| noise |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for network in found:
-        measured, learned = (network.searches[name] for name in (MEASURED, LEARNED))
+        learned = network.searches[LEARNED]
+        every = network.searches.get(MEASURED)
         errors = [r["mape"] for r in learned.rounds if r["mape"] is not None]
         low, high = network.ratio_interval
+        beside = ", ".join(f"{name} {ratio:.3f}" for name, (ratio, _) in network.beside.items())
         lines.append(
-            f"| {network.network} | {measured.stages} "
-            f"| {measured.stages_measured}, {measured.minutes:.1f} "
-            f"| {learned.stages_measured}, {learned.minutes:.1f} | {network.times_fewer:.1f} x "
-            f"| {errors[-1] if errors else np.nan:.1%} "
+            f"| {network.network} | {learned.stages} "
+            f"| {f'{every.stages_measured}, {every.minutes:.1f}' if every else ''} "
+            f"| {learned.stages_measured}, {learned.minutes:.1f} "
+            f"| {f'{network.times_fewer:.1f} x' if network.times_fewer else ''} "
+            f"| {errors[-1] if errors else np.nan:.1%} | {network.compared_with} "
             f"| {network.ratio:.3f} ({low:.3f} to {high:.3f}) | {network.sequential_ratio:.3f} "
-            f"| {network.noise_ratio:.3f} |"
+            f"| {beside} | {network.noise_ratio:.3f} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -88,11 +88,17 @@ class OnnxRuntime(Peer):
 
 
 class OpenVino(Peer):
-    """OpenVINO on the CPU: in float32, or in what it picks by itself, which may be bfloat16."""
+    """OpenVINO on the CPU: in float32, or in what it picks by itself, which may be bfloat16.
 
-    def __init__(self, float32: bool) -> None:
+    Parameters
+    ----------
+    threads: by default as many as it picks.
+    """
+
+    def __init__(self, float32: bool, threads: int | None = None) -> None:
         self.name = "OpenVINO, float32" if float32 else "OpenVINO, as installed"
         self._float32 = float32
+        self._threads = threads
 
     def missing(self) -> str | None:
         return _not_installed("openvino")
@@ -104,6 +110,8 @@ class OpenVino(Peer):
         config: dict[str, object] = {"PERFORMANCE_HINT": "LATENCY"}
         if self._float32:
             config["INFERENCE_PRECISION_HINT"] = "f32"
+        if self._threads is not None:
+            config["INFERENCE_NUM_THREADS"] = self._threads
         read = core.read_model(model.SerializeToString())
         read.reshape({v.name: list(feed[v.name].shape) for v in _inputs(model)})
         request = core.compile_model(read, "CPU", config).create_infer_request()

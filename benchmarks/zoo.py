@@ -5,7 +5,8 @@ The folder holds what `benchmarks.zoo_export` or any exporter wrote: `NAME.onnx`
 PyTorch takes no part. Each network is compiled in a process of its own, with the schedule that
 ships and with sequential execution of the same kernels, checked against onnxruntime's numbers and
 timed beside the others, in turns: a rest, a run to wake up, then `--in-a-row` runs whose median
-counts. onnxruntime takes part twice: how far it is from itself is the noise.
+counts; at least `--rounds` such turns each, and more where they fit into `--budget`. onnxruntime
+takes part twice: how far it is from itself is the noise.
 
 Compiling takes far longer than measuring. What is compiled is kept in the folder `--artifacts` as
 `NAME.tar`, `NAME.sequential.tar` and `NAME.json` (what compiling took), and taken from there where
@@ -54,6 +55,8 @@ OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
 BF16, BF16_KIND = "ours, bf16", ".bf16"
 ONNXRUNTIME = "onnxruntime, sequential"
 OPENVINO = "OpenVINO, float32"
+_MOST_ROUNDS = 25
+"""A network of two milliseconds wants so many: whole runs differ by a fifth with few."""
 
 
 @dataclass
@@ -331,7 +334,14 @@ def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
     wanted = [np.array(output) for output in runners[ONNXRUNTIME]()]
     row.errors = {name: relative_error(run(), wanted) for name, run in runners.items()}
     row.error = row.errors[OURS]
-    times = harness.measure(runners, ONNXRUNTIME, arguments.rounds, in_a_row=arguments.in_a_row)
+    rounds = harness.rounds_for(
+        list(runners.values()),
+        arguments.budget,
+        least=arguments.rounds,
+        most=max(arguments.rounds, _MOST_ROUNDS),
+        in_a_row=arguments.in_a_row,
+    )
+    times = harness.measure(runners, ONNXRUNTIME, rounds, in_a_row=arguments.in_a_row)
     found = harness.summarise(times, ONNXRUNTIME)
     row.noise = found[ONNXRUNTIME + harness.AGAIN].ratio
     row.median_us = {name: summary.median_us for name, summary in found.items()}
@@ -397,6 +407,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
     parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    parser.add_argument(
+        "--budget", type=float, default=20, help="seconds for rounds beyond those (default: 20)"
+    )
     parser.add_argument("--in-a-row", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")

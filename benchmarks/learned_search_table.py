@@ -1,0 +1,65 @@
+"""What `benchmarks.learned_search` found, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .markdown import interval, table
+
+
+def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
+    """Of both searches, and of the learned one alone on networks with large blocks."""
+    rows: list[list[str]] = []
+    for each in report["networks"]:
+        every, few = each["searches"]["measured"], each["searches"]["learned"]
+        apart = report["held_out"].get(each["network"])
+        rows.append(
+            [
+                each["network"],
+                f"{every['stages_measured']:,}",
+                f"{few['stages_measured']:,}",
+                f"{every['minutes']:.2f}",
+                f"{few['minutes']:.2f}",
+                f"{each['ratio']:.2f}",
+                interval(each["ratio_interval"], 2),
+                f"{apart['mape']:.1%}" if apart else "",
+            ]
+        )
+    head = [
+        "", "stages measured, all", "few", "minutes, all", "few", "schedule of few over all", "95%",
+        "error on a network never seen",
+    ]  # fmt: skip
+    return [
+        "## Few measurements in place of all\n\nBy `python -m benchmarks.learned_search "
+        "--exhaustive`. IOS with every stage measured, against IOS with most stages predicted. The "
+        "last column is of predictions by a model that has seen the three other networks alone.",
+        table(head, rows),
+        "By `python -m benchmarks.learned_search randwire nasnet_a --only-learned --beside "
+        "FOLDER`. Two networks with blocks too large for one exact search, on this machine: times "
+        "over sequential execution, in the same rounds. *Halved* is the schedule of the search as "
+        "it was before it had beams, with blocks halved by number, on the same kernels. Most "
+        "operators use both cores here, so little is left for any schedule to gain.",
+        _large(large),
+    ]
+
+
+def _large(report: dict[str, Any]) -> str:
+    rows: list[list[str]] = []
+    for each in report["networks"]:
+        search = each["searches"]["learned"]
+        ((halved, halved_interval),) = each["beside"].values()
+        rows.append(
+            [
+                each["network"],
+                f"{search['stages_measured']:,}",
+                f"{search['minutes']:.1f}",
+                f"{each['ratio']:.3f}",
+                interval(each["ratio_interval"], 3),
+                f"{halved:.3f}",
+                interval(halved_interval, 3),
+                f"{each['noise_ratio']:.3f}",
+            ]
+        )
+    return table(
+        ["", "stages measured", "minutes", "learned", "95%", "halved", "95%", "noise"], rows
+    )

@@ -1,0 +1,185 @@
+"""What a second core gains. `python -m benchmarks.two_cores FOLDER --artifacts ARTIFACTS`.
+
+Each network of the folder, compiled before by `benchmarks.zoo`, runs one operator after the other,
+each divided over the cores there are, with one thread and with two, in turns. So do onnxruntime and
+OpenVINO. The efficiency is the time on one core over twice that on two: 1 is perfect, 0.5 is
+nothing gained.
+
+Then our operators are profiled in both ways, and those that spoil it are told. At any moment of the
+run on two cores each operator that runs is charged its share of both: half if two run, all if it
+runs alone. What an operator is charged beyond its time on one core is lost to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+import tvm_interop
+from tvm_interop import GraphModule
+from tvm_interop.execution.graph_module import OpProfile
+
+from . import harness, machine_state
+from .peers import OnnxRuntime, OpenVino, Runner, read_in_place
+from .zoo import Network, find
+
+OURS, ONNXRUNTIME, OPENVINO = "ours", "onnxruntime", "OpenVINO, float32"
+CORES = (1, 2)
+SPOILERS = 5
+_PROFILES = 60
+
+
+@dataclass
+class Spoiler:
+    """An operator that loses much on two cores; microseconds of a core, and its share of all."""
+
+    operator: str
+    one_core_us: float
+    lost_us: float
+    share: float
+
+
+@dataclass
+class Row:
+    """One network: by contestant, microseconds on one core and on two, and the efficiency."""
+
+    network: str
+    median_us: dict[str, tuple[float, float]]
+    efficiency: dict[str, float]
+    spoilers: list[Spoiler]
+
+
+def main() -> int:
+    arguments = _arguments()
+    machine = machine_state.observe_quiet(arguments.force)
+    if machine is None:
+        return 2
+    if machine.cores < max(CORES):
+        raise SystemExit(f"this machine has {machine.cores} core(s), and {max(CORES)} are needed")
+    rows = []
+    for network in find(arguments.folder, arguments.networks):
+        rows.append(_measured(network, arguments))
+        print(_line(rows[-1]), file=sys.stderr, flush=True)
+    print(table(rows))
+    if arguments.json is not None:
+        found = {"machine": machine.as_dict(), "rows": [asdict(row) for row in rows]}
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
+    """Microseconds of `cores` cores that each whole operator takes up, from a run's profile.
+
+    While n operators run, each is charged `cores / n` times what passes. The parts of an operator
+    are told by their names, `NAME[1/2]`.
+    """
+    rows = list(profile)
+    times = sorted({at for row in rows for at in (row.start_us, row.end_us)})
+    begins, ends = defaultdict(list), defaultdict(list)
+    for i, row in enumerate(rows):
+        if row.end_us > row.start_us:
+            begins[row.start_us].append(i)
+            ends[row.end_us].append(i)
+    found: dict[str, float] = defaultdict(float)
+    running: set[int] = set()
+    for at, until in pairwise(times):
+        running.update(begins[at])
+        running.difference_update(ends[at])
+        for i in running:
+            found[rows[i].name.partition("[")[0]] += cores * (until - at) / len(running)
+    return dict(found)
+
+
+def spoilers(
+    on_one: dict[str, float], on_two: dict[str, float], most: int = SPOILERS
+) -> list[Spoiler]:
+    """The operators that lose most, those that lose anything, from what `charged` says of each."""
+    total_us = sum(on_two.values())
+    found = [
+        Spoiler(name, on_one[name], us - on_one[name], (us - on_one[name]) / total_us)
+        for name, us in on_two.items()
+        if us > on_one[name]
+    ]
+    return sorted(found, key=lambda s: -s.lost_us)[:most]
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Markdown."""
+    head = f"| | {OURS} | {ONNXRUNTIME} | {OPENVINO} | what spoils ours: share of both cores |"
+    return "\n".join([head, "|---|--:|--:|--:|---|", *map(_line, rows)])
+
+
+def _line(row: Row) -> str:
+    cells = [f"{row.efficiency[name]:.2f}" for name in (OURS, ONNXRUNTIME, OPENVINO)]
+    spoil = ", ".join(f"{s.operator} {s.share:.1%}" for s in row.spoilers if s.share >= 0.01)
+    return f"| {row.network} | {' | '.join(cells)} | {spoil} |"
+
+
+def _measured(network: Network, arguments: argparse.Namespace) -> Row:
+    model = network.model()
+    feed = network.feed(model)
+    module = GraphModule(tvm_interop.load(arguments.artifacts / f"{network.name}.sequential.tar"))
+    run = read_in_place(module, feed)
+    runners: dict[str, Runner] = {}
+    for cores in CORES:
+        runners[f"{OURS} {cores}"] = _with_threads(run, cores)
+        runtime = OnnxRuntime(parallel=False, threads=(cores,))
+        runners[f"{ONNXRUNTIME} {cores}"] = runtime.prepare(model, feed)
+        vino = OpenVino(float32=True, threads=cores)
+        runners[f"{OPENVINO} {cores}"] = vino.prepare(model, feed)
+    baseline = f"{OURS} {CORES[-1]}"
+    times = harness.measure(
+        runners, baseline, arguments.rounds, lead_in=arguments.lead_in, in_a_row=5
+    )
+    names = (OURS, ONNXRUNTIME, OPENVINO)
+    median_us = {
+        name: (float(np.median(times[f"{name} 1"])), float(np.median(times[f"{name} 2"])))
+        for name in names
+    }
+    lost = spoilers(*(_charged_in_median(module, run, cores) for cores in CORES))
+    tvm_interop.set_num_threads(CORES[-1])
+    efficiency = {name: one / (2 * two) for name, (one, two) in median_us.items()}
+    return Row(network.name, median_us, efficiency, lost)
+
+
+def _with_threads(run: Callable[[], list[np.ndarray]], threads: int) -> Runner:
+    def runner() -> list[np.ndarray]:
+        if tvm_interop.num_threads() != threads:
+            tvm_interop.set_num_threads(threads)
+        return run()
+
+    return runner
+
+
+def _charged_in_median(module: GraphModule, run: Runner, threads: int) -> dict[str, float]:
+    tvm_interop.set_num_threads(threads)
+    time.sleep(harness.REST_S)
+    for _ in range(5):
+        run()
+    found = [charged(module.profile(), threads) for _ in range(_PROFILES)]
+    return {name: float(np.median([each[name] for each in found])) for name in found[0]}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="of NAME.onnx and NAME.npz")
+    parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
+    parser.add_argument("--artifacts", type=Path, required=True, help="NAME.sequential.tar")
+    parser.add_argument("--rounds", type=int, default=9, help="default: %(default)s")
+    parser.add_argument("--lead-in", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--json", type=Path, help="write what was found there")
+    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -263,7 +263,6 @@ STILL_WHOLE = {
     "a row of integers": quantised_row(1024, 1024),
     "a row of one step": row(1 << 17, 16),
     "an image of several blocks": conv((1, 32, 64, 64), 16, 3, layouts=(BLOCKED, BLOCKED)),
-    "a batch": conv((2, 16, 64, 64), 16, 3, layouts=(BLOCKED, BLOCKED)),
     "a plain result": conv((1, 3, 64, 64), 16, 3, layouts=("plain", "plain")),
     "a single row of pixels": conv((1, 16, 1, 4096), 16, 1, layouts=(BLOCKED, BLOCKED)),
 }

@@ -238,8 +238,7 @@ def test_matrix_products_by_matrices(right: Shape) -> None:
 WHOLE = {
     "small convolution": conv((16, 32), size=14),
     "few channels": conv((64, 16)),
-    "groups in a batch": conv((64, 64), groups=2, batch=2),
-    "batch": conv((64, 64), batch=2),
+    "small convolution of two images": conv((16, 32), size=10, batch=2),
     "small depthwise": conv((64, 64), size=8, groups=64),
     "small pool": pool("max_pool2d", 64, 8),
     "small product": one("matmul", (64, 64), (64, 64), (64, 64)),
@@ -250,6 +249,59 @@ WHOLE = {
 @pytest.mark.parametrize("program", WHOLE.values(), ids=WHOLE)
 def test_what_stays_whole(program: Program) -> None:
     assert split_operators(program, 2).operators == program.operators
+
+
+def images_of(program: Program) -> list[int]:
+    return [shapes[-1][0] for shapes in arguments(program)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 64])
+def test_several_images_by_images(groups: int) -> None:
+    divided = split_operators(
+        conv((64, 64), groups=groups, batch=5, has_bias=True, has_sum=True), 2
+    )
+    assert images_of(divided) == [2, 3]
+    for argument in (0, 3, 4):
+        assert_cut(divided, argument, argument)
+    for argument in (1, 2):
+        assert_whole(divided, argument)
+    assert all(op.description.groups == groups for op in divided.operators if op.description)
+
+
+def test_several_images_with_blocks_of_channels() -> None:
+    layouts: list[Layout] = [BLOCKED, "plain", BLOCKED]
+    divided = split_operators(conv((20, 24), batch=3, layouts=layouts), 2)
+    assert images_of(divided) == [1, 2]
+    assert_cut(divided, 0, 0)
+    assert_cut(divided, 2, 2)
+
+
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
+def test_pools_of_several_images(op: str) -> None:
+    shape = (4, 64, 28, 28)
+    window = {"window": (3, 3), "strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1)}
+    divided = split_operators(one(op, shape, shape, **window), 3)
+    assert images_of(divided) == [1, 1, 2]
+    assert_cut(divided, 0, 0)
+    assert_cut(divided, 1, 1)
+
+
+@pytest.mark.parametrize("of_each", [True, False])
+def test_factors_go_with_their_images_where_each_has_its_own(of_each: bool) -> None:
+    shape, factors = (4, 64, 28, 28), (4 if of_each else 1, 64, 1, 1)
+    divided = split_operators(one("scale", shape, factors, shape), 2)
+    assert images_of(divided) == [2, 2]
+    if of_each:
+        assert_cut(divided, 1, 1)
+    else:
+        assert_whole(divided, 1)
+
+
+def test_images_that_would_not_be_aligned() -> None:
+    # An image has 51 * 7 * 7 numbers: every 16th begins aligned.
+    window = {"window": (7, 7), "strides": (1, 1), "padding": (3,) * 4, "dilation": (1, 1)}
+    shape = (32, 51, 7, 7)
+    assert images_of(split_operators(one("max_pool2d", shape, shape, **window), 4)) == [16, 16]
 
 
 def test_parts_that_would_not_be_aligned() -> None:
@@ -277,10 +329,10 @@ def test_few_pixels_are_worth_as_many_parts_as_their_weight_is_long() -> None:
 # What comes out.
 
 
-def large() -> onnx.ModelProto:
+def large(batch: int = 1) -> onnx.ModelProto:
     """Every kind of operator that is divided, in place in a concatenation, too."""
     net = nets.Net()
-    x = net.input("x", [1, 32, 48, 48])
+    x = net.input("x", [batch, 32, 48, 48])
     net.op("Relu", [net.conv(x, "a", (32, 48), 3)], "a_relu")
     window: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1]}
     net.op("MaxPool", ["a_relu"], "largest", **window)
@@ -294,7 +346,7 @@ def large() -> onnx.ModelProto:
     net.conv("d_relu", "groups", (32, 64), 3, group=4)
     net.op("Sigmoid", ["cat"], "gate")
     net.op("Mul", ["gate", "cat"], "swish")
-    net.op("Reshape", ["d_relu", net.constant(np.array([32, 48 * 48], np.int64))], "rows")
+    net.op("Reshape", ["d_relu", net.constant(np.array([-1, 48 * 48], np.int64))], "rows")
     net.op("MatMul", ["rows", net.weight(48 * 48, 64, scale=0.02)], "product")
     net.op("MatMul", [net.input("row", [1, 500]), net.weight(500, 261)], "columns")
     net.op("Relu", [net.conv("sum", "narrow", (40, 16), 3)], "narrow_relu")
@@ -319,12 +371,12 @@ def compiled(model: onnx.ModelProto, provider: str, parts: int) -> Compilation:
     return Compilation(model, options)
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize(("batch", "parts"), [(1, 2), (1, 3), (3, 2)])
 @pytest.mark.parametrize("provider", ["tvm", "onednn"])
-def test_numbers_are_right_and_bits_the_same(provider: str, parts: int) -> None:
+def test_numbers_are_right_and_bits_the_same(provider: str, batch: int, parts: int) -> None:
     if provider != "tvm" and why_missing(provider) is not None:
         pytest.skip(f"no {provider}: {why_missing(provider)}")
-    model = large()
+    model = large(batch)
     compilation = compiled(model, provider, parts)
     operators = compilation.program.operators
     divided = {op.whole.split("/")[0] for op in operators if op.whole}

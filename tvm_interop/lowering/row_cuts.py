@@ -36,10 +36,10 @@ def row_cuts(op: LibraryOp, parts: int, axis: int) -> list[RowCut]:
     is_apart = lies_apart(op, 0, axis)
     if data[0] != 1 or (is_apart and op.layouts[0] != "plain"):
         return []
-    read_step = 1 if is_apart else _aligned_rows(op, 0, axis)
-    made_step = _aligned_rows(op, -1, axis)
+    read_step = 1 if is_apart else aligned_steps(op, 0, axis)
+    made_step = aligned_steps(op, -1, axis)
     if op.has_sum:
-        made_step = lcm(made_step, _aligned_rows(op, -2, axis))
+        made_step = lcm(made_step, aligned_steps(op, -2, axis))
     stride, padding, height = op.strides[0], op.padding[0], data[axis]
     reach = (op.window[0] - 1) * op.dilation[0] + 1
     step = lcm(made_step, read_step // gcd(read_step, stride))
@@ -65,9 +65,12 @@ def lies_apart(op: LibraryOp, argument: int, axis: int) -> bool:
     return axis == 2 and (shape[0] > 1 or shape[1] > at_once)
 
 
-def _aligned_rows(op: LibraryOp, argument: int, axis: int) -> int:
-    """The fewest rows after which an address is aligned again."""
-    row = list(op.shapes[argument])
-    row[axis] = 1
-    nbytes = stored_nbytes(tuple(row), op.stored_types[argument], op.layouts[argument])
+def aligned_steps(op: LibraryOp, argument: int, axis: int) -> int:
+    """The fewest steps along `axis` of this tensor after which an address is aligned again.
+
+    All that one step holds must lie together.
+    """
+    step = list(op.shapes[argument])
+    step[axis] = 1
+    nbytes = stored_nbytes(tuple(step), op.stored_types[argument], op.layouts[argument])
     return ALIGNMENT // gcd(ALIGNMENT, nbytes)

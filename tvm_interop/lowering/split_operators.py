@@ -19,7 +19,7 @@ from ..kernels.build import divisible_kernels
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
-from .row_cuts import lies_apart, row_cuts
+from .row_cuts import aligned_steps, lies_apart, row_cuts
 
 _FLOPS_A_PART = 1_000_000
 """Floating-point operations a part has at least: five to ten microseconds on a core of today."""
@@ -31,10 +31,11 @@ is divided: some microseconds."""
 def split_operators(program: Program, parts: int) -> Program:
     """`program` with each operator that is large enough in up to `parts` parts.
 
-    A library's convolution or pooling is divided by channels, in whole blocks of 16, a convolution
-    of groups by groups, one whose result has a single block by rows, and a matrix product by rows
-    or by matrices, that of a single row by columns: each part has a description of its own, on
-    aliases of the tensors. Where a part's numbers lie apart in a tensor, as columns of a matrix do,
+    What a library does to several images is divided by images. Of a single image, a convolution or
+    pooling is divided by channels, in whole blocks of 16, a convolution of groups by groups, and
+    one whose result has a single block by rows. A matrix product is divided by rows or by matrices,
+    and that of a single row by columns. Each part has a description of its own, on aliases of the
+    tensors. Where a part's numbers lie apart in a tensor, as columns of a matrix do,
     it takes the whole tensor, and its description says which it reads (`LibraryOp.cut`). TVM's
     kernel, where its outermost loop allows, is called once for each share of it. Which operators
     are divided depends on their kernels and shapes alone.
@@ -85,12 +86,15 @@ class _Splitter:
     def library_parts(self, op: Operator, parts: int) -> list[Operator]:
         """`op` in parts; `op` itself where it is too small or cannot be divided."""
         assert op.description is not None
-        if op.description.op in ("quantised_conv2d", "quantised_max_pool2d"):
+        if _has_images(op.description):
+            cuts: list[_Cut] | None = _by_images(op.description)
+        elif op.description.op in ("quantised_conv2d", "quantised_max_pool2d"):
             return self._parts_by_rows(op, parts, 1)
-        if _is_of_one_block(op.description):
+        elif _is_of_one_block(op.description):
             return self._parts_by_rows(op, parts, 2)
-        found = _CUTS.get(op.description.op)
-        cuts = found(op.description) if found is not None else None
+        else:
+            found = _CUTS.get(op.description.op)
+            cuts = found(op.description) if found is not None else None
         if cuts is None:
             return [op]
         shapes = op.description.shapes
@@ -227,7 +231,7 @@ def _most_parts(op: LibraryOp) -> int:
     pixels, or a single row. Parts that share the weight each read all of it.
     """
     if op.flops and not _is_depthwise(op):
-        shares_weight = _has_rows(op) or _is_of_one_block(op)
+        shares_weight = _has_rows(op) or _has_images(op) or _is_of_one_block(op)
         read = 0 if shares_weight else prod(op.shapes[1])
         return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
     return prod(op.shapes[-1]) * prod(op.window) // _READS_A_PART
@@ -245,6 +249,34 @@ def _is_depthwise(op: LibraryOp) -> bool:
 def _itemsize(op: LibraryOp) -> int:
     """Bytes of a number in the tensor with the smallest ones."""
     return min(np.dtype(dtype).itemsize for dtype in op.stored_types)
+
+
+def _has_images(op: LibraryOp) -> bool:
+    """Whether it goes over several images."""
+    return op.op in _OF_IMAGES and op.shapes[0][0] > 1
+
+
+_OF_IMAGES = frozenset(
+    (
+        "conv2d",
+        "max_pool2d",
+        "avg_pool2d",
+        "lrn",
+        "scale",
+        "quantised_conv2d",
+        "quantised_max_pool2d",
+    )
+)
+
+
+def _by_images(op: LibraryOp) -> list[_Cut]:
+    """Each part takes some of the images, and all of a weight."""
+    last = len(op.shapes) - 1
+    divided = [0, last, *[last - 1] * op.has_sum]
+    if op.op == "scale" and op.shapes[1][0] > 1:
+        divided.append(1)  # Each image has factors of its own.
+    by_image = _Cut(0, lcm(*(aligned_steps(op, a, 0) for a in divided)))
+    return [by_image if a in divided else _Cut(None) for a in range(last + 1)]
 
 
 def _channels(op: LibraryOp) -> int:

@@ -35,28 +35,23 @@ def served_model(model: AnyModel) -> ServedModel:
 
     Of a model that is divided, one operator that is the block for each of its blocks.
 
-    How many cores it keeps busy follows from how much slower two of its instances are side by side
-    than one alone.
+    How many cores each batch size keeps busy follows from how much slower two instances are side by
+    side than one alone.
     """
-    cores = min(num_threads(), model.num_instances)
-    busy = float(cores)
-    if cores > 1:
-        smallest = model.sizes[0]
-        together_s = _side_by_side(model, smallest)
-        alone_s = model.statistics.median_us(smallest) / 1e6
-        # Two that keep `busy` of two cores busy each take `busy` times as long together.
-        busy = float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
     if model.num_blocks > 1:
         block_us = np.median([model.run_blocks_once(0) for _ in range(_RUNS)], axis=0) * 1e6
         count = model.num_blocks
         graph = OpGraph.from_edges(
             [f"block {b}" for b in range(count)], [(b, b + 1) for b in range(count - 1)]
         )
+        busy = _busy_cores(model, model.sizes[0])
         by_block = OperatorCosts(block_us, np.full(count, busy), np.zeros(count))
         return ServedModel(model.name, graph, {1: by_block}, tuple((b,) for b in range(count)))
     costs = {
         size: OperatorCosts(
-            np.array([model.statistics.median_us(size)]), np.array([busy]), np.zeros(1)
+            np.array([model.statistics.median_us(size)]),
+            np.array([_busy_cores(model, size)]),
+            np.zeros(1),
         )
         for size in model.sizes
     }
@@ -70,6 +65,17 @@ def device(models: Sequence[AnyModel]) -> ServingDevice:
     """This machine, as policies are told of it."""
     most = max((model.num_instances for model in models), default=1)
     return ServingDevice(cores=float(min(num_threads(), most)))
+
+
+def _busy_cores(model: AnyModel, size: int) -> float:
+    """How many cores an instance keeps busy that runs a batch of `size`."""
+    cores = min(num_threads(), model.num_instances)
+    if cores < 2:
+        return float(cores)
+    together_s = _side_by_side(model, size)
+    alone_s = model.statistics.median_us(size) / 1e6
+    # Two that keep `busy` of two cores busy each take `busy` times as long together.
+    return float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
 
 
 def _side_by_side(model: AnyModel, size: int) -> float:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import learned_search_table, serving_load_table
+from . import learned_search_table, serving_load_table, zoo_tables
 from .hios_claims import checks
-from .markdown import interval, table
+from .markdown import geometric, interval, machine, table
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -29,8 +27,8 @@ def page() -> str:
     parts = [
         _INTRODUCTION,
         *_peers(),
-        *_zoo(),
-        *_where_it_pays(),
+        *zoo_tables.networks(_read("zoo")),
+        *zoo_tables.where_it_pays(_read("zoo")),
         *_whole_networks(),
         *_schedulers(),
         *learned_search_table.section(_read("learned_search"), _read("learned_search_large")),
@@ -99,7 +97,7 @@ def _contest(report: dict[str, Any]) -> str:
         for each in sorted(contestants.values(), key=lambda each: float(each["median_us"]))
     ]
     head = (
-        f"**{report['network'].replace('_merging', '')}**, {_machine(report)}, "
+        f"**{report['network'].replace('_merging', '')}**, {machine(report)}, "
         f"{noise['rounds']} rounds. Baseline: {report['baseline']}; against itself "
         f"{noise['ratio']:.3f} ({interval(noise['ratio_interval'], 3)})."
     )
@@ -136,7 +134,7 @@ def _whole_networks() -> list[str]:
     return [
         "## Whole networks\n\nBy `python -m benchmarks.kernels`. The roof is the time that the "
         "network's floating-point operations take at the best rate of one convolution, "
-        f"{report['peak_gflops']:.0f} GFLOP/s with all cores. {_machine(report)}. "
+        f"{report['peak_gflops']:.0f} GFLOP/s with all cores. {machine(report)}. "
         f"Geometric mean over onnxruntime: {report['geometric_mean_to_onnxruntime']:.2f}; over "
         f"PyTorch: {report['geometric_mean_to_pytorch']:.2f}.",
         table(head, rows),
@@ -188,7 +186,7 @@ def _large_blocks() -> list[str]:
     for family, device in dict.fromkeys(at[:2] for at in ratios):
         found = [ratios.get((family, device, contestant), []) for contestant in columns.values()]
         halved = _HALVED.get(family, "") if device == "table" else ""
-        cells = [f"{_geometric(each):.3f}" if each else "" for each in found]
+        cells = [f"{geometric(each):.3f}" if each else "" for each in found]
         rows.append([family, device, str(max(map(len, found))), halved, *cells])
     own = [(at, each) for at, each in ratios.items() if _has_beams(at[2])]
     worst, (family, device, contestant) = max((max(each), at) for at, each in own)
@@ -216,95 +214,13 @@ def _operators() -> list[str]:
     rows = _read("operators")["rows"]
     by_cores = sorted({row["cores"] for row in rows})
     means = [
-        [str(cores), _number(_geometric([r["ratio"] for r in rows if r["cores"] == cores]))]
+        [str(cores), _number(geometric([r["ratio"] for r in rows if r["cores"] == cores]))]
         for cores in by_cores
     ]
     return [
         "## Single convolutions\n\nBy `python -m benchmarks.operators`: geometric mean of "
         f"{len(rows) // len(by_cores)} convolutions over onnxruntime.",
         table(["cores", "over onnxruntime"], means),
-    ]
-
-
-def _zoo() -> list[str]:
-    report = _read("zoo")
-    ran = [row for row in report["rows"] if row["refused"] is None]
-    columns = {
-        "over ours, sequential": "ours, sequential",
-        "over onnxruntime": "onnxruntime, sequential",
-        "over OpenVINO, f32": "OpenVINO, float32",
-        "over OpenVINO": "OpenVINO, as installed",
-        "over PyTorch": "PyTorch eager",
-        "over torch.compile": "torch.compile",
-    }
-    columns = {k: v for k, v in columns.items() if any(v in row["ratios"] for row in ran)}
-    rows = []
-    for row in sorted(ran, key=lambda row: row["network"]):
-        ratios = [row["ratios"].get(peer) for peer in columns.values()]
-        rows.append(
-            [row["network"], f"{row['median_us']['ours'] / 1e3:.2f}",
-             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
-             f"{row['noise']:.2f}", f"{row['error']:.0e}", f"{row['compile_s']:.0f}"]
-        )  # fmt: skip
-    means = []
-    for peer in columns.values():
-        found = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
-        means.append(f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}")
-    rows.append(["**geometric mean**", "", *means, "", "", ""])
-    return [
-        "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
-        "measured by `python -m benchmarks.zoo FOLDER`: our time over each other's, medians of "
-        f"interleaved runs on {_machine(report)}. Noise is onnxruntime over itself, error the "
-        "largest difference to onnxruntime over its largest absolute value. The last column is the "
-        "seconds that compiling took; most latencies of single kernels were in the database. "
-        "OpenVINO as installed computes in bfloat16 here, all others in float32.",
-        table(["", "ms", *columns, "noise", "error", "compile s"], rows),
-    ]
-
-
-_KINDS = {
-    "recommenders, mixtures of experts": ("my_dlrm", "my_mmoe", "my_mmoe_b32", "my_wide_deep"),
-    "recurrent, both directions": ("my_bilstm",),
-    "transformers of text": (
-        "hf_bert_small", "hf_bert_base", "hf_gpt2_small", "hf_t5enc", "hf_distilbert", "hf_albert",
-        "hf_llama_small",
-    ),
-    "transformers and mixers of images": (
-        "tv_vit_b_16", "tv_swin_t", "tv_convnext_tiny", "timm_mixer_s16", "timm_poolformer_s12",
-        "timm_mobilevit_s", "timm_pvt_v2_b0",
-    ),
-    "convolutions, several branches": (
-        "tv_googlenet", "timm_inception_v4", "timm_hrnet_w18_small", "tv_densenet121",
-        "timm_res2net50", "timm_dla34", "my_unet",
-    ),
-    "convolutions, one chain": (
-        "tv_resnet50", "tv_resnext50", "tv_mobilenet_v2", "tv_mobilenet_v3_small",
-        "tv_efficientnet_b0", "tv_mnasnet1_0", "tv_regnet_y_400mf", "tv_shufflenet_v2",
-        "timm_ghostnet",
-    ),
-}  # fmt: skip
-
-
-def _where_it_pays() -> list[str]:
-    report = _read("zoo")
-    ratios = {
-        row["network"]: row["ratios"]["ours, sequential"]
-        for row in report["rows"]
-        if row["refused"] is None
-    }
-    rows = []
-    for kind, networks in _KINDS.items():
-        found = sorted((ratios[name], name) for name in networks if name in ratios)
-        mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
-        each = ", ".join(f"{name.split('_', 1)[1]} {ratio:.2f}" for ratio, name in found)
-        rows.append([kind, f"{mean:.2f}", each])
-    return [
-        "## Where scheduling pays\n\nThe same runs: what ships over sequential execution of the "
-        "same kernels, by kind of network; below 1 is faster. Side by side pays where there are "
-        "many operators that are too small to be divided over the cores. Where each operator keeps "
-        "all cores busy there is nothing to gain, and most of those networks ship sequential. "
-        "Medians of few runs differ by some percent: see the noise above.",
-        table(["", "geometric mean", "networks"], rows),
     ]
 
 
@@ -425,18 +341,8 @@ def _read(name: str) -> dict[str, Any]:
     return loaded
 
 
-def _machine(report: dict[str, Any]) -> str:
-    machine = report["machine"]
-    quiet = "" if machine["quiet"] else ", which was **not quiet**"
-    return f"{machine['cores']} cores of {machine['cpu'].split(' [')[0]}{quiet}"
-
-
 def _number(number: float) -> str:
     return f"{number:.2f}"
-
-
-def _geometric(numbers: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, numbers)) / len(numbers))
 
 
 def main() -> int:

@@ -1,0 +1,160 @@
+"""What `benchmarks.zoo` and its companions found on exported networks, as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .markdown import geometric, machine, table
+
+
+def networks(report: dict[str, Any]) -> list[str]:
+    """Our time over each other's."""
+    ran = [row for row in report["rows"] if row["refused"] is None]
+    columns = {
+        "over ours, sequential": "ours, sequential",
+        "over onnxruntime": "onnxruntime, sequential",
+        "over OpenVINO, f32": "OpenVINO, float32",
+        "over OpenVINO": "OpenVINO, as installed",
+        "over PyTorch": "PyTorch eager",
+        "over torch.compile": "torch.compile",
+    }
+    columns = {k: v for k, v in columns.items() if any(v in row["ratios"] for row in ran)}
+    rows: list[list[str]] = []
+    for row in sorted(ran, key=lambda row: row["network"]):
+        ratios = [row["ratios"].get(peer) for peer in columns.values()]
+        rows.append(
+            [row["network"], f"{row['median_us']['ours'] / 1e3:.2f}",
+             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+             f"{row['noise']:.2f}", f"{row['error']:.0e}", f"{row['compile_s']:.0f}"]
+        )  # fmt: skip
+    means = []
+    for peer in columns.values():
+        found = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
+        means.append(f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}")
+    rows.append(["**geometric mean**", "", *means, "", "", ""])
+    return [
+        "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
+        "measured by `python -m benchmarks.zoo FOLDER`: our time over each other's, medians of "
+        f"interleaved runs on {machine(report)}. Noise is onnxruntime over itself, error the "
+        "largest difference to onnxruntime over its largest absolute value. The last column is the "
+        "seconds that compiling took; most latencies of single kernels were in the database. "
+        "OpenVINO as installed computes in bfloat16 here, all others in float32.",
+        table(["", "ms", *columns, "noise", "error", "compile s"], rows),
+    ]
+
+
+_KINDS = {
+    "recommenders, mixtures of experts": ("my_dlrm", "my_mmoe", "my_mmoe_b32", "my_wide_deep"),
+    "recurrent, both directions": ("my_bilstm",),
+    "transformers of text": (
+        "hf_bert_small", "hf_bert_base", "hf_gpt2_small", "hf_t5enc", "hf_distilbert", "hf_albert",
+        "hf_llama_small",
+    ),
+    "transformers and mixers of images": (
+        "tv_vit_b_16", "tv_swin_t", "tv_convnext_tiny", "timm_mixer_s16", "timm_poolformer_s12",
+        "timm_mobilevit_s", "timm_pvt_v2_b0",
+    ),
+    "convolutions, several branches": (
+        "tv_googlenet", "timm_inception_v4", "timm_hrnet_w18_small", "tv_densenet121",
+        "timm_res2net50", "timm_dla34", "my_unet",
+    ),
+    "convolutions, one chain": (
+        "tv_resnet50", "tv_resnext50", "tv_mobilenet_v2", "tv_mobilenet_v3_small",
+        "tv_efficientnet_b0", "tv_mnasnet1_0", "tv_regnet_y_400mf", "tv_shufflenet_v2",
+        "timm_ghostnet",
+    ),
+}  # fmt: skip
+
+
+def where_it_pays(report: dict[str, Any]) -> list[str]:
+    """What ships over sequential execution, by kind of network."""
+    ratios = {
+        row["network"]: row["ratios"]["ours, sequential"]
+        for row in report["rows"]
+        if row["refused"] is None
+    }
+    rows: list[list[str]] = []
+    for kind, networks in _KINDS.items():
+        found = sorted((ratios[name], name) for name in networks if name in ratios)
+        mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
+        each = ", ".join(f"{name.split('_', 1)[1]} {ratio:.2f}" for ratio, name in found)
+        rows.append([kind, f"{mean:.2f}", each])
+    return [
+        "## Where scheduling pays\n\nThe same runs: what ships over sequential execution of the "
+        "same kernels, by kind of network; below 1 is faster. Side by side pays where there are "
+        "many operators that are too small to be divided over the cores. Where each operator keeps "
+        "all cores busy there is nothing to gain, and most of those networks ship sequential. "
+        "Medians of few runs differ by some percent: see the noise above.",
+        table(["", "geometric mean", "networks"], rows),
+    ]
+
+
+def in_bf16(report: dict[str, Any]) -> list[str]:
+    """The time of our artifacts in bf16, and the errors of who computes in it."""
+    columns = {
+        "over ours, f32": "ours",
+        "over onnxruntime": "onnxruntime, sequential",
+        "over OpenVINO, f32": "OpenVINO, float32",
+        "over OpenVINO": "OpenVINO, as installed",
+    }
+    found = [row for row in report["rows"] if row["bf16_ratios"]]
+    rows = []
+    for row in sorted(found, key=lambda row: str(row["network"])):
+        ratios = [f"{row['bf16_ratios'][peer]:.2f}" for peer in columns.values()]
+        errors = [f"{row['errors'][name]:.0e}" for name in ("ours, bf16", "OpenVINO, as installed")]
+        rows.append([row["network"], *ratios, *errors])
+    means = [geometric([row["bf16_ratios"][peer] for row in found]) for peer in columns.values()]
+    rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), "", ""])
+    return [
+        "## In bf16\n\nThe same runs, by `--bf16`: the time of artifacts of `--precision bf16` over "
+        "each other's, and the largest difference to onnxruntime's float32 over its "
+        "largest absolute value, beside that of OpenVINO as installed, which computes in bf16 too.",
+        table(["", *columns, "error", "OpenVINO's"], rows),
+    ]
+
+
+def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Seconds cold and warm, and whether two compilations choose the same."""
+    cells = [
+        [
+            row["network"],
+            f"{row['cold_s']:.1f}",
+            f"{row['warm_s']:.1f}",
+            "yes" if row["alike"] else "no",
+            f"{row['chosen_alike']:.3f}",
+        ]
+        for row in rows
+    ]
+    cold_s, warm_s = (sum(row[kind] for row in rows) for kind in ("cold_s", "warm_s"))
+    same = sum(row["chosen_alike"] for row in rows) / len(rows)
+    alike = f"{sum(row['alike'] for row in rows)} of {len(rows)}"
+    cells.append(["**in all**", f"{cold_s:.0f}", f"{warm_s:.0f}", alike, f"{same:.3f}"])
+    return [
+        "## Compiling\n\nBy `python -m benchmarks.compile_time FOLDER --again`, each in a process "
+        "of its own: seconds with nothing known (cold), and again with what that has measured and "
+        "built (warm); whether both artifacts are the same, kernels byte for byte; and the share "
+        "of operators for which another cold compilation chose the same kernel.",
+        table(["", "cold s", "warm s", "the same", "chosen again"], cells),
+    ]
+
+
+def two_cores(report: dict[str, Any]) -> list[str]:
+    """The efficiency of a second core, and which operators spoil it."""
+    contestants = ("ours", "onnxruntime", "OpenVINO, float32")
+    rows = []
+    for row in report["rows"]:
+        spoil = ", ".join(
+            f"{s['operator']} {s['share']:.0%}" for s in row["spoilers"][:3] if s["share"] >= 0.02
+        )
+        rows.append([row["network"], *(f"{row['efficiency'][c]:.2f}" for c in contestants), spoil])
+    means = [geometric([row["efficiency"][c] for row in report["rows"]]) for c in contestants]
+    rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), ""])
+    return [
+        "## Two cores over one\n\nBy `python -m benchmarks.two_cores FOLDER`, on "
+        f"{machine(report)}: the time on one core over twice that on two, of sequential execution; "
+        "1 is perfect. The last column has the operators that lose most of ours, with the share of "
+        "both cores' time that each loses.",
+        table(["", *contestants, "what spoils ours"], rows),
+    ]

@@ -108,8 +108,8 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
     means = [geometric([row["bf16_ratios"][peer] for row in found]) for peer in columns.values()]
     rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), "", ""])
     return [
-        "## In bf16\n\nThe same runs, by `--bf16`: the time of artifacts of `--precision bf16` over "
-        "each other's, and the largest difference to onnxruntime's float32 over its "
+        "## In bf16\n\nThe same runs, by `--bf16`: the time of artifacts of `--precision bf16` "
+        "over each other's, and the largest difference to onnxruntime's float32 over its "
         "largest absolute value, beside that of OpenVINO as installed, which computes in bf16 too.",
         table(["", *columns, "error", "OpenVINO's"], rows),
     ]

@@ -191,6 +191,8 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
             progress=progress,
         )
         measuring = Compilation(model, options)
+        # Those of other operators are refused here, before the searches.
+        artifacts = {name: measuring.artifact(schedule) for name, schedule in brought.items()}
         if not kernels.exists():
             kernels.write_text("\n".join(export_lines(LatencyStore(paths[MEASURED]))))
         # The same latencies of kernels give the same kernels.
@@ -210,9 +212,9 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
             )
     baseline = SEQUENTIAL if arguments.only_learned else MEASURED
     schedules[SEQUENTIAL] = measuring.sequential()
-    schedules |= brought
     feed = random_feed(model)
-    modules = {name: GraphModule(measuring.artifact(s)) for name, s in schedules.items()}
+    artifacts |= {name: measuring.artifact(schedule) for name, schedule in schedules.items()}
+    modules = {name: GraphModule(artifact) for name, artifact in artifacts.items()}
     runners = {name: (lambda module=module: module.run(**feed)) for name, module in modules.items()}
     rounds = harness.rounds_for(list(runners.values()), arguments.budget)
     summaries = harness.summarise(harness.measure(runners, baseline, rounds), baseline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .markdown import interval, table
+from .markdown import interval, machine, table
 
 
 def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
@@ -35,7 +35,7 @@ def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
         "last column is of predictions by a model that has seen the three other networks alone.",
         table(head, rows),
         "By `python -m benchmarks.learned_search randwire nasnet_a --only-learned --beside "
-        "FOLDER`. Two networks with blocks too large for one exact search, on this machine: times "
+        f"FOLDER`, {machine(large)}. Networks with blocks too large for one exact search: times "
         "over sequential execution, in the same rounds. *Halved* is the schedule of the search as "
         "it was before it had beams, with blocks halved by number, on the same kernels. Most "
         "operators use both cores here, so little is left for any schedule to gain.",
@@ -47,7 +47,7 @@ def _large(report: dict[str, Any]) -> str:
     rows: list[list[str]] = []
     for each in report["networks"]:
         search = each["searches"]["learned"]
-        ((halved, halved_interval),) = each["beside"].values()
+        halved, halved_interval = each["beside"]["halved"]
         rows.append(
             [
                 each["network"],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import defaultdict
@@ -36,6 +37,7 @@ OURS, ONNXRUNTIME, OPENVINO = "ours", "onnxruntime", "OpenVINO, float32"
 CORES = (1, 2)
 SPOILERS = 5
 _PROFILES = 60
+_PART = re.compile(r"\[\d+/\d+\]$")
 
 
 @dataclass
@@ -95,7 +97,7 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
         running.update(begins[at])
         running.difference_update(ends[at])
         for i in running:
-            found[rows[i].name.partition("[")[0]] += cores * (until - at) / len(running)
+            found[_PART.sub("", rows[i].name)] += cores * (until - at) / len(running)
     return dict(found)
 
 
@@ -105,9 +107,9 @@ def spoilers(
     """The operators that lose most, those that lose anything, from what `charged` says of each."""
     total_us = sum(on_two.values())
     found = [
-        Spoiler(name, on_one[name], us - on_one[name], (us - on_one[name]) / total_us)
+        Spoiler(name, one_us, us - one_us, (us - one_us) / total_us)
         for name, us in on_two.items()
-        if us > on_one[name]
+        if us > (one_us := on_one.get(name, 0.0))
     ]
     return sorted(found, key=lambda s: -s.lost_us)[:most]
 
@@ -166,7 +168,9 @@ def _charged_in_median(module: GraphModule, run: Runner, threads: int) -> dict[s
     for _ in range(5):
         run()
     found = [charged(module.profile(), threads) for _ in range(_PROFILES)]
-    return {name: float(np.median([each[name] for each in found])) for name in found[0]}
+    # One that took no time in some runs is not in those.
+    names = dict.fromkeys(name for each in found for name in each)
+    return {name: float(np.median([each.get(name, 0.0) for each in found])) for name in names}
 
 
 def _arguments() -> argparse.Namespace:

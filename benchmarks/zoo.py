@@ -408,7 +408,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
     parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
     parser.add_argument(
-        "--budget", type=float, default=20, help="seconds for rounds beyond those (default: 20)"
+        "--budget",
+        type=float,
+        default=20,
+        help="seconds; rounds beyond `--rounds` end there (default: %(default)s)",
     )
     parser.add_argument("--in-a-row", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")

@@ -64,8 +64,7 @@ OpDescription ToOpDescription(const Description& from) {
   to.lrn_bias = static_cast<float>(from.at("lrn_bias").cast<double>());
   to.data_zero = from.at("data_zero").cast<int64_t>();
   to.weight_zero = from.at("weight_zero").cast<int64_t>();
-  // Left out by callers from before there were parts of matrices.
-  if (from.count("cut") > 0) to.cut = Integers(from, "cut");
+  to.cut = Integers(from, "cut");
   to.epsilon = static_cast<float>(from.at("epsilon").cast<double>());
   return to;
 }

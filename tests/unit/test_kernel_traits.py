@@ -52,6 +52,24 @@ def test_traits_and_workloads_count_alike():
     assert flops == [2 * 8 * 4 * 2 // 2] * 2
 
 
+def test_a_part_of_a_product_moves_its_own_columns():
+    """It is given the whole weight, and reads a part of it."""
+    values = [Value(f"v{i}", s, "float32") for i, s in enumerate([(1, 100), (100, 64), (1, 16)])]
+    product = LibraryOp(
+        op="matmul",
+        shapes=((1, 100), (100, 16), (1, 16)),
+        layouts=("plain",) * 3,
+        cut=(1, 1, 32, 64),
+    )
+    operator = Operator("op[3/4]", "kernel", (0, 1), (2,), product, "onednn")
+    program = Program(values, [operator], inputs=(0, 1), outputs=(2,))
+    (traits,) = operator_traits(program)
+    assert traits.nbytes == 4 * (100 + 100 * 16 + 16)
+    workload = describe_workload(program, 0, "hash")
+    assert workload.nbytes == traits.nbytes
+    assert [shape for _, shape in workload.arguments] == [(1, 100), (100, 16), (1, 16)]
+
+
 @pytest.mark.parametrize("model", [attention, norms, split])
 def test_every_operator_moves_something(model):
     assert all(t.nbytes > 0 and t.flops >= 0 for t in by_name(model()).values())

@@ -95,3 +95,13 @@ def test_auto_keeps_a_right_interference_in_overload():
         run = simulate_serving(MODELS, arrivals, make_policy("auto"), DEVICE, seconds)
         assert len(run.log) > 3
         assert not [text for _, text in run.log if text.startswith("interference is")]
+
+
+@pytest.mark.parametrize("given_us", [None, 1e6])
+def test_a_load_that_comes_all_at_once_is_decided_about(given_us):
+    """At the first decisions no time has passed: there is nothing yet to hold against belief."""
+    count = 512
+    deadlines_us = None if given_us is None else np.full(count, given_us)
+    arrivals = Arrivals(np.zeros(count), np.arange(count) % 2, deadlines_us=deadlines_us)
+    run = simulate_serving(MODELS, arrivals, make_policy("auto"), DEVICE, 1.0)
+    assert run.served().sum() > 0

@@ -383,7 +383,11 @@ def test_numbers_are_right_and_bits_the_same(provider: str, batch: int, parts: i
     assert divided >= {"a", "b", "c", "largest", "mean", "depth", "product", "products"}
     assert "groups" in divided
     if provider == "onednn":
-        assert divided >= {"columns", "block"}
+        assert "columns" in divided
+        # By rows where the result lies in blocks, which measured times decide; else not at all.
+        block = next(op for op in operators if op.name.startswith("block/"))
+        layout = compilation.program.values[block.outputs[0]].layout
+        assert (layout == BLOCKED or batch > 1) == ("block" in divided)
     assert parts_in(op.name for op in operators) == parts
     feeds = nets.feeds(model)
     results = {name: outputs(compilation, name, feeds) for name in ("sequential", "greedy", "lios")}

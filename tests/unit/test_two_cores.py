@@ -21,6 +21,11 @@ def test_two_at_a_time_are_charged_their_halves_and_parts_belong_to_one():
     assert charged(profile, cores=2) == {"a": 2 * 4 + 2 * 1 + 1, "b": 1 + 2 * 3}
 
 
+def test_other_brackets_belong_to_the_name():
+    profile = [row("x[0][1/2]", 0, 4), row("x[0][2/2]", 0, 4), row("x[1]", 4, 5)]
+    assert charged(profile, cores=2) == {"x[0]": 8, "x[1]": 2}
+
+
 def test_spoilers_are_what_is_charged_beyond_one_core_the_worst_first():
     on_one = {"even": 10.0, "whole": 6.0, "worse": 5.0, "better": 4.0}
     on_two = {"even": 10.0, "whole": 12.0, "worse": 15.0, "better": 3.0}
@@ -29,3 +34,6 @@ def test_spoilers_are_what_is_charged_beyond_one_core_the_worst_first():
         Spoiler("whole", 6.0, 6.0, pytest.approx(0.15)),
     ]
     assert [s.operator for s in spoilers(on_one, on_two, most=1)] == ["worse"]
+    assert spoilers({}, {"too short to see on one": 2.0}) == [
+        Spoiler("too short to see on one", 0.0, 2.0, 1.0)
+    ]

@@ -33,10 +33,10 @@ def row_cuts(op: LibraryOp, parts: int, axis: int) -> list[RowCut]:
     image can be read so.
     """
     data, made = op.shapes[0], op.shapes[-1]
-    is_apart = lies_apart(op, 0, axis)
-    if data[0] != 1 or (is_apart and op.layouts[0] != "plain"):
+    is_cut = reads_cut(op, axis)
+    if data[0] != 1 or (lies_apart(op, 0, axis) and not is_cut):
         return []
-    read_step = 1 if is_apart else aligned_steps(op, 0, axis)
+    read_step = 1 if is_cut else aligned_steps(op, 0, axis)
     made_step = aligned_steps(op, -1, axis)
     if op.has_sum:
         made_step = lcm(made_step, aligned_steps(op, -2, axis))
@@ -63,6 +63,14 @@ def lies_apart(op: LibraryOp, argument: int, axis: int) -> bool:
     shape = op.shapes[argument]
     at_once = BLOCK if op.layouts[argument] == "blocked16" else 1
     return axis == 2 and (shape[0] > 1 or shape[1] > at_once)
+
+
+def reads_cut(op: LibraryOp, axis: int) -> bool:
+    """Whether parts by rows take the whole image, and read their rows out of it (`LibraryOp.cut`).
+
+    Those of a plain image may lie apart, and begin anywhere.
+    """
+    return axis == 2 and op.layouts[0] == "plain"
 
 
 def aligned_steps(op: LibraryOp, argument: int, axis: int) -> int:

@@ -19,7 +19,7 @@ from ..kernels.build import divisible_kernels
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from ..program.storage import ALIGNMENT, BLOCK, stored_nbytes
-from .row_cuts import aligned_steps, lies_apart, row_cuts
+from .row_cuts import aligned_steps, lies_apart, reads_cut, row_cuts
 
 _FLOPS_A_PART = 1_000_000
 """Floating-point operations a part has at least: five to ten microseconds on a core of today."""
@@ -88,10 +88,8 @@ class _Splitter:
         assert op.description is not None
         if _has_images(op.description):
             cuts: list[_Cut] | None = _by_images(op.description)
-        elif op.description.op in ("quantised_conv2d", "quantised_max_pool2d"):
-            return self._parts_by_rows(op, parts, 1)
-        elif _is_of_one_block(op.description):
-            return self._parts_by_rows(op, parts, 2)
+        elif _is_divided_by_rows(op.description):
+            return self._parts_by_rows(op, parts, 1 if op.description.is_quantised else 2)
         else:
             found = _CUTS.get(op.description.op)
             cuts = found(op.description) if found is not None else None
@@ -146,14 +144,14 @@ class _Splitter:
         cuts = row_cuts(described, min(parts, _most_parts(described)), axis)
         if len(cuts) < 2:
             return [op]
-        is_apart = lies_apart(described, 0, axis)
+        is_cut = reads_cut(described, axis)
         images = {len(shapes) - 1, *([len(shapes) - 2] if described.has_sum else [])}
         result = []
         for i, cut in enumerate(cuts):
             rows = {0: cut.read, **dict.fromkeys(images, cut.made)}
             args = [
                 self._slice(v, shapes[a], _Cut(axis), *rows[a])
-                if a in rows and not (a == 0 and is_apart)
+                if a in rows and not (a == 0 and is_cut)
                 else v
                 for a, v in enumerate((*op.inputs, *op.outputs))
             ]
@@ -165,7 +163,7 @@ class _Splitter:
                     for a, shape in enumerate(shapes)
                 ),
                 padding=(cut.top, left, cut.bottom, right),
-                cut=_cut_of(described, 0, _Cut(axis), cut.read[0]) if is_apart else (),
+                cut=_cut_of(described, 0, _Cut(axis), cut.read[0]) if is_cut else (),
             )
             inputs, outputs = tuple(args[: len(op.inputs)]), tuple(args[len(op.inputs) :])
             named = _named(op, i, len(cuts))
@@ -231,7 +229,7 @@ def _most_parts(op: LibraryOp) -> int:
     pixels, or a single row. Parts that share the weight each read all of it.
     """
     if op.flops and not _is_depthwise(op):
-        shares_weight = _has_rows(op) or _has_images(op) or _is_of_one_block(op)
+        shares_weight = _has_rows(op) or _has_images(op) or _is_divided_by_rows(op)
         read = 0 if shares_weight else prod(op.shapes[1])
         return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
     return prod(op.shapes[-1]) * prod(op.window) // _READS_A_PART
@@ -367,8 +365,10 @@ def _has_rows(op: LibraryOp) -> bool:
     return op.op in ("matmul", "quantised_matmul") and prod(op.shapes[0][:-1]) > 1
 
 
-def _is_of_one_block(op: LibraryOp) -> bool:
-    """Whether it is a convolution whose result is one block of channels: its rows lie together."""
+def _is_divided_by_rows(op: LibraryOp) -> bool:
+    """Whether rows of its result lie together: the channels are last, or one block, or one."""
+    if op.op in ("quantised_conv2d", "quantised_max_pool2d"):
+        return True
     return op.op == "conv2d" and not lies_apart(op, -1, 2)
 
 

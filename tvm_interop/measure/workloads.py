@@ -27,14 +27,14 @@ def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
 def describe_workload(program: Program, op: int, hash_: str) -> Workload:
     """Operator `op` as the database keeps it; `hash_` is its `workload_hash`."""
     operator = program.operators[op]
-    values = [program.values[v] for v in (*operator.inputs, *operator.outputs)]
+    arguments = program.arguments_of(op)
     written = [program.values[v] for v in operator.outputs]
     return Workload(
         hash=hash_,
         name=_name(operator),
-        arguments=tuple((value.dtype, value.shape) for value in values),
+        arguments=tuple((dtype, shape) for dtype, shape, _ in arguments),
         flops=operator.flops,
-        nbytes=sum(value.nbytes for value in values),
+        nbytes=sum(nbytes for _, _, nbytes in arguments),
         parallel_extent=max(_elements(value.shape) for value in written),
     )
 

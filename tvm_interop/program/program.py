@@ -131,6 +131,21 @@ class Program:
             wholes.setdefault(op.whole or op.name, []).append(i)
         return list(wholes.values())
 
+    def arguments_of(self, op: int) -> list[tuple[str, tuple[int, ...], int]]:
+        """What operator `op` reads and writes, inputs first: type, shape and bytes of each.
+
+        Of a tensor that it reads some rows or columns of (`LibraryOp.cut`), those alone.
+        """
+        operator = self.operators[op]
+        values = [self.values[v] for v in (*operator.inputs, *operator.outputs)]
+        found = [(value.dtype, value.shape, value.nbytes) for value in values]
+        if operator.description is not None and operator.description.cut:
+            argument, axis, _, size = operator.description.cut
+            dtype, _, nbytes = found[argument]
+            shape = operator.description.shapes[argument]
+            found[argument] = (dtype, shape, nbytes * shape[axis] // size)
+        return found
+
     def edges(self) -> list[tuple[int, int]]:
         """Producer and consumer of each tensor an operator reads from another, repeats kept."""
         return dependencies(self.values, self.operators)

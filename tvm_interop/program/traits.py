@@ -51,9 +51,9 @@ def operator_traits(program: Program) -> list[OperatorTraits]:
     return [
         OperatorTraits(
             flops=op.flops,
-            nbytes=sum(program.values[v].nbytes for v in (*op.inputs, *op.outputs)),
+            nbytes=sum(nbytes for _, _, nbytes in program.arguments_of(i)),
         )
-        for op in program.operators
+        for i, op in enumerate(program.operators)
     ]
 
 

@@ -283,6 +283,8 @@ class Auto(Policy):
         """
         models, device = self._programs.models, self._programs.device
         arrivals, seconds = seen.since_decision()
+        if seconds <= 0:
+            return  # All that came did so at once: nothing has run yet.
 
         def excess(interference: float) -> tuple[float, float] | None:
             programs = Programs(models, device.with_interference(interference))

@@ -14,7 +14,7 @@ from ..tasks import Running, View
 _RECENT = 192
 """Arrivals that are held against those before them."""
 _CHANCE = 5.0
-"""Standard deviations beyond which a difference is none of chance."""
+"""Standard deviations beyond which a difference is not by chance."""
 _OTHER_DEADLINES = 1.5
 """Requests that may take so many times as long as others are another load."""
 _OF_A_KIND = 4
@@ -97,8 +97,8 @@ class Observed:
     def since_decision(self) -> tuple[Arrivals, float]:
         """What waited when the latest decision was taken, and came since; and for how many seconds.
 
-        By the policy that served them, instances must take what they took, on a device and with
-        models that are as believed.
+        Simulated with the policy that served them, instances should take as long as they did, if
+        the device and the models are as believed.
         """
         rows = self._waited + self._came
         arrived_us = np.array([row[0] for row in rows])

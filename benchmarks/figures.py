@@ -29,6 +29,8 @@ def page() -> str:
         *_peers(),
         *zoo_tables.networks(_read("zoo")),
         *zoo_tables.where_it_pays(_read("zoo")),
+        *zoo_tables.in_bf16(_read("zoo")),
+        *zoo_tables.compile_time(json.loads((RESULTS / "compile_time.json").read_text())),
         *_whole_networks(),
         *_schedulers(),
         *learned_search_table.section(_read("learned_search"), _read("learned_search_large")),

@@ -151,6 +151,24 @@ def test_depthwise_convolutions() -> None:
         assert_cut(divided, argument, argument)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "channels", "expected"),
+    [
+        ("float32", 40, [16, 24]),
+        ("float32", 24, [16, 8]),
+        ("bfloat16", 24, [24]),
+        ("bfloat16", 40, [16, 24]),
+        ("bfloat16", 56, [16, 40]),
+        ("bfloat16", 64, [32, 32]),
+    ],
+)
+def test_parts_of_depthwise_convolutions_in_bf16_have_a_whole_block_at_least(
+    dtype: str, channels: int, expected: list[int]
+) -> None:
+    program = conv((channels, channels), groups=channels, size=56, dtype=dtype)
+    assert channels_of(split_operators(program, 2)) == expected
+
+
 def test_depthwise_convolutions_by_what_they_read() -> None:
     """Few operations a number: memory decides, and operations would say that it is small."""
     whole = conv((112, 112), groups=112)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +31,7 @@ def networks(report: dict[str, Any]) -> list[str]:
     means = []
     for peer in columns.values():
         found = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
-        means.append(f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}")
+        means.append(f"{geometric(found):.2f}")
     rows.append(["**geometric mean**", "", *means, "", "", ""])
     return [
         "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
@@ -78,7 +77,7 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     rows: list[list[str]] = []
     for kind, networks in _KINDS.items():
         found = sorted((ratios[name], name) for name in networks if name in ratios)
-        mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
+        mean = geometric([ratio for ratio, _ in found])
         each = ", ".join(f"{name.split('_', 1)[1]} {ratio:.2f}" for ratio, name in found)
         rows.append([kind, f"{mean:.2f}", each])
     return [

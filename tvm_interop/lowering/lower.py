@@ -15,7 +15,9 @@ from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
 from .narrow_storage import NarrowStorage
+from .pads_into_convs import PadsIntoConvs
 from .quantised import QuantisedProducts
+from .rows_as_images import RowsAsImages
 from .transposed_convs import TransposedConvs
 from .wide_sums import WideSums
 
@@ -27,7 +29,8 @@ _LOWERED = "tvm_interop.lowered"
 class LowerToUnits:
     """Lower `main` to fused `call_tir` units, each bound to a readable unique name.
 
-    Transposed convolutions become convolutions, batch norms fold into them, constants are computed,
+    Transposed convolutions become convolutions, those of sequences become convolutions of images,
+    batch norms fold into them, constants are computed,
     operators become kernels and element-wise ones join the kernel they follow. What only changes a
     shape becomes `relax.reshape`, which the executor treats as a view. A reshape ends a fusion
     group: the convolution or matrix product before it stays one that a library could take over.
@@ -103,7 +106,9 @@ def _lowering(
         [
             QuantisedProducts(int8_libraries),
             TransposedConvs(),
+            PadsIntoConvs(),
             FoldAffine(),
+            RowsAsImages(),
             WideSums(),
             passes.DeadCodeElimination(),
             passes.FoldConstant(),

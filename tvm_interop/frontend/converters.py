@@ -18,6 +18,7 @@ from ..errors import UnsupportedModelError
 from .constants import constant_array
 from .recurrent import RECURRENT, import_recurrent
 from .resize import import_resize
+from .top_k import import_top_k
 
 Converter = Callable[[relax.BlockBuilder, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -327,4 +328,5 @@ _CONVERTERS: dict[str, Converter] = {
     "Softplus": _softplus,
     "SpaceToDepth": _space_to_depth,
     "Sum": _sum,
+    "TopK": import_top_k,
 }

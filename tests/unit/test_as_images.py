@@ -1,4 +1,4 @@
-"""Convolutions of sequences as those of images, and zeros that a convolution adds by itself."""
+"""Convolutions of sequences and volumes as those of images, and zeros that they add themselves."""
 
 from __future__ import annotations
 
@@ -119,6 +119,45 @@ def test_pools_of_sequences() -> None:
     net = Net(2, 4, 17)
     pooled = net.add("MaxPool", "x", kernel_shape=[3], strides=[2], pads=[1, 1])
     net.add("AveragePool", pooled, kernel_shape=[2], pads=[1, 0])
+    assert_right(net.model())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+        ((1, 3, 2), {}),
+        ((3, 1, 1), {"pads": [2, 0, 0, 1, 0, 0], "strides": [2, 1, 1]}),
+        ((2, 3, 3), {"dilations": [2, 1, 1], "strides": [1, 2, 3]}),
+        ((1, 1, 1), {"strides": [2, 2, 2]}),
+        ((1, 2, 2), {"group": 2}),
+    ],
+)
+def test_a_convolution_of_volumes(kernel: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    net = Net(2, 6, 5, 7, 6)
+    groups = attributes.get("group", 1)
+    net.add("Conv", "x", net.random(8, 6 // groups, *kernel), net.random(8), **attributes)
+    assert any("conv2d" in name for name in kernels(net.model()))
+    assert_right(net.model())
+
+
+def test_a_convolution_of_volumes_in_groups_stays() -> None:
+    net = Net(1, 4, 5, 6, 7)
+    net.add("Conv", "x", net.random(4, 1, 3, 3, 3), group=4, pads=[1] * 6)
+    assert any("conv3d" in name for name in kernels(net.model()))
+    assert_right(net.model())
+
+
+def test_what_stands_between_two_convolutions_of_volumes() -> None:
+    """Sums with constants by channel and by place, with the input, and a concatenation."""
+    net = Net(2, 4, 3, 6, 5)
+    first = net.add("Conv", "x", net.random(4, 4, 3, 3, 3), pads=[1] * 6)
+    scaled = net.add("Mul", net.add("Relu", first), net.random(4, 1, 1, 1))
+    placed = net.add("Add", scaled, net.random(3, 6, 5))  # Not the same in all slices.
+    second = net.add("Conv", placed, net.random(4, 4, 1, 3, 3), pads=[0, 1, 1] * 2)
+    both = net.add("Concat", net.add("Add", second, "x"), "x", axis=1)
+    net.add("Sigmoid", net.add("Conv", both, net.random(3, 8, 1, 1, 1)))
+    assert not any("conv3d" in name for name in kernels(net.model()))
     assert_right(net.model())
 
 

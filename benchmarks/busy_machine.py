@@ -263,6 +263,7 @@ def main() -> None:
     parser.add_argument("--busy", nargs="+", default=["0", "1", "2", "bursts"])
     parser.add_argument("--contestants", nargs="+", default=[*OURS, *PEERS])
     parser.add_argument("--before", metavar="PYTHON", help="an earlier release of ours")
+    parser.add_argument("--before-name", default="", help="what the report calls it")
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -283,9 +284,14 @@ def main() -> None:
             found = measure(arguments.folder, network, contestants, arguments.busy, arguments.runs)
             print(table(found), flush=True)
             rows += found
-        if arguments.json is not None:
-            record = {"machine": cpu_model(), "runs": arguments.runs, "rows": rows}
-            arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+            if arguments.json is not None:  # So far: who stops it keeps what is done.
+                record = {
+                    "machine": cpu_model(),
+                    "runs": arguments.runs,
+                    "before": arguments.before_name,
+                    "rows": rows,
+                }
+                arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ class _Known:
             return None
         name = value.op.name.removeprefix("relax.")
         if name == "shape_to_tensor":
-            shape = _shape_values(value.args[0].ty)
-            return None if shape is None else np.array(shape, dtype=np.int64)
+            sizes = _shape_values(value.args[0].ty)
+            return None if sizes is None else np.array(sizes, dtype=np.int64)
         if name == "concat":
             given = value.args[0]
             arrays = [self._array(field) for field in getattr(given, "fields", [])]
@@ -99,12 +99,12 @@ class _Known:
             return None
         if name in _VIEWS:
             shape = static_shape(value.ty)
-            return None if shape is None else first.reshape(shape)
+            return None if shape is None else np.reshape(first, shape)
         if name == "permute_dims":
             axes = value.attrs.axes
             # The layout of the memory too: what comes of it is contiguous, as TVM's is.
             turned = first.transpose(None if axes is None else [int(axis) for axis in axes])
-            return np.ascontiguousarray(turned).reshape(turned.shape)
+            return np.reshape(np.ascontiguousarray(turned), turned.shape)
         others = [self._array(arg) for arg in value.args[1:]]
         if any(array is None for array in others):
             return None

@@ -10,6 +10,7 @@ from tvm.ir.transform import PassContext, module_pass
 
 from ..errors import UnsupportedModelError
 from .fold_affine import FoldAffine
+from .fold_arrays import FoldArrays
 from .fuse_and_name import FuseAndName
 from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
@@ -113,6 +114,7 @@ def _lowering(
             VolumesAsImages(),
             WideSums(),
             passes.DeadCodeElimination(),
+            FoldArrays(),
             passes.FoldConstant(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),

@@ -2,12 +2,16 @@
 
     python -m benchmarks.busy_machine prepare FOLDER [NETWORK ...]
     python -m benchmarks.busy_machine measure FOLDER [--busy 0 1 2 bursts] [--json PATH]
+                                                     [--before PYTHON]
 
 `prepare` compiles our artifacts, scheduled, sequential and for one thread, beside each model.
 `measure` only runs: each contestant in a process of its own, in turns, in an order drawn anew each
 round, while 0, 1 or 2 other programs compute, or two that compute in bursts of 20 ms with 30 ms
 between. Each is run rested, after 10 ms without work, and back to back. Told are the median and the
 95th percentile in milliseconds, and their ratios to onnxruntime.
+
+`--before` is the interpreter of an environment with an earlier release of ours. Its artifacts are
+in FOLDER/before, and take part as `before: scheduled` and so on, in the same turns.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import numpy as np
 
 NETWORKS = ("light:squeezenet", "light:shufflenet", "light:inception_v1", "resnet50")
 OURS = ("scheduled", "sequential", "one thread")
+BEFORE = "before: "
 PEERS = ("onnxruntime", "openvino f32", "openvino")
 REST_S = 0.01
 RUNS_A_TURN = {"rested": 3, "back to back": 8}
@@ -117,6 +122,8 @@ def serve(folder: Path, name: str, contestant: str) -> None:
     """Answer each request, runs and seconds of rest before each, with the seconds of the runs."""
     model = folder / f"{name}.onnx"
     feed = feed_of(model)
+    if contestant.startswith(BEFORE):
+        folder, contestant = folder / "before", contestant.removeprefix(BEFORE)
     if contestant in OURS:
         run = our_runner(folder / f"{name}.{contestant.replace(' ', '_')}.tar", feed)
     elif contestant == "onnxruntime":
@@ -141,13 +148,12 @@ def serve(folder: Path, name: str, contestant: str) -> None:
 
 
 class Contestant:
-    """One contestant's process."""
+    """One contestant's process, of this interpreter or another."""
 
-    def __init__(self, folder: Path, network: str, name: str) -> None:
-        arguments = ["serve", str(folder), network, name]
+    def __init__(self, folder: Path, network: str, name: str, python: str) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.busy_machine", *arguments],
+            [python, __file__, "serve", str(folder), network, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -193,10 +199,10 @@ def load(kind: str) -> Iterator[None]:
 
 
 def measure(
-    folder: Path, network: str, contestants: list[str], loads: list[str], runs: int
+    folder: Path, network: str, contestants: dict[str, str], loads: list[str], runs: int
 ) -> list[dict[str, Any]]:
-    """A row for each load, rhythm and contestant."""
-    running = [Contestant(folder, network, name) for name in contestants]
+    """A row for each load, rhythm and contestant; these are given with their interpreters."""
+    running = [Contestant(folder, network, *each) for each in contestants.items()]
     rows = []
     try:
         for contestant in running:
@@ -239,7 +245,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     }
     lines = []
     for row in rows:
-        line = "{network:22s}{busy:>7s} {rhythm:13s}{contestant:13s}".format(**row)
+        line = "{network:22s}{busy:>7s} {rhythm:13s}{contestant:22s}".format(**row)
         line += f"{row['median_ms']:9.2f} ms ({row['p95_ms']:.2f})"
         peer = base.get((row["network"], row["busy"], row["rhythm"]))
         if peer is not None:
@@ -256,6 +262,8 @@ def main() -> None:
     parser.add_argument("networks", nargs="*")
     parser.add_argument("--busy", nargs="+", default=["0", "1", "2", "bursts"])
     parser.add_argument("--contestants", nargs="+", default=[*OURS, *PEERS])
+    parser.add_argument("--before", metavar="PYTHON", help="an earlier release of ours")
+    parser.add_argument("--before-name", default="", help="what the report calls it")
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -266,17 +274,24 @@ def main() -> None:
     else:
         from tvm_interop.machine.cpu_name import cpu_model
 
+        contestants = dict.fromkeys(arguments.contestants, sys.executable)
+        if arguments.before is not None:
+            ours = [name for name in arguments.contestants if name in OURS]
+            contestants |= {BEFORE + name: arguments.before for name in ours}
         networks = arguments.networks or sorted(p.stem for p in arguments.folder.glob("*.onnx"))
         rows = []
         for network in networks:
-            found = measure(
-                arguments.folder, network, arguments.contestants, arguments.busy, arguments.runs
-            )
+            found = measure(arguments.folder, network, contestants, arguments.busy, arguments.runs)
             print(table(found), flush=True)
             rows += found
-        if arguments.json is not None:
-            record = {"machine": cpu_model(), "runs": arguments.runs, "rows": rows}
-            arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+            if arguments.json is not None:  # So far: who stops it keeps what is done.
+                record = {
+                    "machine": cpu_model(),
+                    "runs": arguments.runs,
+                    "before": arguments.before_name,
+                    "rows": rows,
+                }
+                arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

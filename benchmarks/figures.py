@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import learned_search_table, serving_load_table, zoo_tables
+from .busy_machine import BEFORE
 from .hios_claims import checks
 from .markdown import geometric, interval, machine, table
 
@@ -228,26 +229,42 @@ def _operators() -> list[str]:
 
 def _busy_machine() -> list[str]:
     report = _read("busy_machine")
+    parts = [
+        "## Beside other programs\n\nBy `python -m benchmarks.busy_machine`: the schedule "
+        "that ships over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
+        "cores; each model rested before a run, or back to back; "
+        f"{report['runs']} runs each.",
+        _busy_table(report, "onnxruntime"),
+    ]
+    if any(row["contestant"] == _BEFORE for row in report["rows"]):
+        parts += [
+            f"The same runs over an earlier release of ours ({report['before']}):",
+            _busy_table(report, _BEFORE),
+        ]
+    return parts
+
+
+_BEFORE = f"{BEFORE}scheduled"
+
+
+def _busy_table(report: dict[str, Any], baseline: str) -> str:
+    """Our medians over the baseline's, with geometric means, by load and rhythm."""
     medians = {
         (row["network"], row["busy"], row["rhythm"], row["contestant"]): row["median_ms"]
         for row in report["rows"]
     }
     columns = sorted({(row["busy"], row["rhythm"]) for row in report["rows"]}, key=_busy_order)
-    rows = []
-    for network in dict.fromkeys(row["network"] for row in report["rows"]):
-        ratios = []
-        for busy, rhythm in columns:
-            ours = medians.get((network, busy, rhythm, "scheduled"))
-            theirs = medians.get((network, busy, rhythm, "onnxruntime"))
-            ratios.append(_number(ours / theirs) if ours and theirs else "")
-        rows.append([network, *ratios])
-    return [
-        "## Beside other programs\n\nBy `python -m benchmarks.busy_machine`: the schedule "
-        "that ships over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
-        "cores; each model rested before a run, or back to back; "
-        f"{report['runs']} runs each.",
-        table(["", *(f"{busy}, {rhythm}" for busy, rhythm in columns)], rows),
+    networks = list(dict.fromkeys(row["network"] for row in report["rows"]))
+    ratios = [
+        [medians[(n, *c, "scheduled")] / medians[(n, *c, baseline)] for c in columns]
+        for n in networks
     ]
+    means = [geometric(list(column)) for column in zip(*ratios, strict=True)]
+    rows = [
+        [name, *map(_number, row)]
+        for name, row in zip([*networks, "**geometric mean**"], [*ratios, means], strict=True)
+    ]
+    return table(["", *(f"{busy}, {rhythm}" for busy, rhythm in columns)], rows)
 
 
 def _busy_order(column: tuple[int, str]) -> tuple[int, bool]:

@@ -250,3 +250,16 @@ def test_as_a_program(folder: Path) -> None:
     assert wrong.stderr.startswith("tvm-interop: error: `nowhere.tar`")
     assert wrong.stderr.count("\n") == 1
     assert run("run", str(folder / "two.tar")).returncode == 0
+
+
+@pytest.mark.parametrize(("model", "imported"), [("net.onnx", False), ("net.pt2", True)])
+def test_pytorch_is_imported_only_for_its_own_models(model: str, imported: bool) -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import sys; from tvm_interop.cli.quick_import import import_tvm; "
+        f"import_tvm({model!r}); "
+        "import tvm; from tvm_interop.compiler import api; print('torch' in sys.modules); "
+        "import torch; torch.ones(1)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(imported)

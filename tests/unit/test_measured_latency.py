@@ -147,9 +147,8 @@ def test_records_say_what_was_measured(compilation: Compilation) -> None:
     price = model.stage([[a, b], [a]])
     (record,) = store.records()
     assert record.latency_us == price
-    assert record.samples in REPEATS
-    assert record.spread_us is not None
-    assert record.spread_us > 0
+    assert 1 <= record.samples <= REPEATS[-1]
+    assert (record.spread_us is None) == (record.samples == 1)
     assert record.setting is not None
     assert (record.setting.streams, record.setting.threads) == (2, 1)
     workloads = store.workloads()
@@ -209,7 +208,7 @@ def test_records_without_a_spread_are_measured_again(compilation: Compilation) -
     assert again.stage([[0]]) == record.latency_us
     assert again.measured == 0
     assert again.measure_again([[[0]]]) == 1
-    assert store.records()[0].samples in REPEATS
+    assert 1 <= store.records()[0].samples <= REPEATS[-1]
 
 
 def test_what_a_wait_costs_is_kept(compilation: Compilation) -> None:

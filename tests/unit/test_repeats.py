@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tvm_interop.latency.estimate import Estimate
+from tvm_interop.latency.estimate import Estimate, undisturbed
 from tvm_interop.measure.repeats import REPEATS, run_repeatedly
 
 
@@ -41,6 +41,12 @@ def test_the_longer_a_stage_the_fewer_runs() -> None:
 
 def test_a_run_that_was_held_up_makes_no_stage_slow() -> None:
     assert measured([200e-6], frozenset({(0, 0), (0, 3)})) == [30]
+    assert measured([200e-6], frozenset((0, run) for run in range(4))) == [30]
+
+
+def test_a_stage_that_was_held_up_nearly_always_runs_more_often() -> None:
+    busy = frozenset((0, run) for run in range(9) if run != 3)
+    assert measured([10e-3, 10e-3], busy) == [20, 5]
 
 
 def test_an_estimate_of_runs() -> None:
@@ -55,6 +61,15 @@ def test_an_estimate_of_runs() -> None:
     single = Estimate.of_runs([1e-3])
     assert single.spread_us is None
     assert math.isinf(single.error_us)
+
+
+def test_runs_that_were_held_up_do_not_count() -> None:
+    quiet = [1.00e-3, 1.02e-3, 1.04e-3]
+    found = Estimate.of_runs([3e-3, *quiet, 2e-3, 4e-3, 1.3e-3, 9e-3], start_us=10)
+    assert found == Estimate.of_runs(quiet, start_us=10)
+    assert (found.latency_us, found.samples) == (pytest.approx(1010), 3)
+    assert Estimate.of_runs([2e-3, 1e-3]).spread_us is None
+    assert undisturbed([0.0, 0.0, 1e-6]).tolist() == [0.0, 0.0]
 
 
 def test_estimates_are_joined_by_their_runs() -> None:

@@ -14,6 +14,7 @@ from ..errors import ScheduleError
 from . import options
 from .console import measuring_bar, note_missing_libraries
 from .formats import check_model_format, check_output_format
+from .quick_import import import_tvm
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
@@ -141,6 +142,7 @@ def compile_model(
     The schedule is run against sequential execution before it ships; where it is not faster, the
     artifact runs sequentially, and you are told.
     """
+    import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
     from ..execution.cuda import runs_on_cuda
     from .pass_context import pass_context

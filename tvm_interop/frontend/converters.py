@@ -18,6 +18,7 @@ from ..errors import UnsupportedModelError
 from .constants import constant_array
 from .recurrent import RECURRENT, import_recurrent
 from .resize import import_resize
+from .top_k import import_top_k
 
 Converter = Callable[[relax.BlockBuilder, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -201,6 +202,26 @@ def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
 
 
+def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM makes a kernel of it at once, and nobody sees any more that a convolution follows.
+    x = inputs[0]
+    pads, value, axes = (*inputs[1:4], None, None, None)[:3]
+    if attrs.get("mode", b"constant") != b"constant" or str(x.ty.dtype) not in _FLOATS:
+        return None
+    if pads is None:
+        # An old operator has attributes in place of inputs.
+        widths: Any = np.array(attrs["pads"], int)
+        fill = attrs.get("value", 0.0)
+    else:
+        widths, fill = constant_array(pads), 0.0 if value is None else _constant(value)
+    chosen = np.arange(x.ty.ndim) if axes is None else constant_array(axes)
+    if widths is None or fill is None or chosen is None or widths.min(initial=0) < 0:
+        return None
+    by_axis = np.zeros((x.ty.ndim, 2), int)
+    by_axis[chosen] = widths.reshape(2, -1).T
+    return relax.op.nn.pad(x, [int(width) for width in by_axis.ravel()], "constant", float(fill))
+
+
 def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, y = inputs
     dtype = str(x.ty.dtype)
@@ -282,6 +303,8 @@ def _is_float(value: Any) -> bool:
     return "float" in str(value.ty.dtype)
 
 
+_FLOATS = ("float16", "float32", "float64")
+
 _CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": _batch_norm,
     "BitShift": _bit_shift,
@@ -294,6 +317,7 @@ _CONVERTERS: dict[str, Converter] = {
     "LayerNormalization": _layer_norm,
     "Mish": _mish,
     "Mod": _mod,
+    "Pad": _pad,
     "Pow": _pow,
     "RMSNormalization": _rms_norm,
     "ReduceMax": _extreme_of_bools(relax.op.max),
@@ -304,4 +328,5 @@ _CONVERTERS: dict[str, Converter] = {
     "Softplus": _softplus,
     "SpaceToDepth": _space_to_depth,
     "Sum": _sum,
+    "TopK": import_top_k,
 }

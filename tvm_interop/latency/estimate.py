@@ -1,4 +1,8 @@
-"""What several runs say of a latency: their median, how far apart they are, and how many."""
+"""What several runs say of a latency: their median, how far apart they are, and how many.
+
+Other programs may take the core away in the midst of a run. Such runs say how busy the machine was,
+not how long the work takes, so they do not count: see `undisturbed`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,21 @@ _DEVIATIONS_IN_SPREAD = 1.349
 """An interquartile range has so many standard deviations, where noise is normal."""
 _MEDIAN_OVER_MEAN = 1.2533
 """The standard error of a median, over that of a mean."""
+_HELD_UP = 1.25
+"""A run that took longer than the shortest by more than this factor was held up."""
+
+
+def undisturbed(
+    seconds: Sequence[float] | npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """The runs that take at most a quarter longer than the shortest, shortest first.
+
+    On a quiet machine these are all but a few. On a busy one most runs may have waited for a core,
+    and a median of all would compare waits.
+    """
+    ordered = np.sort(np.asarray(seconds, dtype=np.float64))
+    counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]
+    return counted
 
 
 @dataclass(frozen=True)
@@ -23,7 +42,7 @@ class Estimate:
     ----------
     latency_us: their median, in microseconds.
     spread_us: their interquartile range; None where nobody wrote that down, or for a single run.
-    samples: how many runs; 0 where nobody wrote that down.
+    samples: how many runs, without those that were held up; 0 where nobody wrote that down.
     """
 
     latency_us: float
@@ -34,15 +53,16 @@ class Estimate:
     def of_runs(
         cls, seconds: Sequence[float] | npt.NDArray[np.float64], start_us: float = 0.0
     ) -> Estimate:
-        """Of one run or more.
+        """Of one run or more; those that were held up do not count.
 
         Parameters
         ----------
         start_us: what starting a run takes, which is taken off.
         """
-        lower, median, upper = np.percentile(seconds, [25, 50, 75]) * 1e6
-        spread_us = float(upper - lower) if len(seconds) > 1 else None
-        return cls(max(float(median) - start_us, 0.0), spread_us, len(seconds))
+        counted = undisturbed(seconds)
+        lower, median, upper = np.percentile(counted, [25, 50, 75]) * 1e6
+        spread_us = float(upper - lower) if len(counted) > 1 else None
+        return cls(max(float(median) - start_us, 0.0), spread_us, len(counted))
 
     @property
     def error_us(self) -> float:

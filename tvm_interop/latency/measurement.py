@@ -67,7 +67,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ----------
     key: names the stage and the setting, for whoever measures.
     latency_us: the median, in microseconds.
-    samples: runs it is the median of; 0 where nobody wrote that down.
+    samples: runs it is the median of, without those that were held up; 0 where nobody wrote that
+        down.
     measured_at: UTC, as ISO 8601 has it; empty where nobody wrote that down.
     groups: hashes of the workloads that ran one after the other on each stream. None, like
         `setting`, for what an older version kept without saying.

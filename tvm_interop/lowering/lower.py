@@ -10,13 +10,17 @@ from tvm.ir.transform import PassContext, module_pass
 
 from ..errors import UnsupportedModelError
 from .fold_affine import FoldAffine
+from .fold_arrays import FoldArrays
 from .fuse_and_name import FuseAndName
 from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
 from .names import bindings_of
 from .narrow_storage import NarrowStorage
+from .pads_into_convs import PadsIntoConvs
 from .quantised import QuantisedProducts
+from .rows_as_images import RowsAsImages
 from .transposed_convs import TransposedConvs
+from .volumes_as_images import VolumesAsImages
 from .wide_sums import WideSums
 
 _LOWERED = "tvm_interop.lowered"
@@ -27,11 +31,12 @@ _LOWERED = "tvm_interop.lowered"
 class LowerToUnits:
     """Lower `main` to fused `call_tir` units, each bound to a readable unique name.
 
-    Transposed convolutions become convolutions, batch norms fold into them, constants are computed,
-    operators become kernels and element-wise ones join the kernel they follow. What only changes a
-    shape becomes `relax.reshape`, which the executor treats as a view. A reshape ends a fusion
-    group: the convolution or matrix product before it stays one that a library could take over.
-    Those of float16 add up in float32.
+    Transposed convolutions become convolutions, those of sequences and volumes become convolutions
+    of images, batch norms fold into them, constants are computed, operators become kernels and
+    element-wise ones join the kernel they follow. What only changes a shape becomes
+    `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
+    convolution or matrix product before it stays one that a library could take over. Those of
+    float16 add up in float32.
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 
@@ -103,9 +108,13 @@ def _lowering(
         [
             QuantisedProducts(int8_libraries),
             TransposedConvs(),
+            PadsIntoConvs(),
             FoldAffine(),
+            RowsAsImages(),
+            VolumesAsImages(),
             WideSums(),
             passes.DeadCodeElimination(),
+            FoldArrays(),
             passes.FoldConstant(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),

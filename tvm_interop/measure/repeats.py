@@ -8,6 +8,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ..latency.estimate import undisturbed
+
 Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray[np.float64]]
 """`measure(indices, repeats)` runs the stages of these indices, interleaved, `repeats` times each.
 It returns their times in seconds, shape (len(indices), repeats)."""
@@ -18,19 +20,24 @@ untimed runs, one before each timed one."""
 REPEATS = (5, 10, 20, 30)
 """How often a stage may be run. There are only a few choices, so that many stages run interleaved
 in the same rounds."""
+_ENOUGH = 3
+"""With fewer runs that nothing held up, a stage goes on."""
 
 
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
     """Run `count` stages against each other; the seconds of each run of each stage.
 
     First all stages run `REPEATS[0]` times. The median of these runs decides how often a stage runs
-    in all (`repeats_for`). So a long stage takes no runs away from the others, and a stage that
-    was held up once is not taken to be slow.
+    in all (`repeats_for`), but of those that nothing held up. So a long stage takes no runs away
+    from the others, and a stage that was held up is not taken to be slow. One that was held up
+    nearly always runs more often than that.
     """
     runs = [list(times) for times in measure(range(count), REPEATS[0])]
-    wanted = [repeats_for(float(np.median(times))) for times in runs]
+    wanted = [repeats_for(float(np.median(undisturbed(times)))) for times in runs]
     for done, repeats in pairwise(REPEATS):
-        going_on = [i for i in range(count) if wanted[i] >= repeats]
+        going_on = [
+            i for i in range(count) if wanted[i] >= repeats or len(undisturbed(runs[i])) < _ENOUGH
+        ]
         if going_on:
             more = measure(going_on, repeats - done)
             for i, times in zip(going_on, more, strict=True):

@@ -30,6 +30,7 @@ from .paired_rounds import (
     Floats,
     checked_rounds,
     confirm,
+    confirmation_of,
     paired_ratio,
     take_rounds,
 )
@@ -81,7 +82,8 @@ def auto(
        chooses the fastest. Without it the prediction decides.
     4. The fastest of several is in part the luckiest. So `evaluate` runs it again, against
        `sequential` alone, and it wins if it is faster by more than 1% in those fresh rounds, at a
-       level of 5% (`paired_rounds`). `sequential` wins otherwise.
+       level of 5% (`paired_rounds`). `sequential` wins otherwise. Where the fastest gains nothing
+       even by the rounds that chose it, there are no fresh ones.
 
     Operators keep their own kernels and so their bits: merging is left to `ios-both`.
 
@@ -107,8 +109,9 @@ def auto(
 
     `stats` holds `winner`; `predicted_us` by candidate; `chosen_by_us`, medians of the rounds that
     chose, by finalist; `measured_us`, medians of the rounds that confirmed, of `sequential` and the
-    one chosen; `confirmation`, what those rounds say; `measuring_us` (what all the rounds took),
-    `stages_refused` (not priced for want of time), `budget_used_up`.
+    one chosen; `confirmation`, what those rounds say, or where there are none, those that chose;
+    `measuring_us` (what all the rounds took), `stages_refused` (not priced for want of time),
+    `budget_used_up`.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -281,9 +284,12 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
         )
         return _Verdict("sequential")
     schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
-    chosen, chosen_by_us = _choose(schedules, evaluate, budget.share(_CHOOSING_SHARE))
-    running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
-    confirmation = confirm(checked_rounds(evaluate(running), len(running)), budget, gives_up=True)
+    chosen, chosen_by_us, so_far = _choose(schedules, evaluate, budget.share(_CHOOSING_SHARE))
+    confirmation = confirmation_of(so_far)
+    if confirmation.compared.may_be_faster or confirmation.compared.is_faster:
+        running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
+        rounds = checked_rounds(evaluate(running), len(running))
+        confirmation = confirm(rounds, budget, gives_up=True)
     return _Verdict(
         winner=chosen if confirmation.compared.is_faster else "sequential",
         chosen=chosen,
@@ -294,8 +300,10 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
 
 def _choose(
     schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget
-) -> tuple[str, dict[str, float]]:
-    """The fastest finalist, and medians in microseconds of `sequential` and all of them.
+) -> tuple[str, dict[str, float], Floats]:
+    """The fastest finalist; medians in microseconds of `sequential` and all of them; its rounds.
+
+    Those are (rounds, 3) microseconds: of `sequential`, twice, and of the fastest.
 
     Who is behind for sure takes no part in further rounds: the others then take less time.
     """
@@ -325,7 +333,8 @@ def _choose(
     _, sequential_us, *of_finals = taken.T
     ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
     in_order = {name: medians_us[name] for name in schedules}
-    return left[int(np.argmin(ratios))], in_order
+    fastest = int(np.argmin(ratios))
+    return left[fastest], in_order, taken[:, [0, 1, 2 + fastest]]
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:

@@ -41,7 +41,9 @@ _LEAST_US = 1e-3
 """What a clock may call 0 counts as this."""
 FEWEST_ROUNDS = 5
 """With fewer nothing can be said at this level."""
-_FIRST_ROUNDS = 12
+_FIRST_ROUNDS = 6
+"""After so many it is asked for the first time whether a schedule gains nothing. To find that it
+gains takes 12 at least (see `_rounds_needed`)."""
 _MOST_ROUNDS = 500
 """However noisy the machine is."""
 
@@ -130,7 +132,17 @@ def confirm(
 
     ends = is_in_vain if gives_up else None
     taken = take_rounds(rounds, budget, pair=(2, 0), gain=LEAST_GAIN, at_least=at_least, ends=ends)
-    sequential_us, again_us, scheduled_us = taken.T
+    return confirmation_of(taken)
+
+
+def confirmation_of(rounds: Floats) -> Confirmation:
+    """What rounds say of a schedule.
+
+    Parameters
+    ----------
+    rounds: (rounds, 3) microseconds, as `confirm` has them.
+    """
+    sequential_us, again_us, scheduled_us = rounds.T
     itself = paired_ratio(again_us, sequential_us).ratio
     return Confirmation(
         sequential_us=float(np.median(sequential_us)),

@@ -1,0 +1,113 @@
+"""The largest or smallest elements along an axis: ONNX's `TopK`, for which TVM has no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax, s_tir, tirx
+
+from ..errors import UnsupportedModelError
+from ..kernels import loops
+from .constants import constant_array
+
+
+def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """The values and their indices, the best first; of equal ones the one that stands first.
+
+    ONNX leaves the order open where `sorted` is 0, so that is ignored.
+    """
+    x = inputs[0]
+    shape = tuple(int(size) for size in x.ty.shape)
+    number = int(attrs["k"]) if len(inputs) < 2 else int(_number(inputs[1]))
+    axis = int(attrs.get("axis", -1)) % len(shape)
+    if not 0 < number <= shape[axis]:
+        raise UnsupportedModelError(
+            f"it takes {number} elements of {shape[axis]}: `k` must be 1 to {shape[axis]}"
+        )
+    last = [a for a in range(len(shape)) if a != axis] + [axis]
+    turned = tuple(shape[a] for a in last)
+    rows = 1
+    for size in turned[:-1]:
+        rows *= size
+    if axis != len(shape) - 1:
+        x = bb.emit(relax.op.permute_dims(x, last))
+    flat = bb.emit(relax.op.reshape(x, (rows, turned[-1])))
+    dtype = str(x.ty.dtype)
+    largest = bool(attrs.get("largest", 1))
+    kernel = bb.add_func(top_k_kernel(rows, turned[-1], number, dtype, largest), "top_k")
+    types = [relax.TensorType((rows, number), kind) for kind in (dtype, "int64")]
+    found = bb.emit(relax.call_tir(kernel, [flat], types))
+    back = [last.index(a) for a in range(len(shape))]
+
+    def as_wanted(result: Any) -> Any:
+        wide = bb.emit(relax.op.reshape(result, (*turned[:-1], number)))
+        return wide if axis == len(shape) - 1 else bb.emit(relax.op.permute_dims(wide, back))
+
+    return relax.Tuple([as_wanted(bb.emit(relax.TupleGetItem(found, i))) for i in (0, 1)])
+
+
+def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -> tirx.PrimFunc:
+    """A kernel with its loops already made; takes (rows, size), makes two of (rows, number).
+
+    Goes through a row once, and keeps what is best so far in order: an element that is better than
+    the last of those moves up past all that it is better than. That is O(size) for most rows, and
+    O(size * number) for one that gets better and better.
+    """
+    data = tirx.decl_buffer((rows, size), dtype, "data")
+    values = tirx.decl_buffer((rows, number), dtype, "values")
+    indices = tirx.decl_buffer((rows, number), "int64", "indices")
+    place = tirx.decl_buffer((1,), "int64", "place")
+    at, one, zero = place[0], loops.index(1), loops.index(0)
+
+    def is_better(x: Any, y: Any) -> Any:
+        return x > y if largest else x < y
+
+    def store(row: Any, value: Any, index: Any) -> tirx.Stmt:
+        return loops.in_turn(
+            [
+                tirx.BufferStore(values, value, [row, at]),
+                tirx.BufferStore(indices, index, [row, at]),
+            ]
+        )
+
+    def enter(row: Any, i: Any) -> tirx.Stmt:
+        # Both sides of an "and" may be computed: the index before the first would be outside.
+        before = tirx.max(at - one, zero)
+        passes = tirx.And(at > zero, is_better(data[row, i], values[row, before]))
+        step = loops.in_turn(
+            [
+                store(row, values[row, before], indices[row, before]),
+                tirx.BufferStore(place, at - one, [0]),
+            ]
+        )
+        return loops.in_turn([tirx.While(passes, step), store(row, data[row, i], i)])
+
+    def first(row: Any, i: Any) -> tirx.Stmt:
+        return loops.in_turn([tirx.BufferStore(place, i, [0]), enter(row, i)])
+
+    def other(row: Any, i: Any) -> tirx.Stmt:
+        worst = loops.index(number - 1)
+        begin = tirx.BufferStore(place, worst, [0])
+        enters = is_better(data[row, i], values[row, worst])
+        return tirx.IfThenElse(enters, loops.in_turn([begin, enter(row, i)]), None)
+
+    def each(row: Any) -> tirx.Stmt:
+        rest = size - number
+        return loops.in_turn(
+            [
+                loops.loop(number, lambda i: first(row, i)),
+                loops.loop(rest, lambda i: other(row, i + loops.index(number))),
+            ]
+        )
+
+    block = s_tir.SBlock([], [], [], "root", loops.loop(rows, each), alloc_buffers=[place])
+    kernel = tirx.PrimFunc([data, values, indices], s_tir.SBlockRealize([], True, block))
+    return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True})
+
+
+def _number(value: Any) -> Any:
+    """The number a constant holds; that it is constant has been checked."""
+    array = constant_array(value)
+    assert array is not None
+    return array.item()

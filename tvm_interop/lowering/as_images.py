@@ -1,0 +1,165 @@
+"""Makes operators of images of those that have fewer or more axes, as far as they belong together.
+
+Libraries, and all that knows of convolutions here, know those of images. A change of shape ends
+what a library computes in one go, so the operators between two convolutions become operators of
+images too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .names import bindings_of, replace_bindings
+from .static_shape import static_shape
+
+Shape = tuple[int, ...]
+
+_CONCAT = tvm.ir.Op.get("relax.concat")
+_VIEWS = {tvm.ir.Op.get(f"relax.{name}") for name in ("reshape", "expand_dims", "squeeze")}
+_ELEMENT_WISE = {
+    tvm.ir.Op.get(f"relax.{name}")
+    for name in (
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"),
+        *("abs", "ceil", "clip", "cos", "erf", "exp", "floor", "log", "negative", "round"),
+        *("rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"),
+        *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.softplus"),
+    )
+}
+
+
+class AsImages(ABC):
+    """Goes through the bindings in order, and knows which values are there as images.
+
+    Attributes
+    ----------
+    rank: how many axes the values have that become images.
+    anchors: the operators that become those of images wherever they are. Element-wise operators
+        and concatenations of channels do where they read what is an image already.
+    """
+
+    rank: int
+    anchors: frozenset[tvm.ir.Op]
+
+    def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """`mod` with operators of images; a convolution keeps its name for that of images."""
+        main = mod["main"]
+        bindings = [b for b in bindings_of(main) if isinstance(b, relax.VarBinding)]
+        if not any(getattr(b.value, "op", None) in self.anchors for b in bindings):
+            return mod
+        self._values = {b.var: b.value for b in bindings}
+        self._images: dict[relax.Var, relax.Var] = {}
+        self._builder = relax.BlockBuilder(mod)
+        self._made: list[relax.Binding] = []
+        replaced = replace_bindings(main, self._replaced)
+        rewritten = self._builder.get()
+        rewritten.update_func(rewritten.get_global_var("main"), replaced)
+        return rewritten
+
+    @abstractmethod
+    def anchor(self, call: relax.Call) -> relax.Expr | None:
+        """The operator of images for `call`, one of the anchors; None if it stays as it is."""
+
+    @abstractmethod
+    def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+        """What makes an image of `expr`, a value of `rank` axes."""
+
+    @abstractmethod
+    def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
+        """What makes the value of `shape` again."""
+
+    @abstractmethod
+    def broadcast_shape(self, shape: Shape) -> Shape | None:
+        """What the shape of a tensor that is broadcast becomes; None where it cannot be.
+
+        `shape` has `rank` axes.
+        """
+
+    def as_image(self, expr: relax.Expr) -> relax.Expr:
+        """`expr`, a value of `rank` axes, as an image."""
+        if expr in self._images:
+            return self._images[expr]
+        shape = static_shape(expr.ty)
+        assert shape is not None
+        name = str(expr.name) if isinstance(expr, relax.Var) else "value"
+        image = self.bound(self.to_image(expr, shape), f"{name}_image")
+        if isinstance(expr, relax.Var):
+            self._images[expr] = image
+        return image
+
+    def array(self, expr: relax.Expr) -> Any:
+        """The numbers of the constant that `expr` is or is a view of; None if it is none."""
+        if isinstance(expr, tvm.ir.GenericConst):
+            return expr.value.numpy()
+        value = self._values.get(expr) if isinstance(expr, relax.Var) else None
+        if not isinstance(value, relax.Call) or value.op not in _VIEWS:
+            return None
+        viewed, shape = self.array(value.args[0]), static_shape(expr.ty)
+        return None if viewed is None or shape is None else viewed.reshape(shape)
+
+    def bound(self, value: relax.Expr, name: str) -> relax.Var:
+        """A new variable for `value`."""
+        value = self._builder.normalize(value)
+        var = relax.DataflowVar(name, value.ty)
+        self._made.append(relax.VarBinding(var, value))
+        return var
+
+    def kernel(self, compute: Any, *args: relax.Expr, name: str) -> relax.Expr:
+        """A call of the kernel that `compute` makes of `args`, tensors of TE."""
+        return self._builder.call_te(compute, *args, primfunc_name_hint=name)
+
+    def _replaced(self, binding: relax.Binding) -> Iterable[relax.Binding]:
+        call = binding.value if isinstance(binding, relax.VarBinding) else None
+        shape = static_shape(binding.var.ty)
+        if not isinstance(call, relax.Call) or shape is None or len(shape) != self.rank:
+            return [binding]
+        self._made = []
+        image = self._image(call, shape)
+        if image is None:
+            return [binding]
+        var = self.bound(image, binding.var.name)
+        self._images[binding.var] = var
+        value = self._builder.normalize(self.from_image(var, shape))
+        return [*self._made, relax.VarBinding(binding.var, value)]
+
+    def _image(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        if call.op in self.anchors:
+            return self.anchor(call)
+        if call.op == _CONCAT:
+            fields = getattr(call.args[0], "fields", ())
+            if int(call.attrs.axis) != 1 or not any(field in self._images for field in fields):
+                return None
+            return relax.op.concat([self.as_image(field) for field in fields], 1)
+        if call.op in _ELEMENT_WISE and any(arg in self._images for arg in call.args):
+            return self._element_wise(call, shape)
+        return None
+
+    def _element_wise(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        made = []
+        for arg in call.args:
+            operand = self._operand(arg, shape)
+            if operand is None:
+                return None
+            made.append(operand)
+        return relax.Call(call.op, made, call.attrs, call.ty_args)
+
+    def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
+        """An argument of an element-wise operator with a result of `shape`."""
+        if not isinstance(arg.ty, relax.TensorType):
+            return arg
+        own = static_shape(arg.ty)
+        if own == shape:
+            return self.as_image(arg)
+        if own is None or not own:
+            return None if own is None else arg
+        wanted = self.broadcast_shape((1,) * (self.rank - len(own)) + own)
+        if wanted is None:
+            return None
+        array = self.array(arg)
+        if array is not None:
+            return relax.const(array.reshape(wanted), str(arg.ty.dtype))
+        return self.bound(relax.op.reshape(arg, wanted), "broadcast_image")

@@ -1,0 +1,146 @@
+"""Computes what depends on constants alone, where NumPy gives the bits that TVM would.
+
+TVM's `FoldConstant` compiles a kernel for each constant that it computes, two hundred of them for a
+vision transformer: most of the time of lowering it. It is left those that are computed by anything
+else than moving, comparing and adding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .names import bindings_of, replace_bindings
+from .static_shape import static_shape
+from .weights import is_supported_dtype
+
+_Array = npt.NDArray[Any]
+
+_ELEMENTWISE: dict[str, Callable[..., _Array]] = {
+    "add": np.add,
+    "equal": np.equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "logical_and": np.logical_and,
+    "logical_not": np.logical_not,
+    "logical_or": np.logical_or,
+    "multiply": np.multiply,
+    "subtract": np.subtract,
+    "where": np.where,
+}
+"""Each rounds at most once, so that there is one right result. `not_equal` is not among them: for
+TVM `nan` is not unequal to itself."""
+
+_VIEWS = frozenset({"expand_dims", "reshape", "squeeze"})
+
+
+@module_pass(opt_level=0, name="FoldArrays")
+class FoldArrays:
+    """Make each binding of `main` that depends on constants alone, or on shapes, a constant."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Fold in `mod`; called by TVM's pass machinery."""
+        main = mod["main"]
+        known = _Known(main)
+        if not known.folded:
+            return mod
+        folded = mod.clone()
+        folded.update_func(folded.get_global_var("main"), replace_bindings(main, known.rewritten))
+        return folded
+
+
+class _Known:
+    """The values of a function that are known before it runs.
+
+    Attributes
+    ----------
+    folded: those that are computed here, as constants.
+    """
+
+    def __init__(self, main: relax.Function) -> None:
+        self.folded: dict[relax.Var, relax.Expr] = {}
+        for binding in bindings_of(main):
+            if not isinstance(binding, relax.VarBinding):
+                continue
+            array = self._computed(binding.value)
+            if array is not None and _is_of_type(array, binding.var.ty):
+                self.folded[binding.var] = relax.const(array, str(array.dtype))
+
+    def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
+        """What to have in place of `binding`."""
+        constant = self.folded.get(binding.var)
+        return [binding] if constant is None else [relax.VarBinding(binding.var, constant)]
+
+    def _computed(self, value: relax.Expr) -> _Array | None:
+        """What a call gives; None where it depends on an input, or is left to TVM."""
+        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+            return None
+        name = value.op.name.removeprefix("relax.")
+        if name == "shape_to_tensor":
+            sizes = _shape_values(value.args[0].ty)
+            return None if sizes is None else np.array(sizes, dtype=np.int64)
+        if name == "concat":
+            given = value.args[0]
+            arrays = [self._array(field) for field in getattr(given, "fields", [])]
+            if not arrays or any(array is None for array in arrays):
+                return None
+            return np.concatenate([a for a in arrays if a is not None], axis=int(value.attrs.axis))
+        known = name in _ELEMENTWISE or name in _VIEWS or name in ("permute_dims", "take")
+        first = self._array(value.args[0]) if known else None
+        if first is None:
+            return None
+        if name in _VIEWS:
+            shape = static_shape(value.ty)
+            return None if shape is None else np.reshape(first, shape)
+        if name == "permute_dims":
+            axes = value.attrs.axes
+            # The layout of the memory too: what comes of it is contiguous, as TVM's is.
+            turned = first.transpose(None if axes is None else [int(axis) for axis in axes])
+            return np.reshape(np.ascontiguousarray(turned), turned.shape)
+        others = [self._array(arg) for arg in value.args[1:]]
+        if any(array is None for array in others):
+            return None
+        if name == "take":
+            return _taken(first, others[0], value.attrs)
+        with np.errstate(all="ignore"):
+            return np.asarray(_ELEMENTWISE[name](first, *others))
+
+    def _array(self, expr: relax.Expr) -> _Array | None:
+        """The numbers of a constant; None for what is none, or of a type NumPy does not know."""
+        if isinstance(expr, relax.Var):
+            expr = self.folded.get(expr, expr)
+        if not isinstance(expr, tvm.ir.GenericConst) or not isinstance(expr.ty, relax.TensorType):
+            return None
+        return expr.value.numpy() if is_supported_dtype(str(expr.ty.dtype)) else None
+
+
+def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
+    """What `relax.take` gives; None where an index is out of bounds, which modes treat apart."""
+    axis = None if attrs.axis is None else int(attrs.axis)
+    size = array.size if axis is None else array.shape[axis]
+    if indices is None or indices.dtype.kind not in "iu":
+        return None
+    least = -size if attrs.mode == "wrap" else 0
+    if indices.size and (indices.min() < least or indices.max() >= size):
+        return None
+    return np.asarray(np.take(array, indices, axis=axis))
+
+
+def _shape_values(ty: Any) -> list[int] | None:
+    """The numbers of a shape's type; None where one is not known."""
+    values = ty.values if isinstance(ty, relax.ShapeType) else None
+    if values is None or not all(isinstance(size, tvm.tirx.IntImm) for size in values):
+        return None
+    return [int(size) for size in values]
+
+
+def _is_of_type(array: _Array, ty: Any) -> bool:
+    return array.shape == static_shape(ty) and str(array.dtype) == str(ty.dtype)

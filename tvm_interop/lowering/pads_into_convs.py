@@ -1,0 +1,82 @@
+"""Lets convolutions add the zeros around their input, which then need no copy of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .names import bindings_of, replace_bindings
+from .static_shape import static_shape
+
+_PAD = tvm.ir.Op.get("relax.nn.pad")
+_CONVS = {
+    tvm.ir.Op.get("relax.nn.conv1d"): (relax.op.nn.conv1d, "NCW", "OIW"),
+    tvm.ir.Op.get("relax.nn.conv2d"): (relax.op.nn.conv2d, "NCHW", "OIHW"),
+    tvm.ir.Op.get("relax.nn.conv3d"): (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
+}
+
+
+@module_pass(opt_level=0, name="PadsIntoConvs")
+class PadsIntoConvs:
+    """Make zeros that a convolution's input is padded with part of the convolution's own padding.
+
+    As causal convolutions and those of TensorFlow (padding `SAME` with strides) are exported. Only
+    as many zeros as some tap reads beside what is there: libraries refuse a convolution with more.
+    A padding that nobody else reads is left to be removed.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite `main`; called by TVM's pass machinery."""
+        main = mod["main"]
+        values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+
+        def replaced(binding: relax.Binding) -> list[relax.Binding]:
+            value = binding.value if isinstance(binding, relax.VarBinding) else None
+            conv = _with_padding(value, values)
+            return [binding if conv is None else relax.VarBinding(binding.var, conv)]
+
+        rewritten = mod.clone()
+        rewritten.update_func(rewritten.get_global_var("main"), replace_bindings(main, replaced))
+        return rewritten
+
+
+def _with_padding(conv: Any, values: dict[relax.Var, relax.Expr]) -> relax.Expr | None:
+    """The convolution `conv` of what its input was before it was padded, if it may be."""
+    if not isinstance(conv, relax.Call) or conv.op not in _CONVS:
+        return None
+    pad = values.get(conv.args[0])
+    if not isinstance(pad, relax.Call) or pad.op != _PAD:
+        return None
+    if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0:
+        return None
+    make, layout, kernel_layout = _CONVS[conv.op]
+    attrs = conv.attrs
+    if (str(attrs.data_layout), str(attrs.kernel_layout)) != (layout, kernel_layout):
+        return None
+    kernel = static_shape(conv.args[1].ty)
+    widths = [int(width) for width in pad.attrs.pad_width]
+    if kernel is None or any(widths[:4]) or min(widths) < 0:
+        return None
+    padding = [int(p) for p in attrs.padding]
+    rank = len(kernel) - 2
+    # From (before, after) by axis to all before, all after.
+    padding = [p + w for p, w in zip(padding, [*widths[4::2], *widths[5::2]], strict=True)]
+    reach = [int(d) * (k - 1) for d, k in zip(attrs.dilation, kernel[2:], strict=True)]
+    if any(p > reach[i % rank] for i, p in enumerate(padding)):
+        return None
+    call = make(
+        pad.args[0],
+        conv.args[1],
+        strides=[int(s) for s in attrs.strides],
+        padding=padding,
+        dilation=[int(d) for d in attrs.dilation],
+        groups=int(attrs.groups),
+        data_layout=layout,
+        kernel_layout=kernel_layout,
+        out_layout=str(attrs.out_layout),
+        out_dtype=str(attrs.out_dtype) if attrs.out_dtype else None,
+    )
+    return relax.BlockBuilder().normalize(call)

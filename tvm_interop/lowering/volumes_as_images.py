@@ -1,0 +1,118 @@
+"""Computes convolutions of volumes and videos as convolutions of their slices.
+
+A slice of the result is a convolution of the few slices of the input that the kernel reaches, their
+channels one after the other. So all slices are one batch of images, which is divided between cores
+image by image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.ir.transform import PassContext, module_pass
+
+from .as_images import AsImages, Shape
+from .static_shape import static_shape
+
+_CONV = tvm.ir.Op.get("relax.nn.conv3d")
+
+
+@module_pass(opt_level=0, name="VolumesAsImages")
+class VolumesAsImages:
+    """Replace each convolution of volumes that has constant weights by one of images.
+
+    Those in groups stay as they are where their kernel reaches several slices. The operators
+    between two convolutions become operators of images too (see `AsImages`).
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite `main`; called by TVM's pass machinery."""
+        return _Volumes().rewritten(mod)
+
+
+class _Volumes(AsImages):
+    """From (N, C, D, H, W) to (N * D, C, H, W)."""
+
+    rank = 5
+    anchors = frozenset({_CONV})
+
+    def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+        n, c, d, h, w = shape
+        if c == 1 or d == 1:
+            return relax.op.reshape(expr, (n * d, c, h, w))
+        turned = self.bound(relax.op.permute_dims(expr, [0, 2, 1, 3, 4]), "slices")
+        return relax.op.reshape(turned, (n * d, c, h, w))
+
+    def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
+        n, c, d, h, w = shape
+        if c == 1 or d == 1:
+            return relax.op.reshape(image, shape)
+        apart = self.bound(relax.op.reshape(image, (n, d, c, h, w)), f"{image.name}_slices")
+        return relax.op.permute_dims(apart, [0, 2, 1, 3, 4])
+
+    def broadcast_shape(self, shape: Shape) -> Shape | None:
+        # One for all slices.
+        return (1, shape[1], *shape[3:]) if shape[0] == shape[2] == 1 else None
+
+    def anchor(self, call: relax.Call) -> relax.Expr | None:
+        attrs = call.attrs
+        layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+        shape, made = static_shape(call.args[0].ty), static_shape(call.ty)
+        weights = self.array(call.args[1])
+        if layouts != ("NCDHW", "OIDHW", "NCDHW") or weights is None or None in (shape, made):
+            return None
+        groups, reach = int(attrs.groups), weights.shape[2]
+        if groups > 1 and reach > 1:
+            return None
+        strides, dilation, padding = (
+            [int(number) for number in numbers]
+            for numbers in (attrs.strides, attrs.dilation, attrs.padding)
+        )
+        assert shape is not None
+        assert made is not None
+        image: Any = self.as_image(call.args[0])
+        if (reach, strides[0], padding[0], padding[3]) != (1, 1, 0, 0):
+            taps = self.kernel(
+                lambda x: _taps(x, shape[2], made[2], reach, strides[0], dilation[0], padding[0]),
+                image,
+                name="depth_taps",
+            )
+            image = self.bound(taps, "taps")
+        # From (O, C, D, H, W) to (O, D * C, H, W).
+        flat = np.ascontiguousarray(weights.transpose(0, 2, 1, 3, 4))
+        flat = flat.reshape(len(weights), -1, *weights.shape[3:])
+        return relax.op.nn.conv2d(
+            image,
+            relax.const(flat, str(flat.dtype)),
+            strides=strides[1:],
+            padding=[*padding[1:3], *padding[4:]],
+            dilation=dilation[1:],
+            groups=groups,
+            out_dtype=str(attrs.out_dtype) if attrs.out_dtype else None,
+        )
+
+
+def _taps(
+    images: te.Tensor, depth: int, made: int, reach: int, stride: int, dilation: int, before: int
+) -> te.Tensor:
+    """For each of `made` slices the `reach` slices it is made of: (N * made, reach * C, H, W).
+
+    `images` has `depth` slices of each of N volumes, (N * depth, C, H, W); `before` of zeros stand
+    before the first.
+    """
+    slices, channels, height, width = (int(size) for size in images.shape)
+
+    def element(i: Any, c: Any, h: Any, w: Any) -> Any:
+        volume, at = tirx.floordiv(i, made), tirx.floormod(i, made)
+        tap, channel = tirx.floordiv(c, channels), tirx.floormod(c, channels)
+        position = at * stride + tap * dilation - before
+        inside = tirx.all(position >= 0, position < depth)
+        zero = tirx.const(0, images.dtype)
+        found = images[volume * depth + position, channel, h, w]
+        return tirx.if_then_else(inside, found, zero)
+
+    shape = (slices // depth * made, reach * channels, height, width)
+    return te.compute(shape, element, name="depth_taps")

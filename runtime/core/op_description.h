@@ -26,8 +26,9 @@ enum class Activation {
   kGeluTanh,
 };
 
-// One thing that is done to each number on the way to a quantised result: `a` and `b` are the bounds
-// of a clip, or factor and addend of a linear function; rounding goes to the even number from halves.
+// One thing that is done to each number on the way to a quantised result: `a` and `b` are the
+// bounds of a clip, or factor and addend of a linear function; rounding goes to the even number
+// from halves.
 enum class StepKind { kClip, kRound, kLinear, kAddTensor };
 
 struct Step {

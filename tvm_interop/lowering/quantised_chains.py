@@ -149,7 +149,7 @@ def _add_sum(
         return
     added, value = following
     addend = value.args[1] if value.args[0].same_as(floats) else value.args[0]
-    source = graph.values.get(addend) if isinstance(addend, relax.Var) else None
+    source: Any = graph.values.get(addend) if isinstance(addend, relax.Var) else None
     if name_of(source) != DEQUANTIZE or static_shape(addend.ty) != shape:
         return
     step, dtype = step_of(source), str(source.args[0].ty.dtype)
@@ -174,7 +174,8 @@ def described(
     data, weight, made = shapes
     channels = (made[-1],)
     has_bias = chain.bias is not None or (chain.words is not None and chain.words[1] != 0)
-    low, high, steps = chain.low, chain.high, ()
+    low, high = chain.low, chain.high
+    steps: tuple[Step, ...] = ()
     if chain.sum is not None:
         steps = _steps(chain, chain.sum)
         low, high = _in_steps(chain.sum.low, chain.sum.high, chain.sum.words)

@@ -98,6 +98,13 @@ def test_a_convolution_of_sequences(attributes: dict[str, Any]) -> None:
     assert_right(net.model())
 
 
+def test_weights_that_are_computed() -> None:
+    net = Net(1, 4, 9)
+    net.add("Conv", "x", net.add("Slice", "x", *(net.constant(np.array([i])) for i in (0, 3, 2))))
+    assert not any("conv1d" in name for name in kernels(net.model()))
+    assert_right(net.model())
+
+
 def test_what_stands_between_two_convolutions_stays_with_the_first() -> None:
     """A gate as WaveNet's, a sum with what no convolution made, and a concatenation."""
     net = Net(1, 8, 21)

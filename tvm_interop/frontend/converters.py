@@ -16,6 +16,7 @@ from tvm import relax
 
 from ..errors import UnsupportedModelError
 from .constants import constant_array
+from .cumulative_sum import import_cumulative_sum
 from .recurrent import RECURRENT, import_recurrent
 from .resize import import_resize
 from .top_k import import_top_k
@@ -311,6 +312,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Clip": _clip,
     "Constant": _constant_node,
     "ConvTranspose": _conv_transpose,
+    "CumSum": import_cumulative_sum,
     "Dropout": _dropout,
     "Elu": _elu,
     "IsInf": _is_inf,

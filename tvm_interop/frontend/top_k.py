@@ -103,7 +103,8 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
 
     block = s_tir.SBlock([], [], [], "root", loops.loop(rows, each), alloc_buffers=[place])
     kernel = tirx.PrimFunc([data, values, indices], s_tir.SBlockRealize([], True, block))
-    return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True})
+    # Opaque: nothing joins it.
+    return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True, "op_pattern": 8})
 
 
 def _number(value: Any) -> Any:

@@ -66,7 +66,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        """What makes an image of `expr`, a value of `rank` axes."""
+        """What makes an image of `expr`, a value of `rank` axes; a constant where it is known."""
 
     @abstractmethod
     def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
@@ -85,8 +85,11 @@ class AsImages(ABC):
             return self._images[expr]
         shape = static_shape(expr.ty)
         assert shape is not None
+        made = self.to_image(expr, shape)
+        if isinstance(made, tvm.ir.GenericConst):
+            return made
         name = str(expr.name) if isinstance(expr, relax.Var) else "value"
-        image = self.bound(self.to_image(expr, shape), f"{name}_image")
+        image = self.bound(made, f"{name}_image")
         if isinstance(expr, relax.Var):
             self._images[expr] = image
         return image

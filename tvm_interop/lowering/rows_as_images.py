@@ -35,8 +35,7 @@ class _Rows(AsImages):
     anchors = frozenset({_CONV, *_POOLS})
 
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        array = self.array(expr)
-        wanted = (*shape[:2], 1, shape[2])
+        array, wanted = self.array(expr), (*shape[:2], 1, shape[2])
         if array is not None:
             return relax.const(array.reshape(wanted), str(expr.ty.dtype))
         return relax.op.reshape(expr, wanted)
@@ -58,11 +57,9 @@ class _Rows(AsImages):
         if layouts != ("NCW", "OIW", "NCW"):
             return None
         before, after = (int(p) for p in attrs.padding)
-        weight, shape = call.args[1], static_shape(call.args[1].ty)
-        assert shape is not None
         return relax.op.nn.conv2d(
             self.as_image(call.args[0]),
-            self.to_image(weight, shape),
+            self.as_image(call.args[1]),
             strides=[1, int(attrs.strides[0])],
             padding=[0, before, 0, after],
             dilation=[1, int(attrs.dilation[0])],

@@ -1,0 +1,79 @@
+"""Sums of all elements so far along an axis: ONNX's `CumSum`, for which TVM has no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tvm import relax, s_tir, tirx
+
+from ..kernels import loops
+from .constants import constant_array
+
+_NARROW = ("float16", "bfloat16")
+
+
+def import_cumulative_sum(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """The sums; with `exclusive` without the element itself, with `reverse` from the end.
+
+    Those of 16 bits add up in float32.
+    """
+    x, axis_given = inputs[0], constant_array(inputs[1])
+    assert axis_given is not None  # That it is constant has been checked.
+    shape = tuple(int(size) for size in x.ty.shape)
+    axis = int(axis_given.item()) % len(shape)
+    dtype = str(x.ty.dtype)
+    wide = "float32" if dtype in _NARROW else dtype
+    parts = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    flat = bb.emit(relax.op.reshape(x, parts))
+    if wide != dtype:
+        flat = bb.emit(relax.op.astype(flat, wide))
+    exclusive, reverse = bool(attrs.get("exclusive", 0)), bool(attrs.get("reverse", 0))
+    kernel = bb.add_func(cumulative_sum_kernel(parts, wide, exclusive, reverse), "cumulative_sum")
+    sums = bb.emit(relax.call_tir(kernel, [flat], relax.TensorType(parts, wide)))
+    if wide != dtype:
+        sums = bb.emit(relax.op.astype(sums, dtype))
+    return relax.op.reshape(sums, shape)
+
+
+def cumulative_sum_kernel(
+    shape: tuple[int, int, int], dtype: str, exclusive: bool, reverse: bool
+) -> tirx.PrimFunc:
+    """A kernel with its loops already made: along the middle axis of `shape`, in and out."""
+    outer, size, inner = shape
+    data = tirx.decl_buffer(shape, dtype, "data")
+    sums = tirx.decl_buffer(shape, dtype, "sums")
+
+    def place(step: Any) -> Any:
+        return loops.index(size - 1) - step if reverse else step
+
+    def store(at: tuple[Any, Any, Any], value: Any) -> tirx.Stmt:
+        return tirx.BufferStore(sums, value, list(at))
+
+    def begin(row: Any, column: Any) -> tirx.Stmt:
+        at = (row, place(loops.index(0)), column)
+        return store(at, tirx.const(0, dtype) if exclusive else data[at])
+
+    def go_on(row: Any, step: Any, column: Any) -> tirx.Stmt:
+        before, at = (row, place(step), column), (row, place(step + loops.index(1)), column)
+        return store(at, sums[before] + data[before if exclusive else at])
+
+    def each(row: Any) -> tirx.Stmt:
+        return loops.in_turn(
+            [
+                loops.loop(inner, lambda column: begin(row, column)),
+                loops.loop(
+                    size - 1,
+                    lambda step: loops.loop(inner, lambda column: go_on(row, step, column)),
+                ),
+            ]
+        )
+
+    body = loops.loop(outer, each) if size else tirx.Evaluate(0)
+    block = s_tir.SBlock([], [], [], "root", body)
+    kernel = tirx.PrimFunc([data, sums], s_tir.SBlockRealize([], True, block))
+    # Opaque: nothing joins it.
+    return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True, "op_pattern": 8})

@@ -13,16 +13,27 @@ from tvm_interop.measure.repeats import REPEATS, run_repeatedly
 
 
 def measured(
-    stage_s: Sequence[float], held_up: frozenset[tuple[int, int]] = frozenset()
+    stage_s: Sequence[float],
+    held_up: frozenset[tuple[int, int]] = frozenset(),
+    apart: Sequence[float] = (0.1,),
 ) -> list[int]:
-    """How often each stage was run; `held_up`: stages, and runs that took ten times as long."""
+    """How often each stage was run.
+
+    Parameters
+    ----------
+    held_up: stages, and runs that took ten times as long.
+    apart: by how much the runs of each stage differ, as a share; the last goes for all others too.
+    """
     count = [0] * len(stage_s)
 
     def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
         seconds = []
         for i in indices:
             runs = range(count[i], count[i] + repeats)
-            seconds.append([stage_s[i] * (10 if (i, run) in held_up else 1) for run in runs])
+            share = apart[min(i, len(apart) - 1)]
+            varied = [stage_s[i] * (1 + share * (run % 3)) for run in runs]
+            held = [10 if (i, run) in held_up else 1 for run in runs]
+            seconds.append([each * times for each, times in zip(varied, held, strict=True)])
             count[i] += repeats
         return seconds
 
@@ -36,7 +47,13 @@ def test_a_slow_stage_takes_no_runs_from_the_others() -> None:
 
 
 def test_the_longer_a_stage_the_fewer_runs() -> None:
-    assert measured([10e-3, 2e-3, 1e-3, 1e-6, 0.0]) == [5, 10, 20, 30, 30]
+    assert measured([10e-3, 2e-3, 1e-3, 1e-6, 1e-9]) == [5, 10, 20, 30, 30]
+
+
+def test_stages_whose_runs_agree_need_few() -> None:
+    stages_s, apart = [50e-6, 50e-6, 50e-6, 1e-3, 20e-3], [0.0, 0.01, 0.02, 0.01, 0.01]
+    # Of the third, ten runs tell the latency to 1.2%, twenty to 0.8%.
+    assert measured(stages_s, apart=apart) == [10, 10, 20, 10, 5]
 
 
 def test_a_run_that_was_held_up_makes_no_stage_slow() -> None:

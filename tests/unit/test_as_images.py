@@ -28,7 +28,7 @@ class Net:
     def constant(self, values: Any) -> str:
         """The name of a new constant."""
         name = f"c{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(values, name))
+        self.weights.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def random(self, *shape: int) -> str:
@@ -209,4 +209,16 @@ def test_a_padding_that_others_read_too_is_computed() -> None:
     same = net.add("Conv", padded, net.random(3, 3, 3, 3))
     net.add("Add", conv, net.add("Add", padded, net.add("ReduceMean", same)))
     assert any("pad" in name for name in kernels(net.model()))
+    assert_right(net.model())
+
+
+def test_a_sum_that_begins_with_zero() -> None:
+    net = Net(1, 3, 6, 6)
+    conv = net.add("Conv", "x", net.random(3, 3, 1, 1))
+    net.add("Relu", net.add("Add", net.constant(np.float32(0)), net.add("Add", conv, "x")))
+    module = tvm_interop.GraphModule(
+        tvm_interop.compile(net.model(), scheduler="sequential", latency_db=":memory:")
+    )
+    module.run(x=np.ones((1, 3, 6, 6), "float32"))
+    assert (module.get_output(0).numpy() >= 0).all()
     assert_right(net.model())

@@ -45,6 +45,15 @@ def _sum(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return functools.reduce(relax.op.add, inputs)
 
 
+def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # Python's `sum` begins with 0. TVM would make a copy of that, and lose its way in lowering.
+    for x, other in (inputs, inputs[::-1]):
+        zero = constant_array(other)
+        if zero is not None and zero.ndim == 0 and zero == 0 and isinstance(x, relax.Var):
+            return x
+    return None
+
+
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM makes kernels of it at once, and nobody sees any more that it ends a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
@@ -315,6 +324,7 @@ def _is_float(value: Any) -> bool:
 _FLOATS = ("float16", "float32", "float64")
 
 _CONVERTERS: dict[str, Converter] = {
+    "Add": _add,
     "BatchNormalization": _batch_norm,
     "BitShift": _bit_shift,
     "Clip": _clip,

@@ -225,3 +225,50 @@ def test_schedules_and_parts_give_the_same_bits(scheduler: str) -> None:
     assert any("[1/2]" in op.name for op in artifact.plan.operators)
     for first, second in zip(*results, strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+@needs_int8
+@pytest.mark.parametrize("shape", [(5, 33), (2, 7, 24)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("by_column", [True, False])
+def test_dynamic_quantisation(by_column: bool, dtype: str, shape: tuple[int, ...]) -> None:
+    """As onnxruntime's quantiser writes it: the zero point is known only as the model runs."""
+    net = QuantisedNet()
+    words, step, zero = (f"x_{name}" for name in ("words", "step", "zero"))
+    net._nodes.append(
+        onnx.helper.make_node(
+            "DynamicQuantizeLinear", [net.input("x", shape)], [words, step, zero], name="rounding"
+        )
+    )
+    columns = (30,) if by_column else ()
+    center = 128 if dtype == "uint8" else 0
+    weight = (net.rng.integers(-60, 61, (shape[-1], 30)) + center).astype(dtype)
+    zeros = (net.rng.integers(-3, 4, columns) + center).astype(dtype)
+    steps = net.rng.uniform(0.001, 0.003, columns).astype(np.float32)
+    y = net.op("MatMulInteger", [words, net.constant(weight), zero, net.constant(zeros)], "product")
+    y = net.op("Cast", [y], "floats", to=onnx.TensorProto.FLOAT)
+    y = net.op("Mul", [y, net.op("Mul", [step, net.constant(steps)], "steps")], "scaled")
+    y = net.op("Add", [y, net.constant(net.rng.normal(size=30).astype(np.float32))], "biased")
+    x = image(*shape) + np.float32(0.6)
+    artifact, got, wanted = run_both(net.model(y), x=x)
+    assert artifact.manifest.quantised.int8 == {"matmul": 1}
+    assert "matmul" not in artifact.manifest.quantised.floats
+    assert np.linalg.norm(got - wanted) < 1e-3 * np.linalg.norm(wanted)
+
+
+@needs_int8
+def test_zero_points_of_dynamic_convolutions_stay_in_floats() -> None:
+    net = QuantisedNet()
+    words, step, zero = (f"x_{name}" for name in ("words", "step", "zero"))
+    net._nodes.append(
+        onnx.helper.make_node(
+            "DynamicQuantizeLinear", [net.input("x", (1, 8, 9, 9))], [words, step, zero]
+        )
+    )
+    weight = net.constant(net.rng.integers(-60, 61, (16, 8, 3, 3)).astype(np.int8))
+    y = net.op("ConvInteger", [words, weight, zero], "conv", pads=[1] * 4)
+    y = net.op("Mul", [net.op("Cast", [y], "floats", to=onnx.TensorProto.FLOAT), step], "scaled")
+    artifact, got, wanted = run_both(net.model(y), x=image(1, 8, 9, 9) + np.float32(0.6))
+    assert artifact.manifest.quantised.int8 == {}
+    assert artifact.manifest.quantised.floats["conv2d"] == ("conv/ConvInteger",)
+    assert np.linalg.norm(got - wanted) < 1e-3 * np.linalg.norm(wanted)

@@ -29,7 +29,9 @@ def spell_out_integers(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     spelt = onnx.ModelProto()
     spelt.CopyFrom(model)
-    writer = _Writer({tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer})
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    shapes = {name: tuple(tensor.dims) for name, tensor in constants.items()}
+    writer = _Writer(shapes, constants)
     for node in model.graph.node:
         rule = _RULES.get(_key(node))
         if rule is None:
@@ -54,9 +56,11 @@ class _Writer:
     Attributes
     ----------
     shapes: of the model's constants.
+    given: the constants themselves.
     """
 
     shapes: dict[str, tuple[int, ...]]
+    given: dict[str, TensorProto]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
     _name: str = ""
@@ -183,12 +187,33 @@ def _concat(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     w.rounded(w.op("Concat", inputs, **attrs), y_step, y_zero, node.output[0])
 
 
+def _products_of_zero(w: _Writer, node: onnx.NodeProto) -> str | None:
+    """What the zero point of dynamic quantisation adds to each column of a product.
+
+    It is known only as the model runs. The product of integers whose zero point is 0, less the zero
+    point times the sum of each column, is the same. None where the zero point is a constant, or
+    where the columns are not.
+    """
+    zero = _input(node, 2)
+    right, of_right = (w.given.get(_input(node, i)) for i in (1, 3))
+    if not zero or zero in w.given or right is None or len(right.dims) != 2:
+        return None
+    if _input(node, 3) and of_right is None:
+        return None
+    columns = numpy_helper.to_array(right).astype(np.int64)
+    if of_right is not None:
+        columns = columns - numpy_helper.to_array(of_right).astype(np.int64)
+    sums = w.constant(columns.sum(axis=0).astype(np.float32))
+    return w.op("Mul", [w.op("Cast", [zero], to=TensorProto.FLOAT), sums])
+
+
 def _integer(kind: str, axis: int) -> _Rule:
     """Sums of products, as they are."""
 
     def rule(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
         one = w.constant(np.float32(1))
-        x = w.floats(node.input[0], one, _input(node, 2))
+        of_zero = _products_of_zero(w, node) if kind == "MatMul" else None
+        x = w.floats(node.input[0], one, "" if of_zero else _input(node, 2))
         zero = _input(node, 3)
         steps = one
         if w.shapes.get(zero):
@@ -196,6 +221,7 @@ def _integer(kind: str, axis: int) -> _Rule:
             w.shapes[steps] = w.shapes[zero]
         weight = w.floats(node.input[1], steps, zero, axis)
         total = w.op(kind, [x, weight], **attrs)
+        total = w.op("Sub", [total, of_zero]) if of_zero else total
         w.op("Cast", [total], node.output[0], to=TensorProto.INT32)
 
     return rule

@@ -215,7 +215,8 @@ def test_a_padding_that_others_read_too_is_computed() -> None:
 def test_a_sum_that_begins_with_zero() -> None:
     net = Net(1, 3, 6, 6)
     conv = net.add("Conv", "x", net.random(3, 3, 1, 1))
-    net.add("Relu", net.add("Add", net.constant(np.float32(0)), net.add("Add", conv, "x")))
+    both = net.add("Add", conv, net.add("Tanh", "x"))
+    net.add("Relu", net.add("Add", both, net.constant(np.float32(0))))
     module = tvm_interop.GraphModule(
         tvm_interop.compile(net.model(), scheduler="sequential", latency_db=":memory:")
     )

@@ -151,8 +151,11 @@ std::vector<int64_t> ChannelsFirst(const std::vector<int64_t>& shape) {
 std::string CheckQuantised(const OpDescription& op) {
   OpDescription of_floats = op;
   of_floats.op = op.op.substr(kQuantised.size());
-  if (op.has_sum) return "adds no tensor";
-  const bool is_pool = of_floats.op == "max_pool2d";
+  const bool is_pool = of_floats.op == "max_pool2d" || of_floats.op == "avg_pool2d";
+  const auto added = std::count_if(op.steps.begin(), op.steps.end(), [](const Step& step) {
+    return step.kind == StepKind::kAddTensor;
+  });
+  if (added != op.has_sum) return "has a tensor to add that no single step adds";
   if (of_floats.op != "matmul") {
     if (op.shapes.front().size() != 4 || op.shapes.back().size() != 4) {
       return "needs data and output of four dimensions";
@@ -173,6 +176,7 @@ std::string CheckCut(const OpDescription& op) {
   const int64_t argument = op.cut[0], axis = op.cut[1], begin = op.cut[2], size = op.cut[3];
   const bool is_known =
       (op.op == "conv2d" && argument == 0 && axis == 2) ||
+      (op.op == "quantised_conv2d" && argument == 0 && axis == 1 && op.shapes[0][0] == 1) ||
       (op.op == "matmul" && argument == 1 && axis == static_cast<int64_t>(op.shapes[1].size()) - 1);
   if (!is_known || op.layouts[argument] != Layout::kPlain) {
     return "cannot cut argument " + std::to_string(argument) + " along axis " +
@@ -194,8 +198,8 @@ size_t NumArguments(const OpDescription& op) {
     return 4 + op.has_bias + op.has_sum;
   }
   if (op.op == "conv2d" || op.op == "matmul") return 3 + op.has_bias + op.has_sum;
-  for (const char* unary :
-       {"max_pool2d", "avg_pool2d", "lrn", "reorder", "softmax", "quantised_max_pool2d"}) {
+  for (const char* unary : {"max_pool2d", "avg_pool2d", "lrn", "reorder", "softmax",
+                            "quantised_max_pool2d", "quantised_avg_pool2d"}) {
     if (op.op == unary) return 2;
   }
   return 0;
@@ -229,6 +233,14 @@ std::string WhyMalformed(const OpDescription& op) {
   }
   if (op.activation == Activation::kClip && !(op.clip_low <= op.clip_high)) {
     return "`" + op.op + "` clips to an empty range";
+  }
+  if (!op.steps.empty() && (!IsQuantised(op) || op.op == "quantised_max_pool2d")) {
+    return "`" + op.op + "` has steps, which only quantised sums have";
+  }
+  for (const Step& step : op.steps) {
+    if (step.kind == StepKind::kClip && !(step.a <= step.b)) {
+      return "`" + op.op + "` has a step that clips to an empty range";
+    }
   }
   std::string why;
   if (op.op == "conv2d") why = CheckConv(op);
@@ -264,6 +276,9 @@ std::string Describe(const OpDescription& op) {
   for (float number :
        {op.clip_low, op.clip_high, op.lrn_alpha, op.lrn_beta, op.lrn_bias, op.epsilon}) {
     text << ' ' << number;
+  }
+  for (const Step& step : op.steps) {
+    text << " step " << static_cast<int>(step.kind) << ' ' << step.a << ' ' << step.b;
   }
   return text.str();
 }

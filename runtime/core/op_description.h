@@ -26,6 +26,17 @@ enum class Activation {
   kGeluTanh,
 };
 
+// One thing that is done to each number on the way to a quantised result: `a` and `b` are the
+// bounds of a clip, or factor and addend of a linear function; rounding goes to the even number
+// from halves.
+enum class StepKind { kClip, kRound, kLinear, kAddTensor };
+
+struct Step {
+  StepKind kind;
+  float a = 0;
+  float b = 0;
+};
+
 enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 
 // What an operator computes, in terms that any library understands. Its tensors are of `dtype`, but
@@ -43,13 +54,16 @@ enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 //   layer_norm  data (...,C), scale C, shift C: along the last axis
 //
 // Quantised ones are of dtype int8: they add up products of integers, each less its tensor's zero
-// point, in int32. That times a scale, plus a bias, then the activation, is the result: a float32,
-// or rounded to int8 or uint8, halves to even; what is out of range becomes the nearest. Images lie
-// with their channels last.
+// point, in int32. That times a scale, plus a bias, then the steps, then the activation, is the
+// result: a float32, or rounded to int8 or uint8, halves to even; what is out of range becomes the
+// nearest. One of the steps may add a tensor of integers of 8 bits. Images lie with their channels
+// last.
 //
-//   quantised_conv2d      data (N,H,W,C), weight (O,C/groups,KH,KW), scale O [, bias O]
-//   quantised_matmul      left (...,M,K), right (...,K,N), scale N [, bias N]
+//   quantised_conv2d      data (N,H,W,C), weight (O,C/groups,KH,KW), scale O [, bias O] [, sum]
+//   quantised_matmul      left (...,M,K), right (...,K,N), scale N [, bias N] [, sum]
 //   quantised_max_pool2d  data (N,H,W,C): numbers of one type throughout
+//   quantised_avg_pool2d  the same; the steps are done to the mean of the integers, before it is
+//                         rounded
 struct OpDescription {
   std::string op;
   // Of each argument in order, the output last. Shapes are those of plain tensors, always.
@@ -82,10 +96,11 @@ struct OpDescription {
   // Of quantised operators: the integers that stand for 0 in the data and in the weight.
   int64_t data_zero = 0;
   int64_t weight_zero = 0;
+  std::vector<Step> steps;  // In order; before the activation.
   // Where one argument is cut out of the tensor that is given for it: the argument, the axis, where
   // on that axis it begins, and the tensor's size along it. Empty where none is. `shapes` has what
-  // is cut out. Only the data of `conv2d` by rows, and the right side of `matmul` by columns, both
-  // plain.
+  // is cut out. Only the data of convolutions by rows, and the right side of `matmul` by columns,
+  // all plain.
   std::vector<int64_t> cut;
 
   bool is_cut(size_t argument) const {

@@ -65,6 +65,18 @@ OpDescription ToOpDescription(const Description& from) {
   to.data_zero = from.at("data_zero").cast<int64_t>();
   to.weight_zero = from.at("weight_zero").cast<int64_t>();
   to.cut = Integers(from, "cut");
+  // Left out by callers from before there were any.
+  if (from.count("steps") > 0) {
+    const std::map<std::string, StepKind> kinds{{"clip", StepKind::kClip},
+                                                {"round", StepKind::kRound},
+                                                {"linear", StepKind::kLinear},
+                                                {"add_tensor", StepKind::kAddTensor}};
+    for (const auto& step : from.at("steps").cast<ffi::Array<ffi::Array<ffi::Any>>>()) {
+      to.steps.push_back({kinds.at(step[0].cast<std::string>()),
+                          static_cast<float>(step[1].cast<double>()),
+                          static_cast<float>(step[2].cast<double>())});
+    }
+  }
   to.epsilon = static_cast<float>(from.at("epsilon").cast<double>());
   return to;
 }

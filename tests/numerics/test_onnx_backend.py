@@ -37,6 +37,7 @@ _FIRST = [
     "test_bitshift_right_int32_shift_ge_width",
     "test_constant",
     "test_dropout_default_mask",
+    "test_equal_bcast",
     "test_gru_seq_length",
     "test_gru_with_initial_bias",
     "test_if",

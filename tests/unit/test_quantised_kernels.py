@@ -87,14 +87,16 @@ def matmul(
 def numbers(op: LibraryOp) -> list[np.ndarray]:
     """Integers over their whole range; a scale that spreads the result over that of a byte."""
     rng = np.random.default_rng(0)
-    integers = [
-        rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1, shape).astype(t)
-        for shape, t in zip(op.shapes[:2], op.stored[:2], strict=True)
-    ]
+
+    def drawn(shape: tuple[int, ...], t: str) -> np.ndarray:
+        return rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1, shape).astype(t)
+
+    integers = [drawn(*each) for each in zip(op.shapes[:2], op.stored[:2], strict=True)]
     terms = np.prod(op.shapes[1][1:]) if op.op == "quantised_conv2d" else op.shapes[0][-1]
     scale = rng.uniform(0.5, 1.5, op.shapes[2]) * 60 / (74 * 147 * np.sqrt(terms))
     bias = rng.normal(scale=10, size=op.shapes[3]) + (128 if op.stored[-1] == "uint8" else 0)
-    return [*integers, scale.astype(np.float32), bias.astype(np.float32)]
+    added = [drawn(op.shapes[-2], op.stored[-2])] if op.has_sum else []
+    return [*integers, scale.astype(np.float32), bias.astype(np.float32), *added]
 
 
 def expected(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
@@ -102,6 +104,13 @@ def expected(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
     weight = weight - op.weight_zero
     total = data @ weight if op.op == "quantised_matmul" else conv_sums(op, data, weight)
     result = total.astype(np.float32) * arrays[2] + arrays[3]
+    for kind, a, b in op.steps:
+        if kind == "clip":
+            result = np.clip(result, a, b)
+        elif kind == "round":
+            result = np.rint(result)
+        else:
+            result = result * a + b if kind == "linear" else result + arrays[-1]
     if op.activation == "clip":
         result = np.clip(result, op.clip_low, op.clip_high)
     if op.stored[-1] == "float32":
@@ -195,6 +204,64 @@ def test_a_clip_is_in_steps() -> None:
     assert np.abs(got.astype(int) - expected(op, arrays)).max() <= 1
 
 
+def summed(op: LibraryOp, added: str) -> LibraryOp:
+    """`op`, rounded and added to another tensor in steps of its own."""
+    steps = (
+        ("clip", float(np.iinfo(added).min), float(np.iinfo(added).max)),
+        ("round", 0.0, 0.0),
+        ("linear", 0.7, -3.5),
+        ("add_tensor", 0.0, 0.0),
+        ("linear", 0.6, 20.0),
+    )
+    more = {
+        "shapes": (*op.shapes, op.shapes[-1]),
+        "layouts": ("plain",) * 6,
+        "stored": (*op.stored[:-1], added, op.stored[-1]),
+    }
+    return LibraryOp(**op.fields() | more | {"has_sum": True, "steps": steps})
+
+
+SUMS = {
+    "blocks": summed(conv("blocks", "uint8", "uint8", 37), "uint8"),
+    "odd, to int8": summed(conv("batch, odd", "uint8", "int8", 3), "uint8"),
+    "pointwise, of int8": summed(conv("pointwise", "uint8", "uint8", 0), "int8"),
+    "depthwise": summed(conv("depthwise", "int8", "uint8", -5), "uint8"),
+    "clipped": summed(
+        conv("blocks", "uint8", "uint8", 0, activation="clip", clip_low=60.0, clip_high=140.0),
+        "uint8",
+    ),
+    "product": summed(matmul(*PRODUCTS["many rows"], ("uint8", "uint8"), (37, 0)), "uint8"),
+    "one row": summed(matmul(*PRODUCTS["one row"], ("uint8", "uint8"), (37, 0)), "int8"),
+    "matrices": summed(matmul(*PRODUCTS["matrices"], ("int8", "int8"), (3, 0)), "int8"),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_after_a_rounding(name: str) -> None:
+    op = SUMS[name]
+    assert LibraryOp.from_json(op.to_json()) == op
+    arrays = numbers(op)
+    wanted = expected(op, arrays)
+    check(op, by_tvm(op, arrays), wanted)
+    if why_missing("onednn") is None and INT8_FEATURE in host_features():
+        check(op, by_onednn(op, arrays), wanted)
+
+
+def test_a_sum_needs_a_step_that_adds() -> None:
+    if why_missing("onednn") is not None:
+        pytest.skip("needs oneDNN")
+    op = SUMS["blocks"]
+    without = LibraryOp(**op.fields() | {"steps": op.steps[:3]})
+    assert "no single step adds" in why_unsupported("onednn", without)
+    stored = (*op.stored[:4], "float32", op.stored[-1])
+    wide = LibraryOp(**op.fields() | {"stored": stored})
+    assert "adds a tensor that is not of 8 bits" in why_unsupported("onednn", wide)
+    empty = LibraryOp(**op.fields() | {"steps": (("clip", 3.0, 1.0), *op.steps[1:])})
+    assert "clips to an empty range" in why_unsupported("onednn", empty)
+    floats = LibraryOp(**conv("blocks", "uint8", "uint8", 0).fields() | {"op": "conv2d"})
+    assert why_unsupported("onednn", floats) != ""
+
+
 @pytest.mark.parametrize(
     "op",
     [
@@ -236,6 +303,60 @@ def test_max_pools_agree(dtype: str) -> None:
     wanted = np.max(windows, axis=0)
     np.testing.assert_array_equal(by_onednn(op, [data]), wanted)
     np.testing.assert_array_equal(by_tvm(op, [data]), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("name", ["windows", "whole image", "rounded up"])
+def test_means_agree(name: str, counts: bool, dtype: str) -> None:
+    of_windows = pool((2, 9, 10, 20), (2, 5, 5, 20), dtype)
+    whole = pool((1, 7, 9, 33), (1, 1, 1, 33), dtype)
+    more: dict[str, Any] = {"op": "quantised_avg_pool2d", "counts_padding": counts}
+    if name == "whole image":
+        more |= {"window": (7, 9), "strides": (1, 1), "padding": (0,) * 4}
+    if name == "rounded up":
+        if counts:
+            pytest.skip("oneDNN would count what hangs over the edge")
+        more |= {"shapes": ((1, 8, 10, 20), (1, 4, 5, 20)), "padding": (0,) * 4}
+    more["steps"] = (("linear", 1.7, -11.25),)
+    op = LibraryOp(**(whole if name == "whole image" else of_windows).fields() | more)
+    rng = np.random.default_rng(0)
+    data = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, op.shapes[0]).astype(dtype)
+    (top, left, bottom, right), (ky, kx), (sy, sx) = op.padding, op.window, op.strides
+    over = 1 if name == "rounded up" else 0
+    sides = ((0, 0), (top, bottom + over), (left, right + over), (0, 0))
+    padded = np.pad(data.astype(np.int64), sides)
+    inside = np.pad(np.ones(data.shape, np.int64), sides)
+    mean = np.zeros(op.shapes[-1])
+    for y, x in np.ndindex(*op.shapes[-1][1:3]):
+        window = np.s_[:, y * sy : y * sy + ky, x * sx : x * sx + kx]
+        count = ky * kx if counts else inside[window].sum(axis=(1, 2))
+        mean[:, y, x] = padded[window].sum(axis=(1, 2)) / count
+    bounds = np.iinfo(dtype)
+    wanted = np.clip(np.rint(mean * 1.7 - 11.25), bounds.min, bounds.max)
+    check(op, by_tvm(op, [data]), wanted)
+    if why_missing("onednn") is None and INT8_FEATURE in host_features():
+        check(op, by_onednn(op, [data]), wanted)
+
+
+@needs_int8
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_may_begin_at_any_row_of_integers(parts: int) -> None:
+    op = conv("image", "uint8", "uint8", 37)
+    shapes = ((1, 28, 21, 3), *op.shapes[1:4], (1, 14, 11, 20))
+    op = LibraryOp(**op.fields() | {"shapes": shapes})
+    arrays = numbers(op)
+    pieces = []
+    for begin in range(0, 14, 14 // parts + 1):
+        end = min(begin + 14 // parts + 1, 14)
+        low, high = max(begin * 2 - 3, 0), min(end * 2 + 2, 28)
+        fields = op.fields() | {
+            "shapes": ((1, high - low, 21, 3), *shapes[1:4], (1, end - begin, 11, 20)),
+            "padding": (max(3 - begin * 2, 0), 3, max(end * 2 + 2 - 28, 0), 3),
+            "cut": (0, 1, low, 28),
+        }
+        pieces.append(by_onednn(LibraryOp(**fields), arrays))
+    np.testing.assert_array_equal(np.concatenate(pieces, axis=1), by_onednn(op, arrays))
 
 
 @needs_int8

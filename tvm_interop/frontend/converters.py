@@ -79,6 +79,14 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     return None
 
 
+def _equal(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, y = inputs
+    if not all(isinstance(z.ty, relax.TensorType) and str(z.ty.dtype) == "bool" for z in inputs):
+        return None
+    # TVM's kernel compares booleans as numbers of floating point, which LLVM refuses.
+    return relax.op.logical_not(bb.normalize(relax.op.logical_xor(x, y)))
+
+
 def _is_inf(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x = inputs[0]
     signs = [
@@ -315,6 +323,7 @@ _CONVERTERS: dict[str, Converter] = {
     "CumSum": import_cumulative_sum,
     "Dropout": _dropout,
     "Elu": _elu,
+    "Equal": _equal,
     "IsInf": _is_inf,
     "LayerNormalization": _layer_norm,
     "Mish": _mish,

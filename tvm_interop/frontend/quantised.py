@@ -157,6 +157,26 @@ def _unary(kind: str, drop: Sequence[str] = ()) -> _Rule:
     return rule
 
 
+def _average_pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    _pool(w, node, attrs, "AveragePool")
+
+
+def _global_average_pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    _pool(w, node, attrs, "GlobalAveragePool")
+
+
+def _pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any], kind: str) -> None:
+    """Images have their channels last where the node says so."""
+    is_last = attrs.pop("channels_last", 0)
+    x = w.floats(*node.input[:3])
+    x = w.op("Transpose", [x], perm=[0, 3, 1, 2]) if is_last else x
+    y = w.op(kind, [x], **attrs)
+    made = f"{node.output[0]}/channels_first" if is_last else node.output[0]
+    w.rounded(y, node.input[3], _input(node, 4), made)
+    if is_last:
+        w.op("Transpose", [made], node.output[0], perm=[0, 2, 3, 1])
+
+
 def _concat(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     y_step, y_zero, *parts = node.input
     inputs = [w.floats(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
@@ -193,5 +213,7 @@ _RULES: dict[tuple[str, str], _Rule] = {
     (_MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu"),
     (_MICROSOFT, "QLinearSoftmax"): _unary("Softmax", drop=["opset"]),
     (_MICROSOFT, "QLinearConcat"): _concat,
+    (_MICROSOFT, "QLinearAveragePool"): _average_pool,
+    (_MICROSOFT, "QLinearGlobalAveragePool"): _global_average_pool,
 }
 """How each operator of integers is spelt out."""

@@ -25,12 +25,13 @@ from .names import bindings_of, replace_bindings
 from .quantised_chains import (
     DEQUANTIZE,
     QUANTIZE,
-    Chain,
     Words,
     chain_of,
     described,
     epilogue,
+    mean_of,
     name_of,
+    rounding_after,
     step_of,
 )
 from .quantised_constants import per_axis_weight
@@ -91,7 +92,8 @@ class _Rewriter:
         self._words: dict[relax.Var, Words] = {}
         self._same: dict[relax.Var, relax.Expr] = {}
         self._channels_last: dict[relax.Var, relax.Var] = {}
-        self._chains: dict[relax.Var, tuple[Chain, Callable[[], relax.Expr]]] = {}
+        self._chains: dict[relax.Var, Callable[[], relax.Expr]] = {}
+        self._inside: set[relax.Var] = set()
         self._new: list[relax.Binding] = []
         self._done: dict[str, int] = {}
         self._floats: dict[str, list[str]] = {}
@@ -112,10 +114,12 @@ class _Rewriter:
     def _visit(self, var: relax.Var, value: Any) -> relax.Expr:
         """What `var` is now."""
         name = name_of(value)
+        if var in self._chains:
+            return self._chains.pop(var)()
+        if var in self._inside:
+            return value
         if name == DEQUANTIZE:
             return self._dequantised(var, value)
-        if var in self._chains:
-            return self._chains.pop(var)[1]()
         if name == QUANTIZE:
             return self._quantised(var, value)
         result = None
@@ -125,11 +129,15 @@ class _Rewriter:
             result = self._moved(var, value)
         elif name == "relax.nn.max_pool2d":
             result = self._pooled(var, value)
+        elif name in _MEANS:
+            result = self._averaged(var, value)
         elif name == "relax.concat":
             result = self._joined(var, value)
         if result is not None:
             return result
         self._note(var, value)
+        if name == "relax.mean":
+            return self._mean_of_floats(var, value)
         return self._elementwise(var, value)
 
     def _note(self, var: relax.Var, value: Any) -> None:
@@ -174,12 +182,22 @@ class _Rewriter:
         if made is None:
             return None
         chain, write = made
-        self._done[name_of(value).rpartition(".")[2]] = (
-            self._done.get(name_of(value).rpartition(".")[2], 0) + 1
-        )
-        if len(chain.vars) == 1:
+        self._count(name_of(value).rpartition(".")[2])
+        if chain.sum is not None:
+            self._count("add")
+        return self._end_of(chain.vars, value, write)
+
+    def _count(self, kind: str) -> None:
+        self._done[kind] = self._done.get(kind, 0) + 1
+
+    def _end_of(
+        self, chain: Sequence[relax.Var], value: relax.Call, write: Callable[[], relax.Expr]
+    ) -> relax.Expr:
+        """Write `chain`, which begins with `value`, as one operator where it ends."""
+        if len(chain) == 1:
             return write()
-        self._chains[chain.vars[-1]] = (chain, write)
+        self._inside.update(chain)
+        self._chains[chain[-1]] = write
         return value
 
     def _conv2d(self, var: relax.Var, value: relax.Call, words: Words) -> Any:
@@ -191,7 +209,7 @@ class _Rewriter:
         if weight is None or data is None or made is None:
             return None
         integers, steps = weight
-        chain = chain_of(self._graph, var, channel_axis=1)
+        chain = chain_of(self._graph, var, channel_axis=1, taken=self._inside)
         op = described(
             "quantised_conv2d",
             words,
@@ -209,7 +227,10 @@ class _Rewriter:
 
         def write() -> relax.Expr:
             args = [self._lastly(words.var), relax.const(integers)]
-            result = self._call(op, [*args, *epilogue(op, words, steps, chain)], var.name)
+            args.extend(epilogue(op, words, steps, chain))
+            if chain.sum is not None:
+                args.append(self._lastly(self._words[chain.sum.addend].var))
+            result = self._call(op, args, var.name)
             self._channels_last[chain.vars[-1]] = result
             return relax.op.permute_dims(result, _LAST_TO_FIRST)
 
@@ -231,13 +252,15 @@ class _Rewriter:
             zero = other.zero - 128 if other.dtype == "uint8" else other.zero
         else:
             return None
-        chain = chain_of(self._graph, var, channel_axis=len(made) - 1)
+        chain = chain_of(self._graph, var, channel_axis=len(made) - 1, taken=self._inside)
         op = described("quantised_matmul", words, chain, (left, right, made), zero)
         if not self._is_supported(op):
             return None
 
         def write() -> relax.Expr:
             args = [words.var, factor(), *epilogue(op, words, steps, chain)]
+            if chain.sum is not None:
+                args.append(self._words[chain.sum.addend].var)
             return self._call(op, args, var.name)
 
         return chain, write
@@ -275,7 +298,7 @@ class _Rewriter:
         )
         if not self._is_supported(op):
             return None
-        self._done["max_pool2d"] = self._done.get("max_pool2d", 0) + 1
+        self._count("max_pool2d")
         result = self._call(op, [self._lastly(words.var)], var.name)
         plain = self._emit(relax.op.permute_dims(result, _LAST_TO_FIRST), var.name)
         self._channels_last[plain] = result
@@ -283,6 +306,60 @@ class _Rewriter:
             self._same[var] = plain
             return plain
         return self._again(var, plain, words)
+
+    def _averaged(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
+        """A mean that is rounded at once: it is of the integers, whose type the result has.
+
+        A step of the data over one of the result, and both zero points, come before the rounding.
+        """
+        words = self._words.get(value.args[0])
+        mean = mean_of(value)
+        chain = [var]
+        while (following := self._graph.only_user(chain[-1])) and name_of(following[1]) in _SHAPES:
+            chain.append(following[0])
+        rounded = rounding_after(self._graph, chain[-1])
+        if words is None or mean is None or rounded is None or rounded[1][2] != words.dtype:
+            return None
+        end, (scale, zero, dtype) = rounded
+        if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
+            return None  # Padding is of zeros, which are no integers 0.
+        data, made = mean.pop("shapes")
+        ratio = words.scale / scale
+        op = LibraryOp(
+            op="quantised_avg_pool2d",
+            shapes=(_permuted(data, _FIRST_TO_LAST), _permuted(made, _FIRST_TO_LAST)),
+            layouts=("plain", "plain"),
+            dtype="int8",
+            stored=(dtype, dtype),  # type: ignore[arg-type]
+            steps=(("linear", ratio, zero - words.zero * ratio),),
+            **mean,
+        )
+        if not self._is_supported(op):
+            return None
+        self._count(value.op.name.removeprefix("relax.").removeprefix("nn."))
+
+        def write() -> relax.Expr:
+            result = self._call(op, [self._lastly(words.var)], var.name)
+            plain = relax.op.permute_dims(result, _LAST_TO_FIRST)
+            if static_shape(end.ty) == made:
+                self._channels_last[end] = result
+                return plain
+            return relax.op.reshape(self._emit(plain, var.name), end.ty.shape)
+
+        return self._end_of([*chain, end], value, write)
+
+    def _mean_of_floats(self, var: relax.Var, value: relax.Call) -> relax.Expr:
+        """The mean of an image, read in the order in which it lies."""
+        image = value.args[0]
+        last = self._channels_last.get(image) if isinstance(image, relax.Var) else None
+        if last is None or mean_of(value) is None:
+            return value
+        mean = self._emit(relax.op.mean(last, [1, 2], keepdims=True), var.name)
+        plain = relax.op.permute_dims(mean, _LAST_TO_FIRST)
+        if _rank(var) == 4:
+            self._channels_last[var] = mean
+            return plain
+        return relax.op.reshape(self._emit(plain, var.name), var.ty.shape)
 
     def _joined(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         if not isinstance(value.args[0], relax.Tuple):
@@ -380,8 +457,10 @@ class _Rewriter:
         return var
 
 
+_SHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
+_MEANS = ("relax.mean", "relax.nn.avg_pool2d")
 _PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
-_MOVES = ("relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze")
+_MOVES = (*_SHAPES, "relax.permute_dims")
 _ELEMENTWISE = {
     QUANTIZE,
     *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from ..program.library_op import LibraryOp
+from ..program.library_op import LibraryOp, Step
 from .activations import find_activation
 from .library_calls import Dataflow
 from .quantised_constants import constant_of
@@ -49,10 +50,42 @@ class Chain:
     low: float = -_LARGE
     high: float = _LARGE
     words: tuple[float, int, str] | None = None  # The result's scale, zero and type, if rounded.
+    sum: Sum | None = None
+
+    @property
+    def made(self) -> tuple[float, int, str] | None:
+        """Scale, zero and type of what the whole chain makes; None for floats."""
+        return self.words if self.sum is None else self.sum.words
 
 
-def chain_of(graph: Dataflow, var: relax.Var, channel_axis: int) -> Chain:
-    """What follows the product `var` and can be done on the way."""
+@dataclass(frozen=True)
+class Sum:
+    """What follows the rounding of a product: the sum with another tensor, rounded again.
+
+    Attributes
+    ----------
+    addend: the other tensor: a variable of floats that are integers at heart.
+    of: its scale, zero point and type.
+    low, high: the bounds of a clip of the sum.
+    words: the result's scale, zero point and type.
+    """
+
+    addend: relax.Var
+    of: tuple[float, int, str]
+    low: float
+    high: float
+    words: tuple[float, int, str]
+
+
+def chain_of(
+    graph: Dataflow, var: relax.Var, channel_axis: int, taken: Collection[relax.Var] = ()
+) -> Chain:
+    """What follows the product `var` and can be done on the way.
+
+    Parameters
+    ----------
+    taken: variables of other chains.
+    """
     chain = Chain([var])
     shape: tuple[int, ...] = static_shape(var.ty) or ()
     following = graph.only_user(var)
@@ -68,20 +101,66 @@ def chain_of(graph: Dataflow, var: relax.Var, channel_axis: int) -> Chain:
                 spread = np.broadcast_to(aligned.reshape(-1), (shape[channel_axis],))
                 chain.bias = spread.astype(np.float32)
                 chain.vars.append(added)
-    found = find_activation(graph.values, graph.users, graph.uses, chain.vars[-1])
-    if found is not None and found.activation.name in ("relu", "clip"):
-        clips = found.activation.name == "clip"
-        chain.low, chain.high = (
-            (found.activation.low, found.activation.high) if clips else (0.0, _LARGE)
-        )
-        chain.vars.extend(found.vars)
-    following = graph.only_user(chain.vars[-1])
-    if following is not None and name_of(following[1]) == QUANTIZE:
-        numbers, dtype = step_of(following[1]), str(following[1].ty.dtype)
-        if numbers is not None and dtype in ("int8", "uint8"):
-            chain.words = (*numbers, dtype)
-            chain.vars.append(following[0])
+    clipped, chain.low, chain.high = _clip_after(graph, chain.vars[-1])
+    chain.vars.extend(clipped)
+    rounded = rounding_after(graph, chain.vars[-1])
+    if rounded is not None:
+        chain.vars.append(rounded[0])
+        chain.words = rounded[1]
+        _add_sum(graph, chain, shape, taken)
     return chain
+
+
+def rounding_after(
+    graph: Dataflow, var: relax.Var
+) -> tuple[relax.Var, tuple[float, int, str]] | None:
+    """The rounding that alone reads `var`: its variable, and its scale, zero point and type."""
+    following = graph.only_user(var)
+    if following is None or name_of(following[1]) != QUANTIZE:
+        return None
+    numbers, dtype = step_of(following[1]), str(following[1].ty.dtype)
+    if numbers is None or dtype not in ("int8", "uint8"):
+        return None
+    return following[0], (*numbers, dtype)
+
+
+def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...], float, float]:
+    """The ReLU or clip that `var` goes through: its variables, and its bounds."""
+    found = find_activation(graph.values, graph.users, graph.uses, var)
+    if found is None or found.activation.name not in ("relu", "clip"):
+        return (), -_LARGE, _LARGE
+    if found.activation.name == "relu":
+        return found.vars, 0.0, _LARGE
+    return found.vars, found.activation.low, found.activation.high
+
+
+def _add_sum(
+    graph: Dataflow, chain: Chain, shape: tuple[int, ...], taken: Collection[relax.Var]
+) -> None:
+    """Let a chain that ends in a rounding go on with a sum, where it is rounded too."""
+    following = graph.only_user(chain.vars[-1])
+    if following is None or name_of(following[1]) != DEQUANTIZE:
+        return
+    floats = following[0]
+    following = graph.only_user(floats)
+    if chain.words is None or step_of(graph.values[floats]) != chain.words[:2]:
+        return
+    if following is None or following[0] in taken or name_of(following[1]) != "relax.add":
+        return
+    added, value = following
+    addend = value.args[1] if value.args[0].same_as(floats) else value.args[0]
+    source: Any = graph.values.get(addend) if isinstance(addend, relax.Var) else None
+    if name_of(source) != DEQUANTIZE or static_shape(addend.ty) != shape:
+        return
+    step, dtype = step_of(source), str(source.args[0].ty.dtype)
+    if step is None or dtype not in ("int8", "uint8") or static_shape(value.ty) != shape:
+        return
+    clipped, low, high = _clip_after(graph, added)
+    rounded = rounding_after(graph, [added, *clipped][-1])
+    if rounded is None:
+        return
+    chain.vars.extend([floats, added, *clipped, rounded[0]])
+    chain.sum = Sum(addend, (*step, dtype), low, high, rounded[1])
 
 
 def described(
@@ -94,29 +173,62 @@ def described(
 ) -> LibraryOp:
     data, weight, made = shapes
     channels = (made[-1],)
-    _, zero, dtype = chain.words or (1.0, 0, "float32")
-    has_bias = chain.bias is not None or zero != 0
-    scale, low, high = chain.words[0] if chain.words else 1.0, chain.low, chain.high
-    if chain.words is not None:
-        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-        low = low / scale + zero if low > -_LARGE else low
-        high = high / scale + zero if high < _LARGE else high
+    has_bias = chain.bias is not None or (chain.words is not None and chain.words[1] != 0)
+    low, high = chain.low, chain.high
+    steps: tuple[Step, ...] = ()
+    if chain.sum is not None:
+        steps = _steps(chain, chain.sum)
+        low, high = _in_steps(chain.sum.low, chain.sum.high, chain.sum.words)
+    elif chain.words is not None:
+        low, high = _in_steps(low, high, chain.words)
+    if chain.made is not None:
+        least, most = np.iinfo(chain.made[2]).min, np.iinfo(chain.made[2]).max
         low, high = (low if low > least else -_LARGE), (high if high < most else _LARGE)
     clips = low > -_LARGE or high < _LARGE
-    layouts = ("plain",) * (4 + has_bias)
+    added = [] if chain.sum is None else [chain.sum.of[2]]
+    dtype = chain.made[2] if chain.made is not None else "float32"
+    layouts = ("plain",) * (4 + has_bias + len(added))
     return LibraryOp(
         op=op,  # type: ignore[arg-type]
-        shapes=(data, weight, channels, *([channels] if has_bias else []), made),
+        shapes=(data, weight, *[channels] * (1 + has_bias), *[made] * (1 + len(added))),
         layouts=layouts,  # type: ignore[arg-type]
         dtype="int8",
-        stored=(words.dtype, "int8", "float32", *["float32"] * has_bias, dtype),  # type: ignore[arg-type]
+        stored=(words.dtype, "int8", *["float32"] * (1 + has_bias), *added, dtype),  # type: ignore[arg-type]
         has_bias=has_bias,
+        has_sum=chain.sum is not None,
+        steps=steps,
         activation="clip" if clips else "none",
         clip_low=float(low) if clips else 0.0,
         clip_high=float(high) if clips else 0.0,
         data_zero=words.zero,
         weight_zero=weight_zero,
         **fields,
+    )
+
+
+def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[float, float]:
+    """Bounds of a clip in the steps of what it is rounded to."""
+    scale, zero, _ = words
+    low = low / scale + zero if low > -_LARGE else low
+    return low, (high / scale + zero if high < _LARGE else high)
+
+
+def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
+    """From the product in steps of its own rounding, to the sum in steps of the result.
+
+    The integers of the addend are added as they are, so the product takes on its step.
+    """
+    assert chain.words is not None
+    scale, zero, dtype = chain.words
+    low, high = _in_steps(chain.low, chain.high, chain.words)
+    bounds = np.iinfo(dtype)
+    ratio = scale / then.of[0]
+    return (
+        ("clip", max(low, float(bounds.min)), min(high, float(bounds.max))),
+        ("round", 0.0, 0.0),
+        ("linear", ratio, -zero * ratio - then.of[1]),
+        ("add_tensor", 0.0, 0.0),
+        ("linear", then.of[0] / then.words[0], float(then.words[1])),
     )
 
 
@@ -132,6 +244,33 @@ def epilogue(
         bias = np.zeros(channels) if chain.bias is None else chain.bias.astype(np.float64)
         result.append(relax.const((bias / scale + zero).astype(np.float32)))
     return result
+
+
+def mean_of(call: relax.Call) -> dict[str, Any] | None:
+    """The window of a mean over an image, as `LibraryOp` has it, and the shapes: N,C,H,W.
+
+    None for a mean over anything else than windows of height and width.
+    """
+    data, attrs = static_shape(call.args[0].ty), call.attrs
+    if data is None or len(data) != 4:
+        return None
+    if name_of(call) == "relax.mean":
+        axes = sorted(int(axis) % 4 for axis in attrs.axis) if attrs.axis is not None else []
+        if axes != [2, 3]:
+            return None
+        window = {"window": data[2:], "strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1)}
+        return {"shapes": (data, (*data[:2], 1, 1)), "counts_padding": False, **window}
+    made = static_shape(call.ty)
+    if (attrs.layout, attrs.out_layout) != ("NCHW", "NCHW") or made is None:
+        return None
+    return {
+        "shapes": (data, made),
+        "window": tuple(int(size) for size in attrs.pool_size),
+        "strides": tuple(int(s) for s in attrs.strides),
+        "padding": tuple(int(p) for p in attrs.padding),
+        "dilation": tuple(int(d) for d in attrs.dilation),
+        "counts_padding": bool(attrs.count_include_pad),
+    }
 
 
 def step_of(call: relax.Call) -> tuple[float, int] | None:

@@ -20,6 +20,8 @@ def quantised_kernel(op: LibraryOp) -> tirx.PrimFunc:
     ]
     if op.op == "quantised_max_pool2d":
         result = _max_pool2d(op, placeholders[0])
+    elif op.op == "quantised_avg_pool2d":
+        result = _finished(op, _means(op, placeholders[0]), None)
     else:
         total = _CONTRACTIONS[op.op](op, *placeholders[:2])
         result = _scaled(op, total, *placeholders[2:])
@@ -81,12 +83,72 @@ def _max_pool2d(op: LibraryOp, data: te.Tensor) -> te.Tensor:
     return te.compute(_dims(op.shapes[-1]), element, name="pooled")
 
 
-def _scaled(op: LibraryOp, total: te.Tensor, scale: te.Tensor, *bias: te.Tensor) -> te.Tensor:
+def _means(op: LibraryOp, data: te.Tensor) -> Any:
+    """The means of the integers in each window."""
+    height, width = op.shapes[0][1:3]
+    dy, dx = (te.reduce_axis((0, size)) for size in op.window)
+
+    def inside(y: Any, x: Any, dy: Any, dx: Any) -> tuple[Any, Any, Any]:
+        at_y = y * op.strides[0] + dy * op.dilation[0] - op.padding[0]
+        at_x = x * op.strides[1] + dx * op.dilation[1] - op.padding[1]
+        return at_y, at_x, tirx.all(at_y >= 0, at_y < height, at_x >= 0, at_x < width)
+
+    def element(n: Any, y: Any, x: Any, c: Any) -> Any:
+        at_y, at_x, is_inside = inside(y, x, dy, dx)
+        read = tirx.if_then_else(is_inside, data[n, at_y, at_x, c].astype("int32"), 0)
+        return te.sum(read, axis=[dy, dx])
+
+    total = te.compute(_dims(op.shapes[-1]), element, name="total")
+    ky, kx = (te.reduce_axis((0, size)) for size in op.window)
+
+    def counted(y: Any, x: Any) -> Any:
+        is_inside = inside(y, x, ky, kx)[2]
+        return te.sum(
+            tirx.if_then_else(is_inside, tirx.const(1, "int32"), tirx.const(0, "int32")),
+            axis=[ky, kx],
+        )
+
+    stays_inside = not any(op.padding) and all(
+        (op.shapes[-1][1 + a] - 1) * op.strides[a] + (op.window[a] - 1) * op.dilation[a]
+        < op.shapes[0][1 + a]
+        for a in (0, 1)
+    )
+    if op.counts_padding or stays_inside:
+        size = tirx.const(float(op.window[0] * op.window[1]), "float32")
+        return te.compute(total.shape, lambda *i: total[i].astype("float32") / size, name="mean")
+    count = te.compute(_dims(op.shapes[-1][1:3]), counted, name="count")
+    return te.compute(
+        total.shape,
+        lambda *i: total[i].astype("float32") / count[i[1], i[2]].astype("float32"),
+        name="mean",
+    )
+
+
+def _scaled(op: LibraryOp, total: te.Tensor, scale: te.Tensor, *more: te.Tensor) -> te.Tensor:
+    def element(*i: Any) -> Any:
+        x = total[i].astype("float32") * scale[i[-1]]
+        return x + more[0][i[-1]] if op.has_bias else x
+
+    summed = te.compute(total.shape, element, name="summed")
+    return _finished(op, summed, more[-1] if op.has_sum else None)
+
+
+def _finished(op: LibraryOp, data: te.Tensor, addend: te.Tensor | None) -> te.Tensor:
+    """The steps, the activation and the rounding."""
     dtype = op.stored[-1]
 
     def element(*i: Any) -> Any:
-        x = total[i].astype("float32") * scale[i[-1]]
-        x = x + bias[0][i[-1]] if bias else x
+        x = data[i]
+        for kind, first, second in op.steps:
+            a, b = (tirx.const(number, "float32") for number in (first, second))
+            if kind == "clip":
+                x = te.min(te.max(x, a), b)
+            elif kind == "round":
+                x = tirx.nearbyint(x)
+            elif kind == "linear":
+                x = x * a + b
+            elif addend is not None:
+                x = x + addend[i].astype("float32")
         if op.activation == "relu":
             x = te.max(x, tirx.const(0, "float32"))
         if op.activation == "clip":
@@ -97,7 +159,7 @@ def _scaled(op: LibraryOp, total: te.Tensor, scale: te.Tensor, *bias: te.Tensor)
         least, most = (bound(dtype).astype("float32") for bound in (tirx.min_value, tirx.max_value))
         return te.min(te.max(tirx.nearbyint(x), least), most).astype(dtype)
 
-    return te.compute(total.shape, element, name="scaled")
+    return te.compute(data.shape, element, name="scaled")
 
 
 _CONTRACTIONS = {"quantised_conv2d": _conv2d, "quantised_matmul": _matmul}

@@ -68,8 +68,11 @@ def lies_apart(op: LibraryOp, argument: int, axis: int) -> bool:
 def reads_cut(op: LibraryOp, axis: int) -> bool:
     """Whether parts by rows take the whole image, and read their rows out of it (`LibraryOp.cut`).
 
-    Those of a plain image may lie apart, and begin anywhere.
+    Those of a plain image may lie apart, and begin anywhere. So may those of an image of integers
+    whose rows are no multiple of the alignment.
     """
+    if op.op == "quantised_conv2d":
+        return aligned_steps(op, 0, axis) > 1
     return axis == 2 and op.layouts[0] == "plain"
 
 

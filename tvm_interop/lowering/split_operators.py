@@ -275,6 +275,7 @@ _OF_IMAGES = frozenset(
         "scale",
         "quantised_conv2d",
         "quantised_max_pool2d",
+        "quantised_avg_pool2d",
     )
 )
 
@@ -379,7 +380,7 @@ def _has_rows(op: LibraryOp) -> bool:
 
 def _is_divided_by_rows(op: LibraryOp) -> bool:
     """Whether rows of its result lie together: the channels are last, or one block, or one."""
-    if op.op in ("quantised_conv2d", "quantised_max_pool2d"):
+    if op.op in ("quantised_conv2d", "quantised_max_pool2d", "quantised_avg_pool2d"):
         return True
     return op.op == "conv2d" and not lies_apart(op, -1, 2)
 

@@ -9,6 +9,9 @@ import msgspec
 from ..errors import ArtifactError
 from .storage import Layout, StoredType
 
+Step = tuple[Literal["clip", "round", "linear", "add_tensor"], float, float]
+"""What is done to each number on the way to a quantised result (see `LibraryOp.steps`)."""
+
 
 class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An operator, apart from any model and any kernel.
@@ -25,13 +28,15 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         bias (O,), where there is one, and makes (N,H,W,O); `quantised_matmul` takes (...,M,K), a
         right side as `matmul` has it, a scale (N,) and a bias (N,). They add up products of
         integers, each less its tensor's zero point, in int32. That times the scale, plus the bias,
-        then the activation, is the result: of float32, or rounded to int8 or uint8, halves to even,
-        where what is out of range becomes the nearest. `quantised_max_pool2d` takes (N,H,W,C).
+        then the steps and the activation, is the result: of float32, or rounded to int8 or uint8,
+        halves to even, where what is out of range becomes the nearest. `quantised_max_pool2d` and
+        `quantised_avg_pool2d` take (N,H,W,C); the steps are done to the mean of the integers.
     shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
     layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
     window, strides, dilation: by height and width; a dilation of 1 is none.
     padding: top, left, bottom, right.
-    has_sum: whether a tensor of the output's shape is added, before the activation.
+    has_sum: whether a tensor of the output's shape is added, before the activation; of what is
+        quantised, by one of the steps, and as the integers that it holds.
     activation: what is done to the sum at the end; `swish` is x * sigmoid(x), `hardsigmoid`
         clip(x / 6 + 1 / 2, 0, 1), `hardswish` x times that, and `gelu_tanh` the approximation of
         `gelu` by a hyperbolic tangent.
@@ -44,10 +49,13 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
         10 of their 23 bits and is several times faster.
     data_zero, weight_zero: of what is quantised, the integers that stand for 0.
+    steps: of what is quantised, what is done in order before the activation: `clip` to two bounds,
+        `round` to the nearest integer, `linear` with a factor and what is added to the product, and
+        `add_tensor`. Numbers that a kind does not take are 0.
     cut: where one argument is cut out of the tensor that is given for it: the argument, the axis,
         where on that axis it begins, and the tensor's size along it; empty where none is. `shapes`
-        has what is cut out. For oneDNN alone: the data of `conv2d` by rows, and the right side of
-        `matmul` by columns, both plain.
+        has what is cut out. For oneDNN alone: the data of convolutions by rows, and the right side
+        of `matmul` by columns, all plain.
     counts_padding: for `avg_pool2d`, whether padding counts as zeros.
     lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
         (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
@@ -67,6 +75,7 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         "quantised_conv2d",
         "quantised_matmul",
         "quantised_max_pool2d",
+        "quantised_avg_pool2d",
     ]
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]
@@ -103,6 +112,7 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     data_zero: int = 0
     weight_zero: int = 0
     cut: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""
@@ -171,6 +181,7 @@ _LATER: dict[str, Any] = {
     "data_zero": 0,
     "weight_zero": 0,
     "cut": (),
+    "steps": (),
 }
 """Fields that were added later, with their defaults. A field with its default is left out of the
 text, so that texts in existing latency databases stay equal."""

@@ -46,12 +46,14 @@ class OneDnnLibrary : public KernelLibrary {
     const std::string mistyped = WhyMistyped(op);
     if (!mistyped.empty()) return mistyped;
     // Rounded up, oneDNN would count what hangs over the padding's edge as padding too.
-    if (op.op == "avg_pool2d" && op.counts_padding) {
+    const bool is_mean = op.op == "avg_pool2d" || op.op == "quantised_avg_pool2d";
+    const int rows = IsQuantised(op) ? 1 : 2;
+    if (is_mean && op.counts_padding) {
       for (int axis : {0, 1}) {
-        const int64_t reach = (op.shapes.back()[2 + axis] - 1) * op.strides[axis] +
+        const int64_t reach = (op.shapes.back()[rows + axis] - 1) * op.strides[axis] +
                               (op.window[axis] - 1) * op.dilation[axis] + 1;
-        if (reach > op.shapes[0][2 + axis] + op.padding[axis] + op.padding[2 + axis]) {
-          return "`avg_pool2d` rounds its output up and counts padding";
+        if (reach > op.shapes[0][rows + axis] + op.padding[axis] + op.padding[2 + axis]) {
+          return "`" + op.op + "` rounds its output up and counts padding";
         }
       }
     }
@@ -81,12 +83,16 @@ class OneDnnLibrary : public KernelLibrary {
       return op.stored_type(i) == Type::kInt8 || op.stored_type(i) == Type::kUint8;
     };
     if (!is_byte(0)) return "`" + op.op + "` has data that is not of 8 bits";
-    if (op.op == "quantised_max_pool2d") {
+    if (op.op == "quantised_max_pool2d" || op.op == "quantised_avg_pool2d") {
       return op.stored_type(0) == op.stored_type(1) ? "" : "`" + op.op + "` changes the type";
     }
     if (op.stored_type(1) != Type::kInt8) return "`" + op.op + "` has a weight that is not int8";
     for (size_t i = 2; i < last; ++i) {
+      if (op.has_sum && i == last - 1) continue;
       if (op.stored_type(i) != Type::kFloat32) return "`" + op.op + "` has scales not of float32";
+    }
+    if (op.has_sum && !is_byte(last - 1)) {
+      return "`" + op.op + "` adds a tensor that is not of 8 bits";
     }
     const bool is_float = op.stored_type(last) == Type::kFloat32;
     return is_float || is_byte(last) ? "" : "`" + op.op + "` has a result of another type";

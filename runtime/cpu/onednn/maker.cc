@@ -7,7 +7,7 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// An activation as oneDNN has it; the algorithm is 0 for none.
+// What is done to each number, as oneDNN has it; the algorithm is 0 for nothing.
 struct Elementwise {
   int algorithm;
   float alpha;
@@ -40,6 +40,13 @@ Elementwise ElementwiseOf(const OpDescription& op) {
   throw std::logic_error("an activation without a name");
 }
 
+// A step that adds no tensor.
+Elementwise ElementwiseOf(const Step& step) {
+  if (step.kind == StepKind::kClip) return {kClip, step.a, step.b};
+  if (step.kind == StepKind::kLinear) return {kLinear, step.a, step.b};
+  return {kRound, 0, 0};
+}
+
 int64_t SizeOf(tvm_interop::DataType type) {
   switch (type) {
     case tvm_interop::DataType::kFloat32:
@@ -62,15 +69,23 @@ Owned<Attributes> MakeAttributes(const Api& api, const OpDescription& op,
   PostOps post_ops = nullptr;
   Check(api.post_ops_create(&post_ops), "post-ops");
   const Owned<PostOps> owned(post_ops, api.post_ops_destroy);
-  for (const MemoryDescObject* addend : addends) {
-    Check(api.post_ops_append_binary(post_ops, kBinaryAdd, addend), "a sum");
-  }
-  const Elementwise activation = ElementwiseOf(op);
-  if (activation.algorithm != 0) {
-    Check(api.post_ops_append_eltwise(post_ops, activation.algorithm, activation.alpha,
-                                      activation.beta),
+  const auto append = [&](const Elementwise& each) {
+    Check(api.post_ops_append_eltwise(post_ops, each.algorithm, each.alpha, each.beta),
           "an activation");
+  };
+  size_t added = 0;
+  const auto add_tensor = [&] {
+    Check(api.post_ops_append_binary(post_ops, kBinaryAdd, addends.at(added++)), "a sum");
+  };
+  for (const Step& step : op.steps) {
+    if (step.kind == StepKind::kAddTensor) {
+      add_tensor();
+    } else {
+      append(ElementwiseOf(step));
+    }
   }
+  while (added < addends.size()) add_tensor();
+  if (op.activation != Activation::kNone) append(ElementwiseOf(op));
   Attributes attributes = nullptr;
   Check(api.primitive_attr_create(&attributes), "attributes");
   Owned<Attributes> owned_attributes(attributes, api.primitive_attr_destroy);
@@ -90,7 +105,7 @@ std::unique_ptr<LibraryKernel> Maker::Make() {
   if (op_.op == "layer_norm") MakeLayerNorm();
   if (op_.op == "quantised_conv2d") MakeQuantisedConv();
   if (op_.op == "quantised_matmul") MakeQuantisedMatmul();
-  if (op_.op == "quantised_max_pool2d") MakeQuantisedPool();
+  if (op_.op == "quantised_max_pool2d" || op_.op == "quantised_avg_pool2d") MakeQuantisedPool();
   return std::move(kernel_);
 }
 
@@ -184,9 +199,10 @@ void Maker::MakePool() {
 Owned<PrimitiveDesc> Maker::PoolDesc(const Owned<MemoryDesc>& source, const Shape& from,
                                      const Owned<MemoryDesc>& result, const Shape& to) const {
   const auto attributes = MakeAttributes(api_, op_, {});
-  const int algorithm = op_.op != "avg_pool2d" ? kPoolingMax
-                        : op_.counts_padding   ? kPoolingAverageWithPadding
-                                               : kPoolingAverageWithoutPadding;
+  const bool is_max = op_.op == "max_pool2d" || op_.op == "quantised_max_pool2d";
+  const int algorithm = is_max               ? kPoolingMax
+                        : op_.counts_padding ? kPoolingAverageWithPadding
+                                             : kPoolingAverageWithoutPadding;
   const Shape dilation{op_.dilation[0] - 1, op_.dilation[1] - 1};
   // Where the output was rounded up the window hangs over the edge: padding, to oneDNN.
   Shape padding_end;

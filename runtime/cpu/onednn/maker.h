@@ -107,10 +107,10 @@ class Maker {
   void MakeQuantisedMatmul();
   void MakeQuantisedPool();
   // What turns sums of products into the result. `axes` are the weight's that the scales go along.
-  Owned<Attributes> QuantisedAttributes(int axes) const;
+  Owned<Attributes> QuantisedAttributes(int axes, const Owned<MemoryDesc>& addend) const;
   void BindQuantised(PrimitiveDesc desc, const Owned<MemoryDesc>& source,
                      const Owned<MemoryDesc>& weights, const Owned<MemoryDesc>& bias,
-                     const Owned<MemoryDesc>& result);
+                     const Owned<MemoryDesc>& addend, const Owned<MemoryDesc>& result);
 
   // Binds source and result, the source as the primitive was made for.
   void BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted);

@@ -52,9 +52,9 @@ class MeasuredLatency(LatencyModel):
     run a stage runs once untimed, so that what ran before it does not matter; otherwise a stage
     could seem faster than its own operators, which were measured after larger operators had emptied
     the caches. The latency is the median of 5 to 30 runs, without those that other programs held up
-    (see `undisturbed`); long stages run less often, and those
-    whose runs agree. An empty stage is measured alongside and its
-    time is taken off, because a model pays for starting a run once, not once for each stage.
+    (see `undisturbed`); long stages run less often, and those whose runs agree. An empty stage is
+    measured alongside and its time is taken off, because a model pays for starting a run once, not
+    once for each stage.
 
     Stages of the same kernels on the same shapes share one measurement, within a model, between
     models and, through the store, between processes.

@@ -108,6 +108,10 @@ CONVOLUTIONS: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "much padding": ((1, 2, 3, 3), (4, 2, 3, 3), {"padding": 5}),
     "7x7": ((1, 3, 23, 23), (9, 3, 7, 7), {"strides": 2, "padding": 3}),
     "1x7": ((1, 3, 9, 9), (9, 3, 1, 7), {"padding": (0, 3)}),
+    "patches": ((1, 3, 21, 27), (9, 3, 5, 5), {"strides": 5}),
+    "patches, padded": ((2, 3, 18, 23), (4, 3, 7, 6), {"strides": (5, 6), "padding": (2, 4)}),
+    "patches with gaps": ((1, 2, 29, 31), (4, 2, 5, 5), {"strides": 7, "dilation": 2}),
+    "patches of groups": ((2, 8, 15, 16), (8, 2, 5, 5), {"strides": 5, "groups": 4}),
     "rows left over": ((1, 3, 19, 5), (4, 3, 2, 2), {"strides": 2}),
     "groups": ((1, 6, 9, 9), (10, 3, 3, 3), {"padding": 1, "groups": 2}),
     "depthwise": ((1, 6, 9, 9), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
@@ -130,6 +134,19 @@ def test_convolutions(case: str, tmp_path: Path) -> None:
     data, weight, options = CONVOLUTIONS[case]
     scheduled = assert_same(lowered(conv(**options), data, weight), tmp_path)
     assert all(is_register_tiled(func) for func in scheduled.functions.values()), "pattern missed"
+
+
+def test_a_kernel_does_not_grow_with_the_stride() -> None:
+    """LLVM took minutes for patches of 32 by 32 pixels, each copied by loops of its own."""
+
+    def length(stride: int) -> int:
+        shapes = (1, 3, 4 * stride, 4 * stride), (8, 3, stride, stride)
+        (kernel,) = DefaultCPUSchedule("llvm")(
+            lowered(conv(strides=stride), *shapes)
+        ).functions.values()
+        return len(kernel.script())
+
+    assert length(32) < 1.2 * length(8)
 
 
 @pytest.mark.parametrize(("groups", "packed_at_once"), [(6, 1), (1, 6)])

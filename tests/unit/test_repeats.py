@@ -46,6 +46,11 @@ def test_a_slow_stage_takes_no_runs_from_the_others() -> None:
     assert measured([0.2, *[50e-6] * 31]) == [REPEATS[0], *[REPEATS[-1]] * 31]
 
 
+def test_a_stage_that_takes_very_long_runs_once() -> None:
+    assert measured([3.0, 10e-3, 0.4]) == [1, 5, 5]
+    assert measured([3.0]) == [1]
+
+
 def test_the_longer_a_stage_the_fewer_runs() -> None:
     assert measured([10e-3, 2e-3, 1e-3, 1e-6, 1e-9]) == [5, 10, 20, 30, 30]
 

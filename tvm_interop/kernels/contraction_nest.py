@@ -28,6 +28,9 @@ from .contraction_pattern import Contraction, Epilogue
 _LARGEST_UNROLLED = 160
 """Multiply-adds of vectors that are written out one by one; what exceeds it becomes a loop."""
 
+_MOST_PLANES_WRITTEN_OUT = 16
+"""Planes that the image is packed into, each by loops of its own; more are packed by one loop."""
+
 _PARALLEL_PRODUCTS = 1 << 19
 """Multiplications from which on a nest is shared between threads: some ten microseconds."""
 
@@ -138,7 +141,37 @@ class _Nest:
         ----------
         to: which image and channel of the buffer it becomes.
         """
-        return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
+        if len(self._used_planes) <= _MOST_PLANES_WRITTEN_OUT:
+            return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
+        # Large strides, as of the patches of a vision transformer: LLVM would take minutes.
+        height, width = self._used_planes[-1]
+        return loops.loop(
+            height + 1,
+            lambda y: loops.loop(width + 1, lambda x: self._pack_any_plane(n, c, to, y, x)),
+        )
+
+    def _pack_any_plane(
+        self, n: Any, c: Any, to: tuple[Any, Any], plane_y: Any, plane_x: Any
+    ) -> tirx.Stmt:
+        """Copy a plane that is known only when it runs: each element is asked where it lies."""
+        op, row = self._op, self._row
+
+        def copy(y: Any, x: Any) -> tirx.Stmt:
+            source_y = y * op.stride[0] + plane_y - op.padding[0]
+            source_x = x * op.stride[1] + plane_x - op.padding[1]
+            inside = tirx.all(
+                source_y >= 0, source_y < op.in_size[0], source_x >= 0, source_x < op.in_size[1]
+            )
+            value = tirx.if_then_else(
+                inside, op.data_at(n, c, source_y, source_x), op.padding_value
+            )
+            return tirx.BufferStore(self._packed, value, [*to, plane_y, plane_x, y * row + x])
+
+        rows, rest = divmod(self._plane, row)
+        return loops.in_turn([
+            loops.loop(rows, lambda y: loops.loop(row, lambda x: copy(y, x))),
+            loops.loop(rest, lambda x: copy(loops.index(rows), x)),
+        ])  # fmt: skip
 
     def _pack_plane(
         self, n: Any, c: Any, to: tuple[Any, Any], plane_y: int, plane_x: int

@@ -20,6 +20,9 @@ untimed runs, one before each timed one."""
 REPEATS = (5, 10, 20, 30)
 """How often a stage may be run. There are only a few choices, so that many stages run interleaved
 in the same rounds."""
+_LONG_S = 0.5
+"""A stage that takes longer is run only once. A library's kernel for what it never meets may be a
+thousand times slower than the others, and need not be known any better."""
 _ENOUGH = 3
 """With fewer runs that nothing held up, a stage goes on."""
 _KNOWN_WELL = 0.01
@@ -31,19 +34,23 @@ _TO_TELL = REPEATS[1]
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
     """Run `count` stages against each other; the seconds of each run of each stage.
 
-    First all stages run `REPEATS[0]` times. The median of these runs decides how often a stage runs
-    in all (`repeats_for`), but of those that nothing held up. So a long stage takes no runs away
-    from the others, and a stage that was held up is not taken to be slow. One that was held up
-    nearly always runs more often than that, and one whose runs agree less often: on a quiet machine
-    nearly all are known to a percent after 10 runs. Whoever has to tell apart two that are closer
-    than that measures them again.
+    First all stages run `REPEATS[0]` times, but those that take very long only once. The median of
+    these runs decides how often a stage runs in all (`repeats_for`), but of those that nothing held
+    up. So a long stage takes no runs away from the others, and a stage that was held up is not
+    taken to be slow. One that was held up nearly always runs more often than that, and one whose
+    runs agree less often: on a quiet machine nearly all are known to a percent after 10 runs.
+    Whoever has to tell apart two that are closer than that measures them again.
     """
-    runs = [list(times) for times in measure(range(count), REPEATS[0])]
+    runs = [list(times) for times in measure(range(count), 1)]
+    short = [i for i in range(count) if runs[i][0] <= _LONG_S]
+    if short:
+        for i, times in zip(short, measure(short, REPEATS[0] - 1), strict=True):
+            runs[i] += list(times)
     wanted = [repeats_for(float(np.median(undisturbed(times)))) for times in runs]
     for done, repeats in pairwise(REPEATS):
         going_on = [
             i
-            for i in range(count)
+            for i in short
             if len(undisturbed(runs[i])) < _ENOUGH
             or (wanted[i] >= repeats and not _is_known_well(runs[i]))
         ]

@@ -153,7 +153,19 @@ def main() -> int:
         print(columns(rows, lambda row: row.errors, "{:.0e}"))
     if arguments.chart is not None:
         chart(rows, arguments.chart)
-    return 0
+    wrong = [row.network for row in rows if is_wrong(row.errors)]
+    if wrong:
+        print(f"WRONG, far from what others compute: {', '.join(wrong)}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def is_wrong(errors: Mapping[str, float]) -> bool:
+    """Whether ours in float32 are far from onnxruntime, and OpenVINO in float32 is not."""
+    ours = max((errors[name] for name in (OURS, SEQUENTIAL) if name in errors), default=0.0)
+    return ours > _FAR * max(errors.get(OPENVINO, 0.0), 1e-5)
+
+
+_FAR = 20
 
 
 def find(folder: Path, names: Sequence[str]) -> list[Network]:

@@ -6,6 +6,7 @@ product of a single row, and rows of an image.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -292,6 +293,19 @@ def test_rows_of_an_image_of_one_block() -> None:
     assert_cut(divided, 4, 4)
 
 
+@needs_onednn
+@pytest.mark.parametrize("channels", [16, 32])
+@pytest.mark.parametrize("layouts", list(itertools.product(("plain", BLOCKED), repeat=3)))
+def test_every_mix_of_layouts(layouts: tuple[Layout, Layout, Layout], channels: int) -> None:
+    """Of the image, of what is added and of the result; a part's share of each lies together."""
+    op = conv((1, 16, 48, 64), channels, 3, added=True)
+    data, added, made = layouts
+    op = msgspec.structs.replace(op, layouts=(data, "plain", "plain", added, made))
+    divided = split_operators(program_of(op), 2)
+    arrays = arrays_of(op)
+    np.testing.assert_allclose(run(divided, arrays), run(program_of(op), arrays), atol=1e-4)
+
+
 def test_rows_of_a_plain_image_lie_apart() -> None:
     op = conv((1, 3, 112, 112), 16, 3, stride=2)
     divided = split_operators(program_of(op), 2)
@@ -308,6 +322,10 @@ STILL_WHOLE = {
     "a row of one step": row(1 << 17, 16),
     "an image of several blocks": conv((1, 32, 64, 64), 16, 3, layouts=(BLOCKED, BLOCKED)),
     "a plain result": conv((1, 3, 64, 64), 16, 3, layouts=("plain", "plain")),
+    "a plain tensor that is added": msgspec.structs.replace(
+        conv((1, 16, 64, 64), 16, 3, layouts=(BLOCKED, BLOCKED), added=True),
+        layouts=(BLOCKED, "plain", "plain", "plain", BLOCKED),
+    ),
     "a single row of pixels": conv((1, 16, 1, 4096), 16, 1, layouts=(BLOCKED, BLOCKED)),
 }
 

@@ -36,6 +36,8 @@ def row_cuts(op: LibraryOp, parts: int, axis: int) -> list[RowCut]:
     is_cut = reads_cut(op, axis)
     if data[0] != 1 or (lies_apart(op, 0, axis) and not is_cut):
         return []
+    if any(lies_apart(op, image, axis) for image in (-1, *[-2] * op.has_sum)):
+        return []
     read_step = 1 if is_cut else aligned_steps(op, 0, axis)
     made_step = aligned_steps(op, -1, axis)
     if op.has_sum:

@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import tvm_interop
+
 
 def run_onnxruntime(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, rewrites: bool = True
@@ -21,3 +23,22 @@ def run_onnxruntime(
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def assert_computed_alike(model: onnx.ModelProto) -> tvm_interop.Artifact:
+    """TVM's kernels make onnxruntime's numbers of a random `x`; the artifact that does.
+
+    `model` has one input of floats, `x`, and one output.
+    """
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    (wanted,) = run_onnxruntime(model, {"x": x}).values()
+    artifact = tvm_interop.compile(
+        model, scheduler="sequential", latency_db=":memory:", providers=["tvm"]
+    )
+    module = tvm_interop.GraphModule(artifact)
+    module.run(x=x)
+    got = module.get_output(0).numpy()
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    return artifact

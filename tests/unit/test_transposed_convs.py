@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import tvm_interop
+from tests.numerics.onnx_oracle import assert_computed_alike
 from tvm_interop.frontend import load_model
 from tvm_interop.lowering.names import bindings_of
 from tvm_interop.lowering.transposed_convs import TransposedConvs
@@ -37,22 +36,6 @@ def is_replaced(model: onnx.ModelProto) -> bool:
     return not any("transpose" in str(getattr(b.value, "op", "")) for b in bindings_of(main))
 
 
-def assert_right(model: onnx.ModelProto) -> None:
-    """onnxruntime's numbers."""
-    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    (wanted,) = session.run(None, {"x": x})
-    artifact = tvm_interop.compile(
-        model, scheduler="sequential", latency_db=":memory:", providers=["tvm"]
-    )
-    module = tvm_interop.GraphModule(artifact)
-    module.run(x=x)
-    np.testing.assert_allclose(module.get_output(0).numpy(), wanted, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("size", "kernel", "attributes"),
     [
@@ -71,7 +54,7 @@ def test_numbers(
 ) -> None:
     model = network(size, kernel, **attributes)
     assert is_replaced(model)
-    assert_right(model)
+    assert_computed_alike(model)
 
 
 @pytest.mark.parametrize(
@@ -86,4 +69,4 @@ def test_numbers(
 def test_others_stay(attributes: dict[str, object]) -> None:
     model = network((5, 7), (3, 3), **attributes)
     assert not is_replaced(model)
-    assert_right(model)
+    assert_computed_alike(model)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 
 from ..kernels import loops
 from .constants import constant_array
@@ -73,7 +73,4 @@ def cumulative_sum_kernel(
         )
 
     body = loops.loop(outer, each) if size else tirx.Evaluate(0)
-    block = s_tir.SBlock([], [], [], "root", body)
-    kernel = tirx.PrimFunc([data, sums], s_tir.SBlockRealize([], True, block))
-    # Opaque: nothing joins it.
-    return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True, "op_pattern": 8})
+    return loops.kernel([data, sums], body, op_pattern=loops.OPAQUE)

@@ -100,11 +100,7 @@ class _Kernel:
         if self.has_cell_state:
             start.append(self._copy(self.first_cell, self.cell))
         walk = loops.loop(r.length, lambda step: loops.in_turn(self.step(step)))
-        block = s_tir.SBlock(
-            [], [], [], "root", loops.in_turn([*start, walk]), alloc_buffers=self._scratch
-        )
-        kernel = tirx.PrimFunc(parameters, s_tir.SBlockRealize([], True, block))
-        return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True})
+        return loops.kernel(parameters, loops.in_turn([*start, walk]), self._scratch)
 
     def step(self, step: Any) -> list[tirx.Stmt]:
         """What one step computes from the state, and what it leaves in it."""

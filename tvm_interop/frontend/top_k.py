@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
 from ..kernels import loops
@@ -27,9 +28,7 @@ def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         )
     last = [a for a in range(len(shape)) if a != axis] + [axis]
     turned = tuple(shape[a] for a in last)
-    rows = 1
-    for size in turned[:-1]:
-        rows *= size
+    rows = prod(turned[:-1])
     if axis != len(shape) - 1:
         x = bb.emit(relax.op.permute_dims(x, last))
     flat = bb.emit(relax.op.reshape(x, (rows, turned[-1])))
@@ -101,10 +100,9 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
             ]
         )
 
-    block = s_tir.SBlock([], [], [], "root", loops.loop(rows, each), alloc_buffers=[place])
-    kernel = tirx.PrimFunc([data, values, indices], s_tir.SBlockRealize([], True, block))
-    # Opaque: nothing joins it.
-    return kernel.with_attrs({loops.SCHEDULED: True, "tirx.noalias": True, "op_pattern": 8})
+    return loops.kernel(
+        [data, values, indices], loops.loop(rows, each), [place], op_pattern=loops.OPAQUE
+    )
 
 
 def _number(value: Any) -> Any:

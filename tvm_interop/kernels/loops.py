@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tvm import tirx
+from tvm import s_tir, tirx
 
 SCHEDULED = "tirx.is_scheduled"
 """TVM's own mark of a kernel that has its loops already, by hand, by dlight or by tuning."""
+
+
+def kernel(
+    parameters: Sequence[Any], body: tirx.Stmt, scratch: Sequence[Any] = (), **attrs: Any
+) -> tirx.PrimFunc:
+    """A kernel that nobody schedules any more.
+
+    Parameters
+    ----------
+    parameters: buffers, none of which overlap.
+    scratch: buffers that are allocated around `body`.
+    attrs: more attributes of the function.
+    """
+    block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(scratch))
+    made = tirx.PrimFunc(list(parameters), s_tir.SBlockRealize([], True, block))
+    return made.with_attrs({SCHEDULED: True, "tirx.noalias": True, **attrs})
+
+
+OPAQUE = 8
+"""The value of `kOpaque`, TVM's `op_pattern` of a kernel that nothing joins."""
 
 
 def index(value: int) -> tirx.Expr:

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from .prices import random_clock
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--random-prices SEED` finds tests that hang on what was measured (see `prices`)."""
+    parser.addoption(
+        "--random-prices", type=int, metavar="SEED", help="measure nothing: draw times"
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _random_prices(request: pytest.FixtureRequest) -> Iterator[None]:
+    seed = request.config.getoption("--random-prices")
+    with pytest.MonkeyPatch.context() as patch:
+        if seed is not None:
+            from tvm_interop._native import cpu  # Not needed, and slow to import, otherwise.
+
+            patch.setattr(cpu, "measure_interleaved", random_clock(seed, cpu.run))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,6 +8,7 @@ import threading
 
 import msgspec
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tvm
@@ -17,6 +18,7 @@ from tests.nets import inception_like, two_inputs
 from tvm_interop import GraphModule, InputError, LatencyTable
 from tvm_interop._native import cpu as _runtime
 from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.contrib import graph_executor
 from tvm_interop.program.host_memory import aligned_empty
 
 
@@ -137,6 +139,49 @@ def test_zero_copy_refuses_what_it_cannot_use(module: GraphModule) -> None:
     transposed = aligned_empty((1, 4, 2, 2), "float32").transpose(0, 1, 3, 2)
     with pytest.raises(InputError, match="contiguous"):
         module.set_input_zero_copy("image", transposed)
+
+
+def test_what_is_set_after_zero_copy_leaves_the_callers_memory_alone(module: GraphModule) -> None:
+    image = aligned_empty((1, 4, 2, 2), "float32")
+    image[...] = feed(0)["image"]
+    module.set_input_zero_copy("image", image)
+    module.run(**feed(1))
+    assert_right(module, feed(1))
+    np.testing.assert_array_equal(image, feed(0)["image"])
+    image[...] = 0  # Nobody reads it any more.
+    module.run()
+    assert_right(module, feed(1))
+
+
+def test_inputs_of_any_name() -> None:
+    names = ["value", "key", "self", "params"]
+    nodes = [onnx.helper.make_node("Concat", names, ["y"], axis=0)]
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in names
+    ]
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", values, [y]),
+        opset_imports=[onnx.helper.make_opsetid("", 20)],
+    )
+    artifact = tvm_interop.compile(model, scheduler="sequential", latency_db=":memory:")
+    given = {name: np.array([i], "float32") for i, name in enumerate(names)}
+    for module in (GraphModule(artifact), graph_executor.GraphModule(artifact)):
+        module.run(**given)
+        np.testing.assert_array_equal(module.get_output(0).numpy(), [0, 1, 2, 3])
+        module.set_input("key", np.array([7], "float32"))
+        module.set_input(value=np.array([5], "float32"))
+        module.run()
+        np.testing.assert_array_equal(module.get_output(0).numpy(), [5, 7, 2, 3])
+
+
+def test_key_and_value_by_name_as_the_graph_executor_had_them(module: GraphModule) -> None:
+    module.set_input(**feed(2))
+    module.set_input(key="image", value=feed(3)["image"])
+    module.run()
+    assert_right(module, {**feed(2), "image": feed(3)["image"]})
+    with pytest.raises(InputError, match="no input `value`"):
+        module.run(value=feed(3)["image"])
 
 
 @pytest.mark.parametrize(

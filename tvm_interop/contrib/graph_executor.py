@@ -27,7 +27,7 @@ class GraphModule(executor.GraphModule):
     def __init__(self, module: PlacedLibrary | Artifact) -> None:
         super().__init__(module.artifact if isinstance(module, PlacedLibrary) else module)
 
-    def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+    def set_input(self, key: str | int | None = None, value: Any = None, /, **params: Any) -> None:
         """Copy data into inputs; arrays and lists become the input's type.
 
         Raises
@@ -35,8 +35,7 @@ class GraphModule(executor.GraphModule):
         InputError
             No input of that name; the wrong shape; a tensor of the wrong type.
         """
-        given: dict[str | int, Any] = {} if key is None else {key: value}
-        given.update(params.items())
+        given = self._given(key, value, params)
         super().set_input(**{self._input(k).name: self._converted(k, v) for k, v in given.items()})
 
     def _converted(self, key: str | int, value: Any) -> Any:

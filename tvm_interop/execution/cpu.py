@@ -61,6 +61,7 @@ class Instance:
                 "much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
         self._owners: dict[int, np.ndarray] = {}  # Of memory that is not ours.
+        self._lent: set[int] = set()  # Inputs in memory that the caller still uses.
         tensors = [as_tensor(array) for array in self.arrays]
         ours = {op.kernel for op in plan.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(ours))
@@ -95,8 +96,11 @@ class Instance:
         _runtime.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`."""
-        np.copyto(self.arrays[value], array)
+        """Copy `array` into value number `value`; never into memory that is the caller's."""
+        if value in self._lent:
+            self.replace(value, array)
+        else:
+            np.copyto(self.arrays[value], array)
 
     def read(self, value: int) -> np.ndarray:
         """Value number `value`: its own memory, which the next run may change."""
@@ -107,6 +111,7 @@ class Instance:
         own = aligned_empty(array.shape, array.dtype)
         np.copyto(own, array)
         self.rebind(value, own)
+        self._lent.discard(value)
 
     def time(self, number: int) -> float:
         """Seconds that `number` runs took, one after the other."""
@@ -159,6 +164,7 @@ class Instance:
         # hand on; kernels only read an input.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._owners[value] = array
+        self._lent.add(value)
         whole = np.frombuffer(memoryview(memory), np.uint8)
         for v, planned in enumerate(self.plan.values):
             if v == value or planned.alias_of == value:

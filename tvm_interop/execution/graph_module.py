@@ -83,7 +83,7 @@ class GraphModule:
 
     # Inputs.
 
-    def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+    def set_input(self, key: str | int | None = None, value: Any = None, /, **params: Any) -> None:
         """Copy data into inputs.
 
         Where the model was compiled for several shapes, what is given chooses among them; give
@@ -93,24 +93,33 @@ class GraphModule:
         ----------
         key: an input's name or index, with `value`.
         value: an array or tensor of the input's shape and type.
-        params: more inputs, by name.
+        params: more inputs, by name; any name can be an input's, `key` and `value` too.
 
         Raises
         ------
         InputError
             No input of that name; the wrong shape or type.
         """
-        given: dict[str | int, Any] = {} if key is None else {key: value}
-        given.update(params.items())
+        given = self._given(key, value, params)
         self._take_fitting_shape(given)
         checked = {k: self._checked(k, v) for k, v in given.items()}  # All, before any is copied.
         for k, array in checked.items():
             self._instance.write(self._input_value(k), array)
 
+    def _given(
+        self, key: str | int | None, value: Any, params: dict[str, Any]
+    ) -> dict[str | int, Any]:
+        """What a call of `set_input` sets, by name or index."""
+        if key is None and "key" in params and "key" not in self._input_index:
+            # As TVM's graph executor lets it be called: `set_input(key="x", value=x)`.
+            key, value = params.pop("key"), params.pop("value", None)
+        return params if key is None else {key: value, **params}  # type: ignore[return-value,dict-item]
+
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """Read an input from `value`'s own memory from now on.
 
-        `value` stays in use until another is set: change it between runs, not during one.
+        `value` stays in use until another is set: change it between runs, not during one. It is
+        only ever read: an input that is set later has memory of its own again.
 
         Parameters
         ----------
@@ -146,7 +155,7 @@ class GraphModule:
 
     # Running.
 
-    def run(self, **inputs: Any) -> None:
+    def run(self, /, **inputs: Any) -> None:
         """Set `inputs`, run the model, and return when the outputs are ready.
 
         Raises

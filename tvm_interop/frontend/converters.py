@@ -17,7 +17,10 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from .constants import constant_array
 from .cumulative_sum import import_cumulative_sum
+from .integer_division import divided
+from .one_hot import import_one_hot
 from .recurrent import RECURRENT, import_recurrent
+from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
 from .top_k import import_top_k
 
@@ -36,13 +39,18 @@ def convert(
     """
     if op_type in RECURRENT:
         return import_recurrent(bb, op_type, inputs, attrs)
+    if op_type in REDUCTIONS:
+        return import_reduction(bb, op_type, inputs, attrs)
     converter = _CONVERTERS.get(op_type)
     return None if converter is None else converter(bb, inputs, attrs)
 
 
-def _sum(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM would stack the summands and reduce: a copy of all, and nothing fuses.
-    return functools.reduce(relax.op.add, inputs)
+def _of_all(op: Callable[[Any, Any], Any]) -> Converter:
+    # TVM would stack the inputs and reduce: a copy of all, and nothing fuses.
+    def convert(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        return functools.reduce(lambda x, y: bb.normalize(op(x, y)), inputs)
+
+    return convert
 
 
 def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -57,9 +65,10 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM makes kernels of it at once, and nobody sees any more that it ends a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
-    if low is None and high is None:
-        return None  # An old operator's bounds are attributes.
-    result = inputs[0]
+    x = inputs[0]
+    if len(inputs) == 1:  # An old operator's bounds are attributes.
+        low, high = (_const(x, attrs[name]) if name in attrs else None for name in ("min", "max"))
+    result = x
     if low is not None:
         result = bb.normalize(relax.op.maximum(result, low))
     if high is not None:
@@ -108,9 +117,19 @@ def _is_inf(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, A
     return functools.reduce(relax.op.logical_or, found)
 
 
+def _div(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, y = inputs
+    if not all(isinstance(z.ty, relax.TensorType) for z in inputs) or _is_float(x):
+        return None
+    return divided(bb, x, y, relax.op.divide, is_quotient=True)
+
+
 def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, y = inputs
-    if attrs.get("fmod", 0) or not _is_float(x):
+    if not _is_float(x):
+        op = relax.op.mod if attrs.get("fmod", 0) else relax.op.floor_mod
+        return divided(bb, x, y, op, is_quotient=False)
+    if attrs.get("fmod", 0):
         return None
     # The remainder with the sign of the divisor. What TVM has, x - floor(x / y) * y, is not a
     # number where x / y is infinite, and loses digits where it is large.
@@ -220,6 +239,26 @@ def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
 
 
+def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's makes 0 of NaN.
+    x = inputs[0]
+    alpha = float(attrs.get("alpha", 1.67326319217681884765625))
+    gamma = float(attrs.get("gamma", 1.05070102214813232421875))
+    below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, _const(x, 0))), _const(x, 1))
+    scaled = bb.normalize(relax.op.multiply(_const(x, alpha), below))
+    chosen = bb.normalize(relax.op.where(relax.op.less(x, _const(x, 0)), scaled, x))
+    return relax.op.multiply(_const(x, gamma), chosen)
+
+
+def _thresholded_relu(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    # TVM multiplies by 0 or 1, which makes NaN of minus infinity.
+    x = inputs[0]
+    is_above = relax.op.greater(x, _const(x, float(attrs.get("alpha", 1.0))))
+    return relax.op.where(bb.normalize(is_above), x, _const(x, 0))
+
+
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM makes a kernel of it at once, and nobody sees any more that a convolution follows.
     x = inputs[0]
@@ -266,22 +305,6 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     epsilon = relax.const(float(attrs.get("epsilon", 1e-5)), "float32")
     normal = relax.op.multiply(wide, relax.op.rsqrt(relax.op.add(square, epsilon)))
     return relax.op.multiply(bb.emit(relax.op.astype(normal, str(x.ty.dtype))), scale)
-
-
-def _extreme_of_bools(op: Callable[..., Any]) -> Converter:
-    def convert(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        x = inputs[0]
-        if str(x.ty.dtype) != "bool":
-            return None
-        axes = constant_array(inputs[1]) if len(inputs) > 1 else None
-        if attrs.get("noop_with_empty_axes", 0) and (axes is None or axes.size == 0):
-            return x
-        over = None if axes is None or axes.size == 0 else [int(a) for a in axes]
-        number = bb.emit(relax.op.astype(x, "uint8"))
-        extreme = op(number, over, bool(attrs.get("keepdims", 1)))
-        return relax.op.astype(bb.normalize(extreme), "bool")
-
-    return convert
 
 
 def _sequence_insert(
@@ -331,23 +354,27 @@ _CONVERTERS: dict[str, Converter] = {
     "Constant": _constant_node,
     "ConvTranspose": _conv_transpose,
     "CumSum": import_cumulative_sum,
+    "Div": _div,
     "Dropout": _dropout,
     "Elu": _elu,
     "Equal": _equal,
     "IsInf": _is_inf,
     "LayerNormalization": _layer_norm,
+    "Max": _of_all(relax.op.maximum),
+    "Min": _of_all(relax.op.minimum),
     "Mish": _mish,
     "Mod": _mod,
+    "OneHot": import_one_hot,
     "Pad": _pad,
     "Pow": _pow,
     "RMSNormalization": _rms_norm,
-    "ReduceMax": _extreme_of_bools(relax.op.max),
-    "ReduceMin": _extreme_of_bools(relax.op.min),
     "Resize": import_resize,
     "RoiAlign": _roi_align,
+    "Selu": _selu,
     "SequenceInsert": _sequence_insert,
     "Softplus": _softplus,
     "SpaceToDepth": _space_to_depth,
-    "Sum": _sum,
+    "Sum": _of_all(relax.op.add),
+    "ThresholdedRelu": _thresholded_relu,
     "TopK": import_top_k,
 }

@@ -27,7 +27,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         )
         if not wanted:
             break
-        model = _with_defaults(model, wanted)
+        model = _with_types(_with_defaults(model, wanted))
         try:
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
@@ -50,6 +50,18 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
         for name, attribute in schema.attributes.items():
             if name not in present and attribute.default_value.name:
                 node.attribute.append(attribute.default_value)
+    return model
+
+
+def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same, where constants have types too: definitions may depend on them."""
+    graph = model.graph
+    typed = {value.name for value in (*graph.input, *graph.value_info)}
+    graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name not in typed
+    )
     return model
 
 

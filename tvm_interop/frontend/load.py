@@ -15,7 +15,13 @@ from ..models.source import read_onnx
 from .expand import expand_functions
 from .onnx_importer import check_operators, import_graph, known_operators
 from .quantised import spell_out_integers
-from .shapes import bind_relax_shapes, check_outputs, onnx_batch_shapes, onnx_input_shapes
+from .shapes import (
+    bind_relax_shapes,
+    check_outputs,
+    onnx_batch_shapes,
+    onnx_input_shapes,
+    with_output_types,
+)
 from .torch_importer import (
     SUFFIX,
     import_exported_program,
@@ -118,6 +124,7 @@ def _from_onnx(
     model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
+    model = with_output_types(model)
     check_outputs(model.graph)
     _check(model, origin)
     return import_graph(model, static, origin)

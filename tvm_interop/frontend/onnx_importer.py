@@ -25,6 +25,7 @@ from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import convert
 from .fold import fold
+from .indices import with_safe_indices
 from .recurrent import RECURRENT
 
 
@@ -176,6 +177,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         result = fold(op_name, inputs, attrs, opset)
         if result is None:
             check_constants(op_name, inputs, opset)
+            inputs = with_safe_indices(self.bb, op_name, inputs, attrs)
             result = convert(self.bb, op_name, inputs, attrs)
         if result is None:
             return super()._convert_operator(op_name, inputs, attrs, opset)

@@ -51,6 +51,19 @@ def onnx_batch_shapes(
     return shapes
 
 
+def with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model`, or a copy whose outputs all have types, which ONNX's checker asks for."""
+    if all(value.type.WhichOneof("value") for value in model.graph.output):
+        return model
+    inferred = onnx.shape_inference.infer_shapes(model)
+    types = {value.name: value.type for value in (*inferred.graph.output, *inferred.graph.input)}
+    typed = onnx.ModelProto()
+    typed.CopyFrom(model)
+    for value in typed.graph.output:
+        value.type.CopyFrom(types[value.name])
+    return typed
+
+
 def check_outputs(graph: onnx.GraphProto) -> None:
     """Refuse outputs of `graph` that are no tensors."""
     for value in graph.output:

@@ -6,23 +6,22 @@ casts are part of the operator's kernel, so it stays one kernel.
 
 Rounding to integers of 8 bits goes as ONNX says: halves to the even number.
 
-The largest of numbers that are all minus infinity is minus infinity, and the smallest likewise. TVM
-begins with the smallest finite number, and so never sees that a row of a mask hides everything.
+What is multiplied by zero, or divided by or out of it, is computed: where it is infinite or NaN the
+result is NaN. TVM puts a zero into the kernel as a number, and simplifies `x * 0` to 0.
+
+`extremes` makes those of comparisons.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx, topi
 
+from .extremes import Legalization, extremes
 from .quantised_kernels import rounded_to_steps
-from .static_shape import static_shape
-
-Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 _SUMMING = (
     "relax.mean",
@@ -38,14 +37,21 @@ _SUMMING = (
     "relax.sum",
     "relax.variance",
 )
-_EXTREMES = {"relax.max": (tirx.max, -math.inf), "relax.min": (tirx.min, math.inf)}
+_WITH_ZERO = (
+    "relax.divide",
+    "relax.floor_divide",
+    "relax.floor_mod",
+    "relax.mod",
+    "relax.multiply",
+)
 
 
 def legalizations() -> dict[str, Legalization]:
     """How to make kernels of operators, by their names: what `LegalizeOps` takes."""
     own: dict[str, Legalization] = {"relax.quantize": _quantize}
     own |= {name: _sum(name) for name in _SUMMING}
-    return own | {name: _extreme(name) for name in _EXTREMES}
+    own |= {name: _heeding_zero(name) for name in _WITH_ZERO}
+    return own | extremes()
 
 
 def _quantize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -62,6 +68,23 @@ def _quantize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         *(arg for arg, known in zip(call.args[1:3], (scale, zero), strict=True) if known is None),
         primfunc_name_hint="quantize",
     )
+
+
+def _heeding_zero(name: str) -> Legalization:
+    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
+    short = name.removeprefix("relax.")
+    kernel = getattr(topi, short)
+
+    def legalization(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        if "float" not in _dtype(call) or not any(map(_is_zero, call.args)):
+            return usual(bb, call)
+        return bb.call_te(kernel, *call.args, primfunc_name_hint=short)
+
+    return legalization
+
+
+def _is_zero(expr: relax.Expr) -> bool:
+    return isinstance(expr, tvm.ir.GenericConst) and not expr.value.numpy().any()
 
 
 def _rounded(data: te.Tensor, step: list[Any], axis: int, dtype: str) -> te.Tensor:
@@ -103,43 +126,6 @@ class _WideBuilder:
 
         hint = attrs.pop("primfunc_name_hint", function.__name__)
         return self._bb.call_te(in_float32, *args, primfunc_name_hint=hint, **attrs)
-
-
-def _extreme(name: str) -> Legalization:
-    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
-    better, worst = _EXTREMES[name]
-    reducer = te.comm_reducer(
-        lambda a, b: better(a, b), lambda dtype: tirx.const(worst, dtype), name=better.__name__
-    )
-
-    def legalization(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        (x,), attrs = call.args, call.attrs
-        shape = static_shape(x.ty)
-        if "float" not in _dtype(call) or shape is None or 0 in shape:
-            return usual(bb, call)
-        rank = len(shape)
-        axes = {int(a) % rank for a in attrs.axis} if attrs.axis is not None else set(range(rank))
-        keepdims = bool(attrs.keepdims)
-        return bb.call_te(
-            lambda x: _reduced(x, reducer, axes, keepdims), x, primfunc_name_hint=better.__name__
-        )
-
-    return legalization
-
-
-def _reduced(
-    x: te.Tensor, reducer: Callable[..., Any], axes: Set[int], keepdims: bool
-) -> te.Tensor:
-    """`x` reduced over `axes`, which stay with a size of one or go."""
-    reduced = {axis: te.reduce_axis((0, x.shape[axis]), name=f"k{axis}") for axis in sorted(axes)}
-    kept = [axis for axis in range(len(x.shape)) if keepdims or axis not in axes]
-
-    def element(*indices: Any) -> Any:
-        at = dict(zip(kept, indices, strict=True)) | reduced
-        element = x(*(at[axis] for axis in range(len(x.shape))))
-        return reducer(element, axis=list(reduced.values())) if reduced else element
-
-    return te.compute([1 if a in axes else x.shape[a] for a in kept], element)
 
 
 def _dtype(call: relax.Call) -> str:

@@ -11,6 +11,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..errors import UnsupportedModelError
 from .fold_affine import FoldAffine
 from .fold_arrays import FoldArrays
+from .fold_calls import FoldCalls
 from .fuse_and_name import FuseAndName
 from .legalizations import legalizations
 from .library_calls import GroupLibraryCalls
@@ -115,7 +116,7 @@ def _lowering(
             WideSums(),
             passes.DeadCodeElimination(),
             FoldArrays(),
-            passes.FoldConstant(),
+            FoldCalls(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
             GroupLibraryCalls(libraries),

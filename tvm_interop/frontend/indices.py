@@ -1,0 +1,95 @@
+"""Keeps what a model looks up, or writes to, within the tensor that it looks it up in.
+
+An index out of range is an error by ONNX's text. One that is known when the model is compiled is
+refused then. One that comes with data is taken as the nearest index that exists: TVM's kernels take
+indices unchecked, and would read or write foreign memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .constants import constant_array
+
+_INDEX_INPUT = {
+    "Gather": 1,
+    "GatherElements": 1,
+    "GatherND": 1,
+    "RoiAlign": 2,
+    "Scatter": 1,
+    "ScatterElements": 1,
+    "ScatterND": 1,
+}
+"""Which input holds the indices. All of them index their first input."""
+
+
+def with_safe_indices(
+    bb: relax.BlockBuilder, op_type: str, inputs: list[Any], attrs: Mapping[str, Any]
+) -> list[Any]:
+    """The inputs of a node, with indices from 0 to the last that exists.
+
+    Raises
+    ------
+    UnsupportedModelError
+        A constant index is out of range.
+    """
+    at = _INDEX_INPUT.get(op_type)
+    if at is None or len(inputs) <= at:
+        return inputs
+    shape = static_shape(getattr(inputs[0], "ty", None))
+    if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
+        return inputs  # A shape, of which an importer takes the elements itself.
+    inputs = copy(inputs)  # A list of TVM's, which has None behind its end.
+    sizes = _sizes(op_type, shape, static_shape(inputs[at].ty) or (), attrs)
+    known = constant_array(inputs[at])
+    if known is not None:
+        inputs[at] = relax.const(_checked(known, sizes), str(inputs[at].ty.dtype))
+    elif op_type != "Gather":  # Its index is bounded by its kernel (see `bounds`).
+        inputs[at] = _bounded(bb, inputs[at], sizes)
+    return inputs
+
+
+def _sizes(
+    op_type: str,
+    shape: tuple[int, ...],
+    indices: tuple[int, ...],
+    attrs: Mapping[str, Any],
+) -> npt.NDArray[np.int64]:
+    """How many indices there are; for those of several dimensions, in each, shape (dimensions,)."""
+    if op_type in ("GatherND", "ScatterND"):
+        first = int(attrs.get("batch_dims", 0))
+        return np.array(shape[first : first + indices[-1]], np.int64)
+    axis = 0 if op_type == "RoiAlign" else int(attrs.get("axis", 0))
+    return np.array(shape[axis], np.int64)
+
+
+def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The same indices from 0 on."""
+    wrong = (indices < -sizes) | (indices >= sizes)
+    if wrong.any():
+        limits = np.broadcast_to(sizes, indices.shape)
+        index, size = indices[wrong].flat[0], limits[wrong].flat[0]
+        raise UnsupportedModelError(
+            f"its index {index} is out of range: there are {size} elements, from {-size} to "
+            f"{size - 1}"
+        )
+    return np.where(indices < 0, indices + sizes, indices).astype(indices.dtype)
+
+
+def _bounded(bb: relax.BlockBuilder, indices: Any, sizes: npt.NDArray[np.int64]) -> Any:
+    dtype = str(indices.ty.dtype)
+    zero = relax.const(0, dtype)
+    is_negative = bb.emit(relax.op.less(indices, zero))
+    from_end = bb.emit(relax.op.add(indices, relax.const(sizes.astype(dtype), dtype)))
+    index = bb.emit(relax.op.where(is_negative, from_end, indices))
+    at_least = bb.emit(relax.op.maximum(index, zero))
+    last = np.maximum(sizes - 1, 0).astype(dtype)
+    return bb.emit(relax.op.minimum(at_least, relax.const(last, dtype)))

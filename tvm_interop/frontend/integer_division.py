@@ -1,0 +1,43 @@
+"""Quotients and remainders of integers, for which a processor stops a program.
+
+x86 raises a signal where an integer is divided by 0, and where the smallest is divided by -1, whose
+quotient has no place. ONNX leaves both open. Here they give what NumPy gives: `x / 0` and `x % 0`
+are 0, and the smallest by -1 is itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .constants import constant_array
+
+
+def divided(
+    bb: relax.BlockBuilder, x: Any, y: Any, op: Callable[[Any, Any], Any], *, is_quotient: bool
+) -> Any:
+    """`op` of integers, a quotient or a remainder, that no divisor stops.
+
+    Parameters
+    ----------
+    op: makes the call for divisors that are harmless.
+    """
+    dtype = str(y.ty.dtype)
+    zero, one = relax.const(0, dtype), relax.const(1, dtype)
+    known = constant_array(y)
+    if known is not None and not np.isin(known, (0, -1)).any():
+        return op(x, y)
+    is_zero = bb.emit(relax.op.equal(y, zero))
+    safe = bb.emit(relax.op.where(is_zero, one, y))
+    if dtype.startswith("uint"):
+        result = bb.emit(op(x, safe))
+        return relax.op.where(is_zero, zero, result)
+    is_minus_one = bb.emit(relax.op.equal(y, relax.const(-1, dtype)))
+    safe = bb.emit(relax.op.where(is_minus_one, one, safe))
+    result = bb.emit(op(x, safe))
+    by_minus_one = relax.op.subtract(zero, x) if is_quotient else zero
+    result = bb.emit(relax.op.where(is_minus_one, bb.normalize(by_minus_one), result))
+    return relax.op.where(is_zero, zero, result)

@@ -1,0 +1,107 @@
+"""ONNX's reductions, all by one rule.
+
+Each computes something of every element, reduces, and computes something of the result: `ReduceL2`
+squares, sums and takes the root. Where `noop_with_empty_axes` is set and no axes are given it
+reduces nothing, and the rest is still computed; TVM's importer leaves that out.
+
+Source: the operators' definitions in the ONNX specification, opsets 1 to 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from .constants import constant_array
+
+Each = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """What is done before, the reduction, and what is done after.
+
+    Attributes
+    ----------
+    is_real: whether the result is a real number, which for integers is cut to one.
+    """
+
+    reduce: Callable[..., Any]
+    before: Each | None = None
+    after: Each | None = None
+    is_real: bool = False
+
+
+def _square(x: Any) -> Any:
+    return relax.op.multiply(x, x)
+
+
+_REDUCTIONS = {
+    "ReduceL1": _Reduction(relax.op.sum, before=relax.op.abs),
+    "ReduceL2": _Reduction(relax.op.sum, before=_square, after=relax.op.sqrt, is_real=True),
+    "ReduceLogSum": _Reduction(relax.op.sum, after=relax.op.log, is_real=True),
+    "ReduceMax": _Reduction(relax.op.max),
+    "ReduceMean": _Reduction(relax.op.mean, is_real=True),
+    "ReduceMin": _Reduction(relax.op.min),
+    "ReduceProd": _Reduction(relax.op.prod),
+    "ReduceSum": _Reduction(relax.op.sum),
+    "ReduceSumSquare": _Reduction(relax.op.sum, before=_square),
+}
+REDUCTIONS = (*_REDUCTIONS, "ReduceLogSumExp")
+"""The operators that `import_reduction` makes."""
+
+
+def import_reduction(
+    bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """The result of a node that reduces, of type `op_type`, one of `REDUCTIONS`.
+
+    Its axes are an attribute, or a constant input in later opsets; without any it reduces over all.
+    """
+    x = inputs[0]
+    dtype, rank = str(x.ty.dtype), int(x.ty.ndim)
+    axes = _axes(inputs, attrs, rank)
+    keepdims = bool(attrs.get("keepdims", 1))
+    if op_type == "ReduceLogSumExp":
+        wide = x if "float" in dtype else bb.emit(relax.op.astype(x, "float64"))
+        result = _log_sum_exp(bb, wide, axes, keepdims)
+    else:
+        wanted = _REDUCTIONS[op_type]
+        result = x if dtype != "bool" else bb.emit(relax.op.astype(x, "uint8"))
+        if wanted.is_real and "float" not in dtype:
+            result = bb.emit(relax.op.astype(result, "float64"))
+        if wanted.before is not None:
+            result = bb.normalize(wanted.before(result))
+        if axes:
+            result = bb.normalize(wanted.reduce(result, axes, keepdims))
+        if wanted.after is not None:
+            result = bb.normalize(wanted.after(result))
+    result = bb.normalize(result)
+    return result if str(result.ty.dtype) == dtype else relax.op.astype(result, dtype)
+
+
+def _axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> list[int]:
+    """The axes to reduce over, from 0 on; none where nothing is reduced."""
+    given = attrs.get("axes")
+    if len(inputs) > 1 and inputs[1] is not None:
+        given = constant_array(inputs[1])
+    if given is None or len(given) == 0:
+        return [] if attrs.get("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted({int(axis) % rank for axis in given})
+
+
+def _log_sum_exp(bb: relax.BlockBuilder, x: Any, axes: list[int], keepdims: bool) -> Any:
+    """The largest is taken off first: its power would overflow."""
+    if not axes:
+        return x
+    largest = bb.emit(relax.op.max(x, axes, keepdims=True))
+    # Infinity less infinity is NaN, and here they cancel out: with them nothing is taken off.
+    is_infinite = bb.emit(relax.op.isinf(largest))
+    shift = bb.emit(relax.op.where(is_infinite, relax.const(0, str(x.ty.dtype)), largest))
+    powers = bb.normalize(relax.op.exp(bb.normalize(relax.op.subtract(x, shift))))
+    total = bb.normalize(relax.op.sum(powers, axes, keepdims=True))
+    result = bb.normalize(relax.op.add(bb.normalize(relax.op.log(total)), shift))
+    return result if keepdims else relax.op.squeeze(result, axes)

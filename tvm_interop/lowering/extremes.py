@@ -1,0 +1,259 @@
+"""Makes kernels of what compares numbers so that NaN is not lost: maxima, bounds, signs.
+
+IEEE 754 finds every comparison with NaN untrue. TVM's maximum is `a > b ? a : b`, which drops a NaN
+in `a`, its ReLU makes 0 of NaN, and its `argmax` begins with the smallest finite number at index -1
+and never sees a row of minus infinity. ONNX, NumPy and onnxruntime keep NaN: so do the kernels made
+here. One comparison is enough where one side is a number that is known not to be NaN.
+
+`docs/numbers.rst` says what each operator makes of NaN and infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Set
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from .static_shape import static_shape
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+Better = Callable[[Any, Any], Any]
+"""Whether the first of two numbers is the more extreme one; false where one is NaN."""
+
+
+def extremes() -> dict[str, Legalization]:
+    """Legalizations by operator, as `LegalizeOps` takes them."""
+    found: dict[str, Legalization] = {
+        "relax.clip": _clip,
+        "relax.nn.relu": _relu,
+        "relax.sign": _sign,
+    }
+    for extreme, better, worst in (("max", _greater, -math.inf), ("min", _less, math.inf)):
+        found[f"relax.{extreme}imum"] = _of_two(extreme, better)
+        found[f"relax.{extreme}"] = _over_axes(extreme, better, worst)
+        found[f"relax.arg{extreme}"] = _position(extreme, better)
+    return found
+
+
+def _greater(a: Any, b: Any) -> Any:
+    return a > b
+
+
+def _less(a: Any, b: Any) -> Any:
+    return a < b
+
+
+def _relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    zero = tirx.const(0, _dtype(call))
+    return _of_each(bb, call, "relu", lambda x: tirx.Select(x < zero, zero, x))
+
+
+def _sign(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    dtype = _dtype(call)
+    if dtype.startswith("uint"):
+        return _usual(bb, call)
+    zero, one, minus_one = (tirx.const(value, dtype) for value in (0, 1, -1))
+    return _of_each(
+        bb, call, "sign", lambda x: tirx.Select(x > zero, one, tirx.Select(x < zero, minus_one, x))
+    )
+
+
+def _clip(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    dtype = _dtype(call)
+    low, high = (_number(bound, dtype) for bound in call.args[1:3])
+    if low is None or high is None:
+        return _usual(bb, call)
+
+    def clipped(x: Any) -> Any:
+        raised = tirx.Select(x < low, low, x)
+        return tirx.Select(raised > high, high, raised)  # Where they cross, ONNX says the upper.
+
+    return _of_each(bb, call, "clip", clipped)
+
+
+def _of_two(name: str, better: Better) -> Legalization:
+    def legalization(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        dtype, shape = _dtype(call), static_shape(call.ty)
+        if "float" not in dtype or shape is None:
+            return _usual(bb, call)
+        x, y = call.args
+        for one, other in ((x, y), (y, x)):
+            bound = _number(other, dtype)
+            if bound is not None and static_shape(one.ty) == shape:
+                kernel = _bounded(better, bound)
+                return bb.call_te(_each(kernel), one, primfunc_name_hint=f"{name}imum")
+        return bb.call_te(
+            lambda x, y: te.compute(
+                shape,
+                lambda *at: _better_of(better, x(*_within(x, at)), y(*_within(y, at))),
+            ),
+            x,
+            y,
+            primfunc_name_hint=f"{name}imum",
+        )
+
+    return legalization
+
+
+def _bounded(better: Better, bound: Any) -> Callable[[Any], Any]:
+    return lambda x: tirx.Select(better(bound, x), bound, x)
+
+
+def _better_of(better: Better, a: Any, b: Any) -> Any:
+    """The more extreme of two numbers; NaN where one of them is NaN."""
+    return tirx.Select(tirx.Or(better(b, a), _is_nan(b)), b, a)
+
+
+def _within(x: te.Tensor, at: tuple[Any, ...]) -> list[Any]:
+    """The indices `at` of a broadcast result, in `x`."""
+    behind = at[len(at) - len(x.shape) :]
+    return [0 if int(size) == 1 else i for size, i in zip(x.shape, behind, strict=True)]
+
+
+def _over_axes(name: str, better: Better, worst: float) -> Legalization:
+    # TVM begins with the smallest finite number: a row of minus infinity would not be seen.
+    reducer = te.comm_reducer(
+        lambda a, b: _better_of(better, a, b), lambda dtype: tirx.const(worst, dtype), name=name
+    )
+
+    def legalization(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        shape = static_shape(call.args[0].ty)
+        if "float" not in _dtype(call) or shape is None or 0 in shape:
+            return _usual(bb, call)
+        axes = _reduced_axes(call.attrs.axis, len(shape))
+        keepdims = bool(call.attrs.keepdims)
+        return bb.call_te(
+            lambda x: _reduced(x, axes, keepdims, reducer), call.args[0], primfunc_name_hint=name
+        )
+
+    return legalization
+
+
+def _position(name: str, better: Better) -> Legalization:
+    """The index of the extreme element: the first of equals, and of NaNs if there are any."""
+
+    def first(a: Any, b: Any) -> tuple[Any, Any]:
+        # A result so far, or an element: its index, which is -1 where there is none, and its value.
+        (a_at, a_value), (b_at, b_value) = a, b
+        is_better = tirx.Or(better(b_value, a_value), _alone_nan(b_value, a_value))
+        is_equal = tirx.Or(b_value == a_value, _both_nan(b_value, a_value))
+        wins = tirx.Or(is_better, tirx.And(is_equal, b_at < a_at))
+        takes_b = tirx.And(b_at >= 0, tirx.Or(a_at < 0, wins))
+        return tirx.Select(takes_b, b_at, a_at), tirx.Select(takes_b, b_value, a_value)
+
+    reducer = te.comm_reducer(
+        first,
+        lambda at_dtype, dtype: (tirx.const(-1, at_dtype), tirx.const(0, dtype)),
+        name=f"arg{name}",
+    )
+
+    def legalization(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        x = call.args[0]
+        shape = static_shape(x.ty)
+        if shape is None or 0 in shape or not shape:
+            return _usual(bb, call)
+        axes = _reduced_axes(call.attrs.axis, len(shape))
+        keepdims, at_dtype = bool(call.attrs.keepdims), _dtype(call)
+        return bb.call_te(
+            lambda x: _indexed(x, axes, keepdims, reducer, at_dtype),
+            x,
+            primfunc_name_hint=f"arg{name}",
+        )
+
+    return legalization
+
+
+def _alone_nan(a: Any, b: Any) -> Any:
+    return tirx.And(_is_nan(a), tirx.Not(_is_nan(b)))
+
+
+def _both_nan(a: Any, b: Any) -> Any:
+    return tirx.And(_is_nan(a), _is_nan(b))
+
+
+def _is_nan(x: Any) -> Any:
+    # TVM simplifies `x != x` to false.
+    return tirx.isnan(x) if "float" in str(x.ty.dtype) else tirx.const(False)
+
+
+def _indexed(
+    x: te.Tensor, axes: Set[int], keepdims: bool, reducer: Callable[..., Any], at_dtype: str
+) -> te.Tensor:
+    shape, reduced, element_at = _reduction(x, axes, keepdims)
+
+    def element(*at: Any) -> Any:
+        place = element_at(at)
+        flat: Any = tirx.const(0, at_dtype)
+        for axis, loop in reduced.items():
+            flat = flat * int(x.shape[axis]) + loop.var.astype(at_dtype)
+        return reducer((flat, x(*place)), axis=list(reduced.values()))
+
+    positions, values = te.compute(shape, element, name="extreme")
+    del values
+    return te.compute(shape, lambda *at: positions(*at), name="position")
+
+
+def _reduced(
+    x: te.Tensor, axes: Set[int], keepdims: bool, reducer: Callable[..., Any]
+) -> te.Tensor:
+    """`x` reduced over `axes`, which stay with a size of one or go."""
+    shape, reduced, element_at = _reduction(x, axes, keepdims)
+
+    def element(*at: Any) -> Any:
+        value = x(*element_at(at))
+        return reducer(value, axis=list(reduced.values())) if reduced else value
+
+    return te.compute(shape, element)
+
+
+def _reduction(
+    x: te.Tensor, axes: Set[int], keepdims: bool
+) -> tuple[list[Any], dict[int, Any], Callable[[tuple[Any, ...]], list[Any]]]:
+    """The result's shape, a loop for each axis, and where an element of the result reads `x`."""
+    reduced = {axis: te.reduce_axis((0, x.shape[axis]), name=f"k{axis}") for axis in sorted(axes)}
+    kept = [axis for axis in range(len(x.shape)) if keepdims or axis not in axes]
+
+    def element_at(at: tuple[Any, ...]) -> list[Any]:
+        place = dict(zip(kept, at, strict=True)) | reduced
+        return [place[axis] for axis in range(len(x.shape))]
+
+    return [1 if axis in axes else x.shape[axis] for axis in kept], reduced, element_at
+
+
+def _reduced_axes(axis: Any, rank: int) -> set[int]:
+    if axis is None:
+        return set(range(rank))
+    given = [axis] if isinstance(axis, int) else axis
+    return {int(a) % rank for a in given}
+
+
+def _of_each(
+    bb: relax.BlockBuilder, call: relax.Call, name: str, kernel: Callable[[Any], Any]
+) -> relax.Expr:
+    return bb.call_te(_each(kernel), call.args[0], primfunc_name_hint=name)
+
+
+def _each(kernel: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
+    return lambda x: te.compute(x.shape, lambda *at: kernel(x(*at)))
+
+
+def _number(expr: Any, dtype: str) -> Any:
+    """The number that an expression is known to be, as TIR; None for any other, and for NaN."""
+    if isinstance(expr, tvm.ir.GenericConst):
+        if expr.value.numpy().size != 1:
+            return None
+        value = expr.value.numpy().reshape(-1)[0].item()
+    else:
+        value = getattr(expr, "value", None)
+    return None if value is None or value != value else tirx.const(value, dtype)
+
+
+def _usual(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return call.op.get_attr("FLegalize")(bb, call)
+
+
+def _dtype(call: relax.Call) -> str:
+    return str(getattr(call.ty, "dtype", ""))

@@ -1,0 +1,84 @@
+"""Computes what depends on constants alone with the kernels that would compute it at run time.
+
+So a constant gives what the same numbers give as an input. TVM's `FoldConstant` by itself takes
+TVM's own kernels, where ours differ (see `legalizations`), and makes a kernel of every operator of
+the model to see whether it can fold it.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .legalizations import legalizations
+from .names import bindings_of, replace_bindings
+
+_FOLDED = "folded"
+
+
+@module_pass(opt_level=0, name="FoldCalls")
+class FoldCalls:
+    """Make each binding of `main` that is an operator on constants alone a constant."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Fold in `mod`; called by TVM's pass machinery."""
+        main = mod["main"]
+        bindings = _on_constants(main)
+        if not bindings:
+            return mod
+        values = _computed(bindings)
+
+        def constant(binding: relax.Binding) -> list[relax.Binding]:
+            value = values.get(binding.var)
+            return [binding] if value is None else [relax.VarBinding(binding.var, value)]
+
+        folded = mod.clone()
+        folded.update_func(folded.get_global_var("main"), replace_bindings(main, constant))
+        return folded
+
+
+def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
+    """The bindings that are operators on constants, and on each other."""
+    found: list[relax.VarBinding] = []
+    known: set[relax.Var] = set()
+
+    def is_known(expr: relax.Expr) -> bool:
+        if isinstance(expr, relax.Tuple):
+            return all(map(is_known, expr.fields))
+        if isinstance(expr, relax.Var):
+            return expr in known
+        return not isinstance(expr, (relax.Call, relax.TupleGetItem))
+
+    for binding in bindings_of(main):
+        value = binding.value if isinstance(binding, relax.VarBinding) else None
+        if isinstance(value, tvm.ir.GenericConst):
+            known.add(binding.var)
+            found.append(binding)
+            continue
+        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+            continue
+        has_kernel = value.op.has_attr("FLegalize") and isinstance(binding.var.ty, relax.TensorType)
+        if has_kernel and value.args and all(map(is_known, value.args)):
+            known.add(binding.var)
+            found.append(binding)
+    return found if any(isinstance(b.value, relax.Call) for b in found) else []
+
+
+def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
+    """The constants that these bindings are, but for those that are constants as they stand."""
+    wanted = [binding.var for binding in bindings if isinstance(binding.value, relax.Call)]
+    all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
+    result = relax.Var("result", all_of_them.ty)
+    block = relax.DataflowBlock([*bindings, relax.VarBinding(result, all_of_them)])
+    function = relax.Function([], relax.SeqExpr([block], result), result.ty)
+    mod = tvm.IRModule({_FOLDED: function})
+    for step in (
+        relax.transform.LegalizeOps(legalizations()),
+        relax.transform.FoldConstant(),
+        relax.transform.CanonicalizeBindings(),
+    ):
+        mod = step(mod)
+    last = list(bindings_of(mod[_FOLDED]))[-1].value
+    constants = zip(wanted, last.fields, strict=True)
+    return {var: value for var, value in constants if isinstance(value, tvm.ir.GenericConst)}

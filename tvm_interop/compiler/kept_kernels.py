@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm.support import cc
 
+from ..kernels.safe_remainders import PIPELINE
 from ..measure.kept_files import KeptFiles
 
 _KIND = "kernels"
@@ -30,7 +31,8 @@ def kernels_key(hashes: Mapping[str, str]) -> str:
         "|",
         *sorted(f"{name}={value}" for name, value in context.config.items()),
     ]
-    return json.dumps([tvm.__version__, tvm_ffi.__version__, cc.get_cc(), passes, dict(hashes)])
+    versions = [tvm.__version__, tvm_ffi.__version__, PIPELINE]
+    return json.dumps([*versions, cc.get_cc(), passes, dict(hashes)])
 
 
 def kept_kernels(kept: KeptFiles, hashes: Mapping[str, str]) -> bytes | None:

@@ -17,6 +17,7 @@ from tvm.support import cc
 
 from .._native import cpu as _native
 from ..errors import DeviceError
+from .safe_remainders import PIPELINE
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 
@@ -65,7 +66,9 @@ def _compiled(kernels: tvm.IRModule, target: tvm.target.Target, folder: Path) ->
 
     def build(number: int) -> str:
         with _like(context):
-            compiled = tvm.compile(tvm.IRModule(dict(files[number])), target=target)
+            compiled = tvm.compile(
+                tvm.IRModule(dict(files[number])), target=target, tir_pipeline=PIPELINE
+            )
         path = folder / f"{number}.o"
         compiled.mod.write_to_file(str(path))
         return str(path)

@@ -1,0 +1,63 @@
+"""Hides remainders by powers of two from LLVM's loop vectoriser, which computes them wrongly.
+
+In a loop of more turns than the power, LLVM takes `i % 8` as an index that goes on to grow: it is
+the low bits of `i`, which its analysis of loops holds for a counter of three bits, and the check
+that this counter does not wrap around is lost. A `Tile` of (4, 8, 4) by (1, 2, 4) so reads beyond
+its input wherever vectors have 512 bits. Any kernel whose index wraps may be hit: a repeated tensor,
+a shuffle of channels, a loop that was fused from two. Seen with the LLVM that is in TVM 0.27; a
+small program that shows it is in `docs/upstream/llvm_wrapping_index.md`.
+
+Here the remainder is taken of a product with one, made by an instruction that LLVM's analysis does
+not look into and that costs nothing in the end. What is not a remainder is built as before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.transform import PassContext, module_pass
+
+PIPELINE = "tvm_interop.safe_remainders"
+"""The name under which TVM finds its own pipeline for kernels, with `SafeRemainders` at its end."""
+
+
+@module_pass(opt_level=0, name="SafeRemainders")
+class SafeRemainders:
+    """Rewrite remainders by powers of two in lowered kernels."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite in `mod`; called by TVM's pass machinery."""
+        rewritten = {
+            var: tvm_ffi.structural_map(func, [(tirx.FloorMod, _hidden), (tirx.Mod, _hidden)])
+            for var, func in mod.functions_items()
+        }
+        mod = mod.clone()
+        for var, func in rewritten.items():
+            mod.update_func(var, func)
+        return mod
+
+
+def _hidden(remainder: Any) -> Any:
+    divisor = remainder.b
+    if not isinstance(divisor, tirx.IntImm) or not _is_power_of_two(int(divisor.value)):
+        return remainder
+    dtype = str(remainder.a.ty.dtype)
+    one, scale = tirx.const(1, dtype), tirx.const(0, "int32")
+    number = tirx.call_llvm_pure_intrin(dtype, "llvm.umul.fix", remainder.a, one, scale)
+    return type(remainder)(number, divisor)
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 1 and number & (number - 1) == 0
+
+
+def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
+    lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
+    safe: Any = SafeRemainders()
+    return tvm.transform.Sequential([lowering, safe]), for_host, for_device
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from .prices import random_clock
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--random-prices SEED` finds tests that hang on what was measured (see `prices`)."""
@@ -21,7 +19,9 @@ def _random_prices(request: pytest.FixtureRequest) -> Iterator[None]:
     seed = request.config.getoption("--random-prices")
     with pytest.MonkeyPatch.context() as patch:
         if seed is not None:
-            from tvm_interop._native import cpu  # Not needed, and slow to import, otherwise.
+            from tvm_interop._native import cpu  # Slow to import, and seldom needed.
+
+            from .prices import random_clock
 
             patch.setattr(cpu, "measure_interleaved", random_clock(seed, cpu.run))
         yield

@@ -15,6 +15,7 @@ import tvm_interop
 from tests.contended_device import SETTING, ContendedDevice
 from tests.graphs import divided, layered, randwire, sparse
 from tests.nets import chain, inception_like
+from tests.prices import give_prices
 from tvm_interop import InputError, OpGraph, ScheduleError
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.latency.learned import LearnedLatency
@@ -280,7 +281,10 @@ def test_compile_with_learned_latencies(tmp_path: Path) -> None:
     np.testing.assert_array_equal(*results)
 
 
-def test_a_second_search_learns_from_the_first(tmp_path: Path) -> None:
+def test_a_second_search_learns_from_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_prices(monkeypatch)
     options = CompileOptions(streams=2, latency_db=tmp_path / "latency.db", parts=1)
     first = Compilation(inception_like(), options).search()
     first.run()

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from tests.nets import inception_like
+from tests.prices import GivenTimer
 from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.kernels.build import kernel_hashes
+from tvm_interop.latency.estimate import Estimate
 from tvm_interop.measure.cpu_timer import CpuStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.measure.repeats import REPEATS
@@ -23,14 +26,21 @@ def compilation() -> Compilation:
 
 
 def latency(compilation: Compilation, store: LatencyStore | None = None) -> MeasuredLatency:
-    from tvm_interop.kernels.build import kernel_hashes
-
     return MeasuredLatency(
         compilation.program,
         kernel_hashes(compilation.program.kernels),
         CpuStageTimer(compilation.program, compilation.loaded_kernels, streams=2),
         store=store,
     )
+
+
+def priced(
+    compilation: Compilation, us: list[float], store: LatencyStore | None = None
+) -> MeasuredLatency:
+    """Latencies by prices of the operators that are given, and may change."""
+    hashes = kernel_hashes(compilation.program.kernels)
+    timer = GivenTimer(lambda op: us[op], 2)
+    return MeasuredLatency(compilation.program, hashes, timer, store=store)
 
 
 def heaviest(compilation: Compilation) -> tuple[int, int]:
@@ -42,13 +52,20 @@ def heaviest(compilation: Compilation) -> tuple[int, int]:
     return order[0], order[second]
 
 
-def test_latencies_are_plausible(compilation: Compilation) -> None:
-    model = compilation.measured_latency
+def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Compilation) -> None:
+    us = [10.0 + 3 * op for op in range(compilation.graph.num_ops)]
+    model = priced(compilation, us)
     a, b = heaviest(compilation)
-    one_after_the_other = model.stage([[a, b]])
-    assert model.op(a) > 0
-    # Wide bounds: this asks for the right quantity and unit, not for speed.
-    assert 0.3 < one_after_the_other / (model.op(a) + model.op(b)) < 3
+    # Equal kernels share a measurement, so an operator has the price of the first that was asked.
+    assert model.stage([[a]]) == pytest.approx(us[a])
+    assert model.stage([[b]]) == pytest.approx(us[b])
+    assert model.stage([[a, b]]) == pytest.approx(us[a] + us[b])
+    assert model.stage([[a], [b]]) == pytest.approx(max(us[a], us[b]))
+
+
+def test_no_latency_is_zero() -> None:
+    """However long the empty stage was held up: shares are divided by latencies."""
+    assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 
 
 def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
@@ -62,11 +79,12 @@ def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
 
 
 def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
-    model = latency(compilation)
     a, b = heaviest(compilation)
-    assert model.stage([[a], [b], [a], [b]]) > 0
+    us = [1.0] * compilation.graph.num_ops
+    us[a], us[b] = 20.0, 10.0
+    model = priced(compilation, us)
     # Packed, it is the two heavier ones apart and the two lighter ones apart.
-    assert model.stage([[a, b], [a, b]]) == model.stage([[a], [b], [a], [b]])
+    assert model.stage([[a], [b], [a], [b]]) == model.stage([[a, b], [a, b]]) == pytest.approx(30)
 
 
 def test_a_second_run_measures_nothing(compilation: Compilation, tmp_path: Path) -> None:
@@ -179,17 +197,19 @@ def test_what_is_known_without_measuring(compilation: Compilation, tmp_path: Pat
 
 def test_stages_are_measured_again_by_runs_of_their_own(compilation: Compilation) -> None:
     store = LatencyStore(":memory:")
-    model = latency(compilation, store)
     a, b = heaviest(compilation)
+    us = [10.0] * compilation.graph.num_ops
+    model = priced(compilation, us, store)
     stages = [[[a]], [[a], [b]]]
     before = model.stages(stages)
     first = {record.key: record for record in store.records()}
     sure, other = model.keys(stages)
     doubtful = msgspec.structs.replace(first[other], spread_us=first[other].latency_us)
     store.put([msgspec.structs.replace(first[sure], spread_us=0.0), doubtful])
+    us[b] = 30.0
     assert model.measure_again(stages) == 1, "the other one is known well enough"
     after = model.stages(stages)
-    assert after[0] == before[0]
+    np.testing.assert_allclose(after, [before[0], 30.0])
     both = store.estimates([other])[other]
     assert both.samples > first[other].samples
     runs = both.samples - first[other].samples

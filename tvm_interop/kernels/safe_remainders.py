@@ -3,9 +3,9 @@
 In a loop of more turns than the power, LLVM takes `i % 8` as an index that goes on to grow: it is
 the low bits of `i`, which its analysis of loops holds for a counter of three bits, and the check
 that this counter does not wrap around is lost. A `Tile` of (4, 8, 4) by (1, 2, 4) so reads beyond
-its input wherever vectors have 512 bits. Any kernel whose index wraps may be hit: a repeated tensor,
-a shuffle of channels, a loop that was fused from two. Seen with the LLVM that is in TVM 0.27; a
-small program that shows it is in `docs/upstream/llvm_wrapping_index.md`.
+its input wherever vectors have 512 bits. Any kernel whose index wraps may be hit: a repeated
+tensor, a shuffle of channels, a loop that was fused from two. Seen with the LLVM that is in TVM
+0.27; a small program that shows it is in `docs/upstream/llvm_wrapping_index.md`.
 
 Here the remainder is taken of a product with one, made by an instruction that LLVM's analysis does
 not look into and that costs nothing in the end. What is not a remainder is built as before.

@@ -34,6 +34,11 @@ def undisturbed(
     return counted
 
 
+_LEAST_US = 1e-3
+"""An empty stage that was held up may take longer than a stage. No latency is 0, or less: others
+are divided by it."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A latency by several runs.
@@ -62,7 +67,7 @@ class Estimate:
         counted = undisturbed(seconds)
         lower, median, upper = np.percentile(counted, [25, 50, 75]) * 1e6
         spread_us = float(upper - lower) if len(counted) > 1 else None
-        return cls(max(float(median) - start_us, 0.0), spread_us, len(counted))
+        return cls(max(float(median) - start_us, _LEAST_US), spread_us, len(counted))
 
     @property
     def error_us(self) -> float:

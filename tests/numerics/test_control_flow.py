@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, helper, parser
+from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
-from tvm_interop import onnx_backend
+from tvm_interop import GraphModule, onnx_backend
+from tvm_interop import compile as compile_model
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import control_flow, load_model
 
@@ -184,3 +185,32 @@ def test_size_that_depends_on_numbers_is_refused() -> None:
     model = _model("agraph (float[4, 6] x) => (int64[2, n] y) { y = NonZero(x) }")
     with pytest.raises(UnsupportedModelError, match=r"`nonzero_0` .* depends on the numbers"):
         load_model(model)
+
+
+def test_a_branch_for_inputs_of_other_shapes_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Its results are NaN where it is chosen: nobody takes them for an answer."""
+    bodies = []
+    for name, width in (("then", 3), ("otherwise", 4)):
+        weight = numpy_helper.from_array(np.ones((width, 2), "float32"), f"w_{name}")
+        node = helper.make_node("MatMul", ["x", f"w_{name}"], [f"y_{name}"])
+        y = helper.make_tensor_value_info(f"y_{name}", TensorProto.FLOAT, None)
+        bodies.append(helper.make_graph([node], name, [], [y], [weight]))
+    node = helper.make_node(
+        "If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1], name="choice"
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    artifact = compile_model(model, scheduler="sequential", latency_db=":memory:")
+    assert "without its else branch" in caplog.text
+    module = GraphModule(artifact)
+    for chosen, wanted in ((True, 3.0), (False, np.nan)):
+        module.run(c=np.array(chosen), x=np.ones((1, 3), "float32"))
+        np.testing.assert_array_equal(module.get_output(0).numpy(), [[wanted, wanted]])

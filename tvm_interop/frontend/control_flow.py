@@ -2,13 +2,15 @@
 
 A schedule is fixed before a model runs, so there is nothing left to decide then: a branch whose
 condition is constant is taken, of others both are computed and one is selected, and a loop is
-written out turn by turn.
+written out turn by turn. A branch that is for inputs of other shapes is left out.
 
 Source: the operators' definitions in the ONNX specification.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +21,8 @@ from tvm import relax
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
+
+_LOG = logging.getLogger("tvm_interop")
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
 """The operators that `import_control_flow` writes out."""
@@ -63,8 +67,45 @@ def _if(
     condition = _constant(inputs[0])
     if condition is not None:
         return body(attrs["then_branch" if condition else "else_branch"], {})
-    pairs = zip(body(attrs["then_branch"], {}), body(attrs["else_branch"], {}), strict=True)
-    return [_selected(bb, inputs[0], *pair) for pair in pairs]
+    branches: list[list[Any]] = []
+    failed: list[UnsupportedModelError] = []
+    for name in ("then_branch", "else_branch"):
+        try:
+            branches.append(body(attrs[name], {}))
+        except UnsupportedModelError as error:
+            failed.append(error)
+            branches.append([])
+    if len(failed) == 2:
+        raise failed[0]
+    if failed:
+        return _only_branch(bb, inputs[0], branches, failed[0])
+    return [_selected(bb, inputs[0], *pair) for pair in zip(*branches, strict=True)]
+
+
+def _only_branch(
+    bb: relax.BlockBuilder, condition: Any, branches: list[list[Any]], error: UnsupportedModelError
+) -> list[Any]:
+    """The results where one branch is for inputs of other shapes, and could not run on these.
+
+    They are NaN where the condition chooses that branch after all, so that nobody takes them for an
+    answer.
+    """
+    is_then = bool(branches[0])
+    results = branches[0] or branches[1]
+    dtypes = [str(getattr(value.ty, "dtype", "")) for value in results]
+    if not all("float" in dtype for dtype in dtypes):
+        raise error
+    _LOG.warning(
+        "an `If` is compiled without its %s branch, which cannot run on inputs of these shapes: "
+        "its results are NaN where the condition chooses it (%s)",
+        "else" if is_then else "then",
+        error,
+    )
+    nothing = [relax.const(math.nan, dtype) for dtype in dtypes]
+    return [
+        bb.emit(relax.op.where(condition, *((value, nan) if is_then else (nan, value))))
+        for value, nan in zip(results, nothing, strict=True)
+    ]
 
 
 def _selected(bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:

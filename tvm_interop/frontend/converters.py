@@ -19,6 +19,7 @@ from .constants import constant_array
 from .cumulative_sum import import_cumulative_sum
 from .integer_division import divided
 from .one_hot import import_one_hot
+from .pieces import import_slice, import_split
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
@@ -372,8 +373,10 @@ _CONVERTERS: dict[str, Converter] = {
     "RoiAlign": _roi_align,
     "Selu": _selu,
     "SequenceInsert": _sequence_insert,
+    "Slice": import_slice,
     "Softplus": _softplus,
     "SpaceToDepth": _space_to_depth,
+    "Split": import_split,
     "Sum": _of_all(relax.op.add),
     "ThresholdedRelu": _thresholded_relu,
     "TopK": import_top_k,

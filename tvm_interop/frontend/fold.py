@@ -30,7 +30,7 @@ _FOLDED = frozenset(
         # What moves elements.
         *("Compress", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"),
         *("GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterElements"),
-        *("ScatterND", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
+        *("ScatterND", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
         # What exporters compute sizes with.
         *("ArgMax", "ArgMin", "CumSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
         "TopK",
@@ -41,21 +41,30 @@ ranks than 2 and of paddings, and other than a kernel for some interpolations: a
 here is left to `lowering.fold_calls`, which asks the kernels. Nor are those here that tell the
 integers of a quantised model from its floats (see `lowering.quantised`)."""
 
+_WITH_GRAPHS = ("If", "Loop", "Scan")
+
 
 def fold(
-    op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], opset: int
+    op_type: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    opset: int,
+    *,
+    of_any_kind: bool = False,
 ) -> relax.Expr | None:
     """The constant result of a node, or None where it is not known before the model runs.
 
     Parameters
     ----------
+    of_any_kind: operators that are otherwise left to kernels too: no kernel takes empty tensors.
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes; `tvm_custom` says how many outputs it has.
     """
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)
     given = [value for value in inputs if value is not None]
-    if op_type not in _FOLDED or not given or not all(map(_is_small_constant, given)):
+    may_fold = op_type in _FOLDED or (of_any_kind and op_type not in _WITH_GRAPHS)
+    if not may_fold or not given or not all(map(_is_small_constant, given)):
         return None
     arrays = [None if value is None else value.value.numpy() for value in inputs]
     try:

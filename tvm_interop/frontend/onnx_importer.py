@@ -24,6 +24,7 @@ from .bounds import within_bounds
 from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import convert
+from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .fold import fold
 from .indices import with_safe_indices
 from .recurrent import RECURRENT
@@ -161,7 +162,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             result = self._convert(op_name, inputs, attrs, opset)
         except Exception as err:
             raise _cannot_import(name, op_name, err) from err
-        result = self._bind(within_bounds(result), name)
+        result = without_empty(self._bind(within_bounds(result), name))
         wanted = attrs["tvm_custom"]["num_outputs"]
         found = len(result.ty.fields) if isinstance(result.ty, relax.TupleType) else 1
         if wanted > max(found, 1):
@@ -174,7 +175,13 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
         """The result of a node: folded, or made by our converter, or else by TVM's."""
-        result = fold(op_name, inputs, attrs, opset)
+        for i, value in enumerate(inputs):
+            inputs[i] = without_empty(value)
+        some_are_empty = any(map(is_empty, inputs))
+        result = fold(op_name, inputs, attrs, opset, of_any_kind=some_are_empty)
+        if result is None and (some_are_empty or op_name in MAY_BE_EMPTY):
+            result = of_empty(op_name, inputs, attrs, opset)
+            inputs = full_inputs(op_name, inputs)
         if result is None:
             check_constants(op_name, inputs, opset)
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)

@@ -63,6 +63,10 @@ class _Importer:
         self._attrs = attrs
         given = [*inputs, *[None] * (8 - len(inputs))]
         x, self._w, self._r, self._b, self._lengths, self._h0, self._c0, self._peepholes = given
+        if x.ty.ndim != 3:
+            raise UnsupportedModelError(
+                f"its input `X` has {x.ty.ndim} dimensions, and ONNX has 3 for it"
+            )
         self._batch_first = bool(attrs.get("layout", 0))
         # X is (length, batch, inputs) from here on, states are (directions, batch, hidden).
         self._x = self._swap(x) if self._batch_first else x

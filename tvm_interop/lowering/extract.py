@@ -260,8 +260,6 @@ def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
     shape = static_shape(ty)
     if shape is None:
         _refuse(where, f"has the dynamic shape {ty.shape}", "give every input a static shape")
-    if 0 in shape:
-        _refuse(where, f"is an empty tensor of shape {shape}", "give every input a size above 0")
     dtype = str(ty.dtype)
     if not is_supported_dtype(dtype):
         _refuse(where, f"has dtype {dtype}, which NumPy lacks", "convert the model to another")

@@ -19,6 +19,7 @@ from .names import bindings_of
 from .narrow_storage import NarrowStorage
 from .pads_into_convs import PadsIntoConvs
 from .quantised import QuantisedProducts
+from .reshapes import ReshapesOfMain
 from .rows_as_images import RowsAsImages
 from .transposed_convs import TransposedConvs
 from .volumes_as_images import VolumesAsImages
@@ -123,7 +124,7 @@ def _lowering(
             passes.LegalizeOps(legalizations()),
             passes.AnnotateTIROpPattern(),
             passes.FoldConstant(),
-            passes.RewriteDataflowReshape(),
+            ReshapesOfMain(),
             passes.DeadCodeElimination(),
             FuseAndName(),
             *([] if narrow is None else [narrow]),

@@ -1,0 +1,109 @@
+"""ONNX's Slice and Split, whose pieces may be empty, or run backwards to the very start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .constants import constant_array
+from .empty import empty_constant
+
+
+def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """The result of a Slice; None where it is of something else than a tensor of known shape.
+
+    Starts, ends, axes and steps are constants, or attributes in opset 1. Each is brought within
+    the tensor as ONNX says, so that `x[::-1]` may end at any number far below zero.
+
+    Raises
+    ------
+    UnsupportedModelError
+        A step is 0.
+    """
+    x = inputs[0]
+    shape = static_shape(getattr(x, "ty", None))
+    given = _slice_numbers(inputs, attrs)
+    if shape is None or given is None:
+        return None
+    starts, ends, axes, steps = given
+    known = constant_array(x)
+    sizes = list(shape)
+    begins, stops, jumps, along = [], [], [], []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if step == 0:
+            raise UnsupportedModelError("its step is 0: it would never end")
+        axis %= len(shape)
+        taken = _taken(start, end, step, shape[axis])
+        sizes[axis] = len(taken)
+        if known is not None:
+            known = np.take(known, taken, axis)
+        if len(taken) == shape[axis] and step == 1:
+            continue
+        begins.append(taken.start)
+        # TVM counts a negative end from behind, where -1 stands for before the first here.
+        stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
+        jumps.append(step)
+        along.append(axis)
+    if known is not None:  # ONNX's reference does not bring starts within the tensor.
+        return relax.const(known, str(x.ty.dtype))
+    if 0 in sizes:
+        return empty_constant(sizes, str(x.ty.dtype))
+    if not along:
+        return x
+    return relax.op.strided_slice(x, along, begins, stops, jumps)
+
+
+def _taken(start: int, end: int, step: int, size: int) -> range:
+    """Which of `size` elements are taken. Unlike Python's, a start is brought within the tensor."""
+    start, end = (place + size if place < 0 else place for place in (start, end))
+    if step > 0:
+        return range(min(max(start, 0), size), min(max(end, 0), size), step)
+    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
+
+
+def _slice_numbers(
+    inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> tuple[list[int], list[int], list[int], list[int]] | None:
+    if "starts" in attrs:
+        starts, ends = ([int(i) for i in attrs[name]] for name in ("starts", "ends"))
+        axes = [int(i) for i in attrs.get("axes", range(len(starts)))]
+        return starts, ends, axes, [1] * len(starts)
+    arrays = [None if value is None else constant_array(value) for value in inputs[1:5]]
+    arrays += [None] * (4 - len(arrays))
+    computed = [v is not None and a is None for v, a in zip(inputs[1:5], arrays, strict=False)]
+    if any(computed) or arrays[0] is None or arrays[1] is None:
+        return None
+    starts, ends = arrays[0].ravel().tolist(), arrays[1].ravel().tolist()
+    axes = list(range(len(starts))) if arrays[2] is None else arrays[2].ravel().tolist()
+    steps = [1] * len(starts) if arrays[3] is None else arrays[3].ravel().tolist()
+    return starts, ends, axes, steps
+
+
+def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """The parts of a Split, where one of them is empty; None where TVM's converter does well."""
+    x = inputs[0]
+    shape = static_shape(getattr(x, "ty", None))
+    sizes = attrs.get("split")
+    if len(inputs) > 1 and inputs[1] is not None:
+        sizes = constant_array(inputs[1])
+    if shape is None or sizes is None:
+        return None
+    axis = int(attrs.get("axis", 0)) % len(shape)
+    lengths = [int(size) for size in np.asarray(sizes).ravel()]
+    if 0 not in lengths:
+        return None
+    parts, begin = [], 0
+    for length in lengths:
+        if length == 0:
+            parts.append(empty_constant([*shape[:axis], 0, *shape[axis + 1 :]], str(x.ty.dtype)))
+        elif length == shape[axis]:
+            parts.append(x)
+        else:
+            parts.append(bb.emit(relax.op.strided_slice(x, [axis], [begin], [begin + length])))
+        begin += length
+    return relax.Tuple(parts)

@@ -320,6 +320,20 @@ def _sequence_insert(
     return relax.Tuple(tensors)
 
 
+_MOST_JOINED = 64
+
+
+def _concat(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # A kernel of thousands of arguments takes LLVM minutes: many tensors are joined by and by.
+    if len(inputs) <= _MOST_JOINED or not all(hasattr(x.ty, "shape") for x in inputs):
+        return None
+    axis, parts = int(attrs["axis"]), list(inputs)
+    while len(parts) > 1:
+        groups = [parts[i : i + _MOST_JOINED] for i in range(0, len(parts), _MOST_JOINED)]
+        parts = [bb.emit(relax.op.concat(g, axis)) if len(g) > 1 else g[0] for g in groups]
+    return parts[0]
+
+
 def _constant_node(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     for name, dtype in (("float", "float32"), ("int", "int64")):
         for key in (f"value_{name}", f"value_{name}s"):
@@ -352,6 +366,7 @@ _CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": _batch_norm,
     "BitShift": _bit_shift,
     "Clip": _clip,
+    "Concat": _concat,
     "Constant": _constant_node,
     "ConvTranspose": _conv_transpose,
     "CumSum": import_cumulative_sum,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -88,8 +89,10 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
     # A schedule changes the loops it is given in place: give it some of its own.
     schedule = s_tir.Schedule(s_tir.renew_defs(func), error_render_level="fast")
     root = schedule.get_sblock("root")
-    for block in schedule.get_child_blocks(root):
-        _inline(schedule, block)
+    blocks = schedule.get_child_blocks(root)
+    growth = _Growth(schedule, blocks)
+    for block in blocks:
+        _inline(schedule, block, growth)
     inlined = schedule.mod["main"]
     found = find_contraction(inlined)
     if found is not None:
@@ -105,7 +108,7 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
     return schedule.mod["main"]
 
 
-def _inline(schedule: s_tir.Schedule, block: Any) -> None:
+def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
     """Compute an element-wise `block` where its values are used.
 
     Not in a sum that uses a value more than once, as a convolution does: there it would be
@@ -115,11 +118,58 @@ def _inline(schedule: s_tir.Schedule, block: Any) -> None:
         return
     body = schedule.get(block).body
     only_copies = isinstance(body, tirx.BufferStore) and isinstance(body.value, tvm.ir.TensorLoad)
+    if not only_copies and isinstance(body, tirx.BufferStore) and not growth.allows(body.buffer):
+        return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
         # Refused where it writes an output, or is read in more than one way.
         with contextlib.suppress(Exception):
             schedule.compute_inline(block)
+
+
+class _Growth:
+    """Tells how large expressions become where they stand in the place of each use.
+
+    That doubles with every sum of a tensor with itself: after twenty of them LLVM would be given a
+    million additions. So it is counted before anything is moved, when each block is still short.
+    """
+
+    def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
+        self._own: dict[Any, tuple[int, list[Any]]] = {}  # By what a block writes.
+        self._sizes: dict[Any, int] = {}  # Of what is moved.
+        for block in blocks:
+            body = schedule.get(block).body
+            if isinstance(body, tirx.BufferStore):
+                self._own[body.buffer] = _size_and_reads(body.value)
+
+    def allows(self, written: Any) -> bool:
+        """Whether what computes `written` may stand in the place of each read of it."""
+        own, reads = self._own.get(written, (0, []))
+        size = own + sum(self._sizes.get(read, 1) for read in reads)
+        uses = sum(inputs.count(written) for _, inputs in self._own.values())
+        if uses > 1 and uses * size > _LARGEST:
+            return False
+        self._sizes[written] = size
+        return True
+
+
+def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
+    """About how many instructions an expression is, but for what it reads; and that."""
+    sizes: list[int] = [1]
+    reads: list[Any] = []
+    tvm_ffi.structural_walk(
+        value,
+        [
+            (tvm.ir.Call, lambda call: sizes.append(_FUNCTION)),
+            (tvm.ir.TensorLoad, lambda load: reads.append(load.source)),
+        ],
+    )
+    return sum(sizes), reads
+
+
+_LARGEST = 200
+"""Where a value is used several times, the uses together may come to so many instructions."""
+_FUNCTION = 40
 
 
 def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:

@@ -12,7 +12,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
+.PHONY: help graphs soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,13 @@ sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address
 
 fuzz: $(VENV)/installed ## 100,000 inputs that are wrong: errors of ours, or a defect (ARGS='--inputs 600')
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+graphs: $(VENV)/installed ## Random graphs against onnxruntime, new ones each day (FIRST=0 LAST=100)
+	$(BIN)/python -m tests.random_graphs $(FIRST) $(LAST) --log build/random_graphs.jsonl $(ARGS)
+
+# Seeds that were never used before: the day's, thousands apart.
+FIRST = $(shell expr $$(date +%s) / 86400 '*' 10000)
+LAST = $(shell expr $(FIRST) + 10000)
 
 soak: $(VENV)/installed ## An hour of mixed load, forks among it: nothing lost, every output right (SECONDS=120)
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600)

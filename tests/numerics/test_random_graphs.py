@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.random_graphs.judge import judged
+from tests.random_graphs.minimise import smallest
+from tvm_interop.frontend import converters
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -13,3 +15,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def test_right_and_the_same_by_every_schedule(seed: int) -> None:
     record = judged(seed)
     assert not {"wrong", "bits", "raw", "refused"} & record.keys(), record
+
+
+SEED_WITH_NEG = 339
+
+
+def test_a_fault_is_found_named_and_cut_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: `Neg` leaves numbers as they are."""
+    monkeypatch.setitem(converters._CONVERTERS, "Neg", lambda bb, inputs, attrs: inputs[0])
+    record = judged(SEED_WITH_NEG)
+    assert any(fault.startswith("Neg ") for fault in record["wrong"])
+    found = smallest(SEED_WITH_NEG)
+    assert found is not None
+    assert [node.op_type for node in found[0].graph.node] == ["Neg"]
+    assert found[0].ByteSize() < 2000

@@ -122,6 +122,8 @@ def summary(records: list[dict[str, Any]]) -> int:
         for kind in (*FAILURES, "unclear"):
             if kind in record:
                 print(f"seed {record['seed']}: {kind}: {record[kind]}")
+    if counts["wrong"]:
+        print("`python -m tests.random_graphs.minimise SEED` cuts out what is wrong")
     return 1 if any(counts[kind] for kind in FAILURES) else 0
 
 

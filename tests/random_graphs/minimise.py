@@ -1,0 +1,104 @@
+"""`python -m tests.random_graphs.minimise SEED`: the least of a failing graph that still fails.
+
+A node that is wrong may be right by itself, where its neighbours are fused with it: so the piece
+that is tried grows backwards from the node, and what it reads beyond its edge is an input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tests.one_node import computed
+
+from .generator import random_graph
+from .judge import alike, blamed, by_onnxruntime, by_reference, run_all, with_all_outputs
+
+_DEEPEST = 8
+
+
+def smallest(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
+    """A small model of the graph of this seed that comes out wrong, and its inputs; None if none.
+
+    Its shapes are the graph's own.
+    """
+    graph = random_graph(seed)
+    model, feed = graph.build(), graph.feeds(seed * 7)
+    faults = blamed(model, feed, seed)
+    ours = run_all(with_all_outputs(model, seed), [feed], seed, {})[0]
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    known = {**feed, **ours}
+    for fault in (*faults.get("wrong", ()), *faults.get("unclear", ())):
+        name = fault.partition(" ")[2]
+        for depth in range(1, _DEEPEST + 1):
+            piece, given = piece_before(model, name, depth, known, constants)
+            if is_wrong(piece, given, name):
+                return piece, given
+    return None
+
+
+def piece_before(
+    model: onnx.ModelProto,
+    output: str,
+    depth: int,
+    known: Mapping[str, np.ndarray],
+    constants: Mapping[str, np.ndarray],
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The nodes that `output` is computed by, so many deep, as a model; and what to feed it."""
+    maker = {name: node for node in model.graph.node for name in node.output}
+    wanted, kept = {output}, []
+    for _ in range(depth):
+        nodes = [maker[name] for name in wanted if name in maker]
+        kept += [node for node in nodes if node not in kept]
+        wanted = {name for node in nodes for name in node.input if name}
+    made = {name for node in kept for name in node.output}
+    read = {name for node in kept for name in node.input if name and name not in made}
+    inputs = {name: known[name] for name in read if name not in constants}
+
+    def typed(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        return onnx.helper.make_tensor_value_info(name, kind, array.shape)
+
+    graph = onnx.helper.make_graph(
+        [node for node in model.graph.node if node in kept],
+        "piece",
+        [typed(name, array) for name, array in inputs.items()],
+        [typed(output, known[output])],
+        [onnx.numpy_helper.from_array(constants[n], n) for n in sorted(read & constants.keys())],
+    )
+    piece = onnx.helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=model.ir_version
+    )
+    return piece, inputs
+
+
+def is_wrong(model: onnx.ModelProto, feed: dict[str, np.ndarray], name: str) -> bool:
+    """Whether neither onnxruntime nor the reference gives what we give."""
+    (got,) = computed(model, feed, providers=None)
+    wanted = [oracle(model, feed) for oracle in (by_onnxruntime, by_reference)]
+    return not any(alike(got, found[name]) for found in wanted if found is not None)
+
+
+def main() -> int:
+    """Print the piece, and write it beside its inputs."""
+    seed = int(sys.argv[1])
+    found = smallest(seed)
+    if found is None:
+        print(f"seed {seed}: no piece of it is wrong by itself")
+        return 1
+    model, feed = found
+    path = Path(f"build/seed_{seed}.onnx")
+    path.parent.mkdir(exist_ok=True)
+    onnx.save(model, path)
+    np.savez(path.with_suffix(".npz"), **feed)
+    print(onnx.printer.to_text(model))
+    print(f"{path}, {path.stat().st_size} bytes; its inputs are beside it")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

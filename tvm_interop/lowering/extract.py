@@ -146,6 +146,11 @@ class _Extractor:
             self._add_value(self._value_names.take(f"{name}:{i}" if several else name), ty, where)
             for i, ty in enumerate(out_ty.fields if several else [out_ty])
         )
+        for v in (*inputs, *outputs):
+            shape = self._values[v].shape
+            if 0 in shape:  # From ONNX none comes here (see `frontend.empty`).
+                what = f"is or reads an empty tensor of shape {shape}"
+                _refuse(where, what, "give every input a size above 0")
         if var.name in self._narrow:
             self._values[outputs[0]] = replace(self._values[outputs[0]], dtype="bfloat16")
         if len(self._kernels[kernel].params) != len(inputs) + len(outputs):

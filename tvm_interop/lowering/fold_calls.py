@@ -53,13 +53,17 @@ def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
     for binding in bindings_of(main):
         value = binding.value if isinstance(binding, relax.VarBinding) else None
         if isinstance(value, tvm.ir.GenericConst):
-            known.add(binding.var)
-            found.append(binding)
+            is_found = True
+        elif isinstance(value, relax.TupleGetItem):
+            is_found = is_known(value.tuple_value)
+        elif isinstance(value, relax.Tuple):
+            is_found = len(value.fields) > 0 and is_known(value)
+        elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+            is_found = bool(value.args) and all(map(is_known, value.args))
+            is_found = is_found and value.op.has_attr("FLegalize")
+        else:
             continue
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-            continue
-        has_kernel = value.op.has_attr("FLegalize") and isinstance(binding.var.ty, relax.TensorType)
-        if has_kernel and value.args and all(map(is_known, value.args)):
+        if is_found:
             known.add(binding.var)
             found.append(binding)
     return found if any(isinstance(b.value, relax.Call) for b in found) else []
@@ -67,7 +71,12 @@ def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
 
 def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
     """The constants that these bindings are, but for those that are constants as they stand."""
-    wanted = [binding.var for binding in bindings if isinstance(binding.value, relax.Call)]
+    wanted = [
+        binding.var
+        for binding in bindings
+        if isinstance(binding.var.ty, relax.TensorType)
+        and not isinstance(binding.value, tvm.ir.GenericConst)
+    ]
     all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
     result = relax.Var("result", all_of_them.ty)
     block = relax.DataflowBlock([*bindings, relax.VarBinding(result, all_of_them)])

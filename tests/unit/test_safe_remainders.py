@@ -9,7 +9,7 @@ import tvm
 from tvm import te
 
 from tests.one_node import computed
-from tvm_interop.kernels.safe_remainders import PIPELINE
+from tvm_interop.kernels.pipeline import PIPELINE
 
 CASES = 48
 

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm.support import cc
 
-from ..kernels.safe_remainders import PIPELINE
+from ..kernels.pipeline import PIPELINE
 from ..measure.kept_files import KeptFiles
 
 _KIND = "kernels"

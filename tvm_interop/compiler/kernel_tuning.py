@@ -32,6 +32,7 @@ from .._native import cpu as _runtime
 from ..errors import DeviceError, InputError
 from ..kernels.build import kernel_hash
 from ..kernels.cpu_schedule import schedule_kernel
+from ..kernels.pipeline import PIPELINE
 from ..kernels.tuned_schedule import tuned_kernel
 from ..kernels.tuning_records import Comparison, TuningRecords, as_workload, seconds
 from ..machine.cpu_features import vector_registers
@@ -307,7 +308,9 @@ class _OneThread:
 
     def built(self, kernel: tirx.PrimFunc) -> _Built:
         """`kernel`, compiled into memory."""
-        return _Built(tvm.compile(as_workload(kernel), target=self._target).jit(), "main")
+        module = as_workload(kernel)
+        compiled = tvm.compile(module, target=self._target, tir_pipeline=PIPELINE)
+        return _Built(compiled.jit(), "main")
 
     def run_secs(self, kernel: tirx.PrimFunc) -> list[float]:
         """Seconds that three runs of `kernel`, each long enough to be told, took."""

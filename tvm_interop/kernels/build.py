@@ -17,7 +17,7 @@ from tvm.support import cc
 
 from .._native import cpu as _native
 from ..errors import DeviceError
-from .safe_remainders import PIPELINE
+from .pipeline import PIPELINE
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 

@@ -23,6 +23,7 @@ from tvm import s_tir
 from .._native import cuda as _cuda
 from ..errors import DeviceError
 from .build import require_compiler
+from .exact_floats import ExactFloats
 
 DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
@@ -76,9 +77,10 @@ def build_cuda_kernels(
     _require_nvcc()
     target = cuda_target(archs)
     out = Path(out_path)
+    exact: Any = ExactFloats()
     try:
         with target, compiling_with_nvcc(archs):
-            module = tvm.compile(kernels, target=target).mod
+            module = tvm.compile(exact(kernels), target=target).mod
             _embed_binaries(module, archs)
     except DeviceError:
         raise

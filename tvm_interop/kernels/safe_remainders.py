@@ -20,9 +20,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.transform import PassContext, module_pass
 
-PIPELINE = "tvm_interop.safe_remainders"
-"""The name under which TVM finds its own pipeline for kernels, with `SafeRemainders` at its end."""
-
 
 @module_pass(opt_level=0, name="SafeRemainders")
 class SafeRemainders:
@@ -52,12 +49,3 @@ def _hidden(remainder: Any) -> Any:
 
 def _is_power_of_two(number: int) -> bool:
     return number > 1 and number & (number - 1) == 0
-
-
-def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
-    lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
-    safe: Any = SafeRemainders()
-    return tvm.transform.Sequential([lowering, safe]), for_host, for_device
-
-
-tirx.register_tir_pipeline(PIPELINE, _pipeline)

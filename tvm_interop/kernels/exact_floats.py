@@ -1,0 +1,109 @@
+"""Hides arithmetic of floating-point numbers from TVM's simplifier, which takes it for exact.
+
+TVM simplifies kernels on their way to LLVM, by rules that hold for integers: `(x + y) - y` to `x`,
+`x - x` and `x * 0` to 0, `x == x` to true, `not (x < y)` to `y <= x`, and where `x < y` was false
+`y <= x` to true. Of floating-point numbers the first is wrong where the sum is rounded, and the
+others for NaN or infinity. A kernel of one operator seldom holds such a pattern; one that several
+were fused into does.
+
+Here these are written in other words, which TVM leaves alone and LLVM turns into the very
+instructions that were meant: a difference adds a product with -1, and what a comparison says passes
+through a number of 8 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.transform import PassContext, module_pass
+
+
+@module_pass(opt_level=0, name="ExactFloats")
+class ExactFloats:
+    """Rewrite kernels so that simplifying them, which comes after, changes no number."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite in `mod`; called by TVM's pass machinery."""
+        rewritten = {
+            var: tvm_ffi.structural_map(func, _RULES)
+            for var, func in mod.functions_items()
+            if isinstance(func, tirx.PrimFunc)
+        }
+        mod = mod.clone()
+        for var, func in rewritten.items():
+            mod.update_func(var, func)
+        return mod
+
+
+def _difference(node: Any) -> Any:
+    # The sign of a zero depends on which of these it is: 0 - x, or -1 * x. Nothing cancels in it.
+    if not _is_float(node) or _is_number(node.a):
+        return node
+    return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))
+
+
+def _product(node: Any) -> Any:
+    if not _is_float(node):
+        return node
+    return tirx.Mul(_hidden_zero(node.a), _hidden_zero(node.b))
+
+
+def _quotient(node: Any) -> Any:
+    return tirx.Div(_hidden_zero(node.a), node.b) if _is_float(node) else node
+
+
+def _comparison(node: Any) -> Any:
+    return _hidden_truth(node) if _is_float(node.a) else node
+
+
+def _equality(node: Any) -> Any:
+    # A number equals itself, as far as the simplifier knows; that it is no less, it leaves alone.
+    if not _is_float(node.a):
+        return node
+    return _hidden_truth(tirx.And(tirx.LE(node.a, node.b), tirx.LE(node.b, node.a)))
+
+
+def _inequality(node: Any) -> Any:
+    return tirx.Not(_equality(tirx.EQ(node.a, node.b))) if _is_float(node.a) else node
+
+
+def _hidden_truth(condition: Any) -> Any:
+    zero = tirx.const(0, "uint8")
+    return tirx.NE(tirx.Cast("uint8", condition), zero)
+
+
+def _hidden_zero(expr: Any) -> Any:
+    if not _is_number(expr) or expr.value != 0:
+        return expr
+    dtype = str(expr.ty.dtype)
+    bits = _SAME_WIDTH.get(dtype)
+    if bits is None:
+        return expr
+    is_negative = math.copysign(1, expr.value) < 0
+    pattern = int(np.iinfo(bits).min) if is_negative else 0
+    return tirx.reinterpret(dtype, tirx.const(pattern, bits))
+
+
+def _is_float(expr: Any) -> bool:
+    return "float" in str(expr.ty.dtype)
+
+
+def _is_number(expr: Any) -> bool:
+    return isinstance(expr, tirx.FloatImm)
+
+
+_SAME_WIDTH = {"float16": "int16", "float32": "int32", "float64": "int64"}
+
+_RULES = [
+    (tirx.Sub, _difference),
+    (tirx.Mul, _product),
+    (tirx.Div, _quotient),
+    (tirx.EQ, _equality),
+    (tirx.NE, _inequality),
+    *((kind, _comparison) for kind in (tirx.LT, tirx.LE, tirx.GT, tirx.GE)),
+]

@@ -1,0 +1,24 @@
+"""How a kernel becomes machine code: TVM's passes, between ours that keep it right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from .exact_floats import ExactFloats
+from .safe_remainders import SafeRemainders
+
+PIPELINE = "tvm_interop.exact_floats.safe_remainders"
+"""The name under which TVM finds this pipeline. Kernels are kept under it, too: what changes them
+changes it."""
+
+
+def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
+    lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
+    passes: list[Any] = [ExactFloats(), lowering, SafeRemainders()]
+    return tvm.transform.Sequential(passes), for_host, for_device
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)

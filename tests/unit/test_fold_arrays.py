@@ -115,11 +115,12 @@ def test_constants_that_go_through_tuples_are_computed() -> None:
     x = relax.Var("x", relax.TensorType((2, 6), "float32"))
     weights = relax.const(np.arange(12, dtype="float32").reshape(2, 6))
     bb = relax.BlockBuilder()
-    with bb.function("main", [x]), bb.dataflow():
-        parts = bb.emit(relax.op.split(weights, 3, axis=1))
-        fields = [bb.emit(relax.TupleGetItem(parts, i)) for i in (2, 0, 1)]
-        joined = bb.emit(relax.op.concat(fields, axis=1))
-        result = bb.emit_output(relax.op.add(x, joined))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            parts = bb.emit(relax.op.split(weights, 3, axis=1))
+            fields = [bb.emit(relax.TupleGetItem(parts, i)) for i in (2, 0, 1)]
+            joined = bb.emit(relax.op.concat(fields, axis=1))
+            result = bb.emit_output(relax.op.add(x, joined))
         bb.emit_func_output(result)
     main = LowerToUnits("llvm")(bb.get())["main"]
     calls = [b for b in bindings_of(main) if isinstance(b.value, relax.Call)]

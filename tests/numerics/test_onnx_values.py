@@ -99,6 +99,10 @@ def test_bounds_keep_nan(constants: tuple[int, ...] | None, attributes: dict[str
         assert_like_onnxruntime("Clip", [X, np.float32(-1), np.float32(1)], constants)
 
 
+def test_celu_of_a_scalar_is_one() -> None:
+    assert_like_onnxruntime("Celu", [np.float32(-1.5)], ())
+
+
 def test_bounds_that_cross_give_the_upper_one() -> None:
     assert_like_onnxruntime("Clip", [X[1:], np.float32(2), np.float32(1)], (1, 2))
 

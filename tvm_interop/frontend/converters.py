@@ -240,6 +240,15 @@ def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
 
 
+def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # ONNX's definition by other operators makes a vector of a scalar.
+    x = inputs[0]
+    alpha = _const(x, float(attrs.get("alpha", 1.0)))
+    power = relax.op.exp(relax.op.divide(relax.op.minimum(x, _const(x, 0)), alpha))
+    scaled = relax.op.multiply(alpha, relax.op.subtract(power, _const(x, 1)))
+    return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
+
+
 def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's makes 0 of NaN.
     x = inputs[0]
@@ -365,6 +374,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Add": _add,
     "BatchNormalization": _batch_norm,
     "BitShift": _bit_shift,
+    "Celu": _celu,
     "Clip": _clip,
     "Concat": _concat,
     "Constant": _constant_node,
@@ -396,3 +406,6 @@ _CONVERTERS: dict[str, Converter] = {
     "ThresholdedRelu": _thresholded_relu,
     "TopK": import_top_k,
 }
+
+CONVERTED = frozenset(_CONVERTERS)
+"""Operators that have a converter here, whether TVM has one or not."""

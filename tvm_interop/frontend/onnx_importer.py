@@ -23,7 +23,7 @@ from ..lowering.names import OUTPUT_NAMES, rename_bindings
 from .bounds import within_bounds
 from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
-from .converters import convert
+from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .fold import fold
 from .indices import with_safe_indices
@@ -55,7 +55,7 @@ def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that can be imported one by one."""
     # TVM's `Attention` is another domain's operator of that name.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
-    return frozenset(converted | {*RECURRENT, *CONTROL_FLOW, "Constant"})
+    return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 
 
 def check_operators(graph: onnx.GraphProto, origin: str) -> None:

@@ -99,6 +99,13 @@ def test_bounds_keep_nan(constants: tuple[int, ...] | None, attributes: dict[str
         assert_like_onnxruntime("Clip", [X, np.float32(-1), np.float32(1)], constants)
 
 
+def test_a_size_whose_quotient_is_rounded() -> None:
+    """7 times 29/7 in float32 is less than 29."""
+    assert_like_onnxruntime(
+        "Resize", [f32(1, 1, 7, 7), None, None, np.array([1, 1, 29, 29])], (3,), mode="linear"
+    )
+
+
 def test_celu_of_a_scalar_is_one() -> None:
     assert_like_onnxruntime("Celu", [np.float32(-1.5)], ())
 

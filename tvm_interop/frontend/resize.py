@@ -104,7 +104,9 @@ def _matrix(
         for name, value in attrs.items()
         if name not in ("tvm_custom", "axes", "keep_aspect_ratio_policy")
     }
-    by_size = sizes is not None and sizes.size > 0 and factor * old == new
+    # Not the quotient of the sizes, which float32 rounds: 7 times it may come to 999,999.
+    exact = factor * old == new or factor == new / old
+    by_size = sizes is not None and sizes.size > 0 and exact
     wanted: tuple[str, np.ndarray[Any, Any]]
     if by_size:
         wanted, names = ("sizes", np.array([new], np.int64)), ["x", "", "", "sizes"]

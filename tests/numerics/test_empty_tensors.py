@@ -11,6 +11,7 @@ import pytest
 import tvm_interop
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.one_node import computed, one_node
+from tvm_interop import UnsupportedModelError
 
 RNG = np.random.default_rng(0)
 NONE_I64 = np.empty(0, "int64")
@@ -111,3 +112,32 @@ def test_an_artifact_keeps_empty_inputs_and_outputs(tmp_path: Any) -> None:
     module.run(x0=np.empty((0, 3), "float32"), x1=x)
     np.testing.assert_array_equal(module.get_output(0).numpy(), x)
     assert module.get_output(1).numpy().shape == (0, 3)
+
+
+WRONG: dict[str, tuple[Case, str]] = {
+    "axis of a slice": (
+        ("Slice", [f32(2, 3), i64(0), i64(1), i64(5)], (1, 2, 3), {}),
+        "axis 5 is out of range",
+    ),
+    "slice of a scalar": (
+        ("Slice", [np.float32(1), i64(0), i64(1), i64(0)], (1, 2, 3), {}),
+        "axis 0 is out of range",
+    ),
+    "axis of a split": (
+        ("Split", [f32(2, 3), i64(0, 2)], (1,), {"axis": 5, "outputs": 2}),
+        "axis 5 is out of range",
+    ),
+    "too few": (("Split", [f32(4), i64(0, 2)], (1,), {"outputs": 2}), "do not make up the 4"),
+    "negative": (("Split", [f32(4), i64(0, 5, -1)], (1,), {"outputs": 3}), "do not make up the 4"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_refused(name: str) -> None:
+    (op, inputs, constants, attributes), message = WRONG[name]
+    model, feeds = one_node(op, inputs, constants, **attributes)
+    for output in model.graph.output:  # Their types cannot be inferred.
+        output.CopyFrom(onnx.helper.make_tensor_value_info(output.name, 1, None))
+        output.type.tensor_type.shape.SetInParent()
+    with pytest.raises(UnsupportedModelError, match=message):
+        computed(model, feeds)

@@ -37,7 +37,7 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
             raise UnsupportedModelError("its step is 0: it would never end")
-        axis %= len(shape)
+        axis = _axis(axis, len(shape))
         taken = _taken(start, end, step, shape[axis])
         sizes[axis] = len(taken)
         if known is not None:
@@ -56,6 +56,13 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
     if not along:
         return x
     return relax.op.strided_slice(x, along, begins, stops, jumps)
+
+
+def _axis(axis: int, rank: int) -> int:
+    """The axis, counted from the first."""
+    if not -rank <= axis < rank:
+        raise UnsupportedModelError(f"its axis {axis} is out of range for {rank} dimensions")
+    return axis % rank
 
 
 def _taken(start: int, end: int, step: int, size: int) -> range:
@@ -93,8 +100,12 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         sizes = constant_array(inputs[1])
     if shape is None or sizes is None:
         return None
-    axis = int(attrs.get("axis", 0)) % len(shape)
+    axis = _axis(int(attrs.get("axis", 0)), len(shape))
     lengths = [int(size) for size in np.asarray(sizes).ravel()]
+    if min(lengths, default=-1) < 0 or sum(lengths) != shape[axis]:
+        raise UnsupportedModelError(
+            f"its parts of sizes {lengths} do not make up the {shape[axis]} elements of axis {axis}"
+        )
     if 0 not in lengths:
         return None
     parts, begin = [], 0

@@ -211,7 +211,8 @@ def test_a_constant_gives_what_an_input_gives(name: str) -> None:
     for constants in ways(len(inputs), always):
         model, feeds = one_node(op, inputs, constants, **attributes)
         found.append(computed(model, feeds)[0])
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+    # A constant's kernel has other loops, and so may add up in another order.
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-5)
     assert_like_onnxruntime(op, inputs, always, **attributes)
 
 

@@ -125,3 +125,19 @@ def test_constants_that_go_through_tuples_are_computed() -> None:
     main = LowerToUnits("llvm")(bb.get())["main"]
     calls = [b for b in bindings_of(main) if isinstance(b.value, relax.Call)]
     assert len(calls) == 1, "the sum alone is left"
+
+
+def test_a_lookup_by_an_index_that_is_data() -> None:
+    """Nothing but a shape is known before it runs: there is no constant to compute."""
+    x = relax.Var("x", relax.TensorType((4, 5), "float32"))
+    at = relax.Var("at", relax.TensorType((3,), "int64"))
+    bb = relax.BlockBuilder()
+    with bb.function("main", [x, at]):
+        with bb.dataflow():
+            shape = bb.emit(relax.op.shape_of(x))
+            size = bb.emit(relax.op.shape_to_tensor(shape))
+            rows = bb.emit(relax.op.take(size, relax.const(0, "int64"), axis=0))
+            result = bb.emit_output(relax.op.add(at, rows))
+        bb.emit_func_output(result)
+    main = LowerToUnits("llvm")(bb.get())["main"]
+    assert sum(isinstance(b.value, relax.Call) for b in bindings_of(main)) == 1

@@ -80,9 +80,10 @@ def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
 
 def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
-    us = [1.0] * compilation.graph.num_ops
-    us[a], us[b] = 20.0, 10.0
-    model = priced(compilation, us)
+    kernels = [op.kernel for op in compilation.program.operators]
+    # Equal kernels share a measurement.
+    of_kernel = {kernels[a]: 20.0, kernels[b]: 10.0}
+    model = priced(compilation, [of_kernel.get(kernel, 1.0) for kernel in kernels])
     # Packed, it is the two heavier ones apart and the two lighter ones apart.
     assert model.stage([[a], [b], [a], [b]]) == model.stage([[a, b], [a, b]]) == pytest.approx(30)
 

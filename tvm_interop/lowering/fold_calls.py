@@ -77,6 +77,8 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
         if isinstance(binding.var.ty, relax.TensorType)
         and not isinstance(binding.value, tvm.ir.GenericConst)
     ]
+    if not wanted:  # Shapes alone, which are no tensors.
+        return {}
     all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
     result = relax.Var("result", all_of_them.ty)
     block = relax.DataflowBlock([*bindings, relax.VarBinding(result, all_of_them)])
@@ -88,6 +90,7 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
         relax.transform.CanonicalizeBindings(),
     ):
         mod = step(mod)
-    last = list(bindings_of(mod[_FOLDED]))[-1].value
-    constants = zip(wanted, last.fields, strict=True)
+    made: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(mod[_FOLDED])}
+    body = mod[_FOLDED].body.body
+    constants = zip(wanted, made.get(body, body).fields, strict=True)
     return {var: value for var, value in constants if isinstance(value, tvm.ir.GenericConst)}

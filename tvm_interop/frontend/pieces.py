@@ -92,21 +92,27 @@ def _slice_numbers(
 
 
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """The parts of a Split, where one of them is empty; None where TVM's converter does well."""
+    """The parts of a Split, where one of them is empty or there are many; else None.
+
+    TVM's converter does well then.
+    """
     x = inputs[0]
     shape = static_shape(getattr(x, "ty", None))
     sizes = attrs.get("split")
-    if len(inputs) > 1 and inputs[1] is not None:
+    is_given = len(inputs) > 1 and inputs[1] is not None
+    if is_given:
         sizes = constant_array(inputs[1])
-    if shape is None or sizes is None:
+    if shape is None or (is_given and sizes is None):
         return None
     axis = _axis(int(attrs.get("axis", 0)), len(shape))
+    if sizes is None:
+        sizes = _equal_parts(shape[axis], int(attrs["tvm_custom"]["num_outputs"]))
     lengths = [int(size) for size in np.asarray(sizes).ravel()]
     if min(lengths, default=-1) < 0 or sum(lengths) != shape[axis]:
         raise UnsupportedModelError(
             f"its parts of sizes {lengths} do not make up the {shape[axis]} elements of axis {axis}"
         )
-    if 0 not in lengths:
+    if 0 not in lengths and len(lengths) <= _MOST_PARTS:
         return None
     parts, begin = [], 0
     for length in lengths:
@@ -118,3 +124,15 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
             parts.append(bb.emit(relax.op.strided_slice(x, [axis], [begin], [begin + length])))
         begin += length
     return relax.Tuple(parts)
+
+
+_MOST_PARTS = 64
+"""One kernel that writes more takes LLVM minutes: 500 took one. A slice is a kernel of its own, or
+joins the kernel that uses it."""
+
+
+def _equal_parts(size: int, number: int) -> list[int]:
+    """The sizes of so many parts, of which the last may be smaller; empty where that fails."""
+    each = -(-size // number)
+    last = size - each * (number - 1)
+    return [each] * (number - 1) + [last] if last > 0 else []

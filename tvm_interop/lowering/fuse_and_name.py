@@ -32,7 +32,7 @@ class FuseAndName:
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Fuse `mod`; called by TVM's pass machinery."""
-        fused = relax.transform.FuseOps()(mod)
+        fused = _fused(mod, ctx)
         main = fused["main"]
         matcher = _Matcher(mod["main"], fused)
         unique = UniqueNames({param.name for param in main.params})
@@ -51,6 +51,22 @@ class FuseAndName:
             renamed = renamed.with_attr(LIBRARY_OPS, described)
         fused.update_func(fused.get_global_var("main"), renamed)
         return fused
+
+
+_DEPTH = "relax.FuseOps.max_depth"
+_MOST_FUSED = 64
+"""Operators in a unit. Each may bring a tensor of its own, and what LLVM takes for a kernel grows
+with the square of their number: 2 s for 65, 16 s for TVM's own limit of 256 operators."""
+
+
+def _fused(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+    """`mod` with its operators in groups, of as many at most as `ctx` says if it does."""
+    config = {_DEPTH: _MOST_FUSED, **ctx.config}
+    # Without instruments, which would take the end of this context for that of the whole.
+    with PassContext(
+        ctx.opt_level, list(ctx.required_pass), list(ctx.disabled_pass), config=config
+    ):
+        return relax.transform.FuseOps()(mod)
 
 
 _Member = tuple[relax.Var, relax.Expr]

@@ -15,8 +15,10 @@ import onnx
 
 from tests.one_node import computed
 
+from .blame import blamed, with_all_outputs
 from .generator import random_graph
-from .judge import alike, blamed, by_onnxruntime, by_reference, run_all, with_all_outputs
+from .judge import run_all
+from .oracles import alike, by_onnxruntime, by_reference, constants_of
 
 _DEEPEST = 8
 
@@ -28,9 +30,9 @@ def smallest(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
     """
     graph = random_graph(seed)
     model, feed = graph.build(), graph.feeds(seed * 7)
-    faults = blamed(model, feed, seed)
-    ours = run_all(with_all_outputs(model, seed), [feed], seed, {})[0]
-    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    ours = run_all(with_all_outputs(model), [feed], seed, {})[0]
+    faults = blamed(model, feed, ours)
+    constants = constants_of(model)
     known = {**feed, **ours}
     for fault in (*faults.get("wrong", ()), *faults.get("unclear", ())):
         name = fault.partition(" ")[2]

@@ -1,0 +1,140 @@
+"""The judge of random graphs: what it must not wave through, and what it must."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.random_graphs import judge
+from tests.random_graphs.blame import blamed, with_all_outputs
+from tests.random_graphs.conditioning import within_rounding
+from tests.random_graphs.oracles import Arrays, by_nodes, by_onnxruntime, reads
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def model_of(text: str, opset: int = 20) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}]> {text}')
+
+
+FUSED = model_of("g (float[8] x) => (float[8] y) { a = Neg(x) b = Abs(a) y = Relu(b) }")
+X = {"x": np.linspace(-2, 3, 8, dtype=np.float32)}
+
+
+def played(monkeypatch: pytest.MonkeyPatch, error: dict[str, float]) -> None:
+    """In the place of the compiler: onnxruntime, but for errors in these outputs.
+
+    Those of a graph whose every value is an output are right.
+    """
+
+    def run_all(
+        model: onnx.ModelProto, feeds: list[Arrays], seed: int, record: object
+    ) -> list[dict[str, np.ndarray]]:
+        found = [by_onnxruntime(model, feed) or by_nodes(model, feed) for feed in feeds]
+        opened = len(model.graph.output) > 1
+        return [
+            {n: a if opened else (a + error.get(n, 0.0)).astype(a.dtype) for n, a in each.items()}
+            for each in found
+            if each is not None
+        ]
+
+    monkeypatch.setattr(judge, "run_all", run_all)
+
+
+def verdict(model: onnx.ModelProto, feed: Arrays) -> dict[str, object]:
+    (ours,) = judge.run_all(model, [feed], 0, {})
+    return judge.looked_into(model, feed, ours, by_onnxruntime(model, feed), 0)
+
+
+def test_a_fault_of_a_fused_kernel_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node by itself is right."""
+    played(monkeypatch, {"y": 0.01})
+    assert verdict(FUSED, X) == {"wrong": ["fused into y"]}
+
+
+def test_rounding_that_grows_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A difference of nearly equal numbers, made large: 1e-7 of one is 0.1 of the other."""
+    grown = model_of("""g (float[8] x, float[8] z) => (float[8] y)
+        <float[1] million = {1000000.0}> { a = Sub(x, z) y = Mul(a, million) }""")
+    x = np.linspace(1, 2, 8, dtype=np.float32)
+    feed = {"x": x, "z": x + np.float32(1e-6)}
+    played(monkeypatch, {"y": 0.2})
+    assert verdict(grown, feed) == {"noise": True}
+    played(monkeypatch, {"y": 1000.0})
+    assert verdict(grown, feed) == {"wrong": ["fused into y"]}
+
+
+def test_a_choice_that_rounding_tips_over_is_noise_and_another_is_not() -> None:
+    floor = model_of("g (float[2] x) => (float[2] y) { a = Sin(x) b = Asin(a) y = Floor(b) }")
+    feed = {"x": np.asarray([1.0, 0.5], np.float32)}
+    wanted = {"y": np.asarray([1.0, 0.0], np.float32)}
+    tipped = {"y": np.asarray([0.0, 0.0], np.float32)}
+    assert within_rounding(floor, feed, tipped, wanted) == {"y": True}
+    far_off = {"x": np.asarray([1.2, 0.5], np.float32)}
+    assert within_rounding(floor, far_off, tipped, wanted) == {"y": False}
+
+
+def test_a_graph_that_no_oracle_runs_whole_is_judged_by_its_nodes() -> None:
+    """onnxruntime has no `Mean` of float64; the reference's does not broadcast."""
+    model = model_of(
+        "g (double[1,3] x, double[3] z) => (double[1,3] y) { m = Mean(z, x) y = Neg(m) }"
+    )
+    feed = {"x": np.ones((1, 3)), "z": np.arange(3.0)}
+    assert by_onnxruntime(model, feed) is None
+    right = {"m": np.asarray([[0.5, 1.0, 1.5]]), "y": np.asarray([[-0.5, -1.0, -1.5]])}
+    assert blamed(model, feed, right) == {}
+    assert blamed(model, feed, right | {"m": right["m"] + 0.1, "y": right["y"] - 0.1}) == {
+        "wrong": ["Mean m"]
+    }
+
+
+def test_every_feed_that_differs_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+    monkeypatch.setattr(
+        judge, "looked_into", lambda model, feed, *_: looked.append(feed["x"].sum()) or {}
+    )
+
+    class Graph:
+        def build(self) -> onnx.ModelProto:
+            return FUSED
+
+        def feeds(self, seed: int) -> Arrays:
+            return {"x": X["x"] + np.float32(seed)}
+
+    monkeypatch.setattr(judge, "random_graph", lambda seed: Graph())
+
+    def right_but_for_the_last(
+        model: onnx.ModelProto, feeds: list[Arrays], seed: int, record: object
+    ) -> list[dict[str, np.ndarray]]:
+        first, last = (by_onnxruntime(model, feed) for feed in feeds)
+        assert first is not None
+        assert last is not None
+        return [first, {name: array + 1 for name, array in last.items()}]
+
+    monkeypatch.setattr(judge, "run_all", right_but_for_the_last)
+    judge.judged(0)
+    assert looked == [(X["x"] + np.float32(1)).sum()]
+
+
+def test_what_onnx_leaves_open_is_no_fault() -> None:
+    model = model_of("g (float[2] x) => (int32[2] y) { y = Cast<to = 6>(x) }")
+    feed = {"x": np.asarray([np.nan, 1.0], np.float32)}
+    assert blamed(model, feed, {"y": np.asarray([7, 1], np.int32)}) == {}
+    inside = {"x": np.asarray([3.0, 1.0], np.float32)}
+    assert "wrong" in blamed(model, inside, {"y": np.asarray([7, 1], np.int32)})
+
+
+def test_a_node_reads_what_its_subgraphs_read() -> None:
+    model = model_of("""g (bool c, float[2] x, float[2] z) => (float[2] y) {
+        y = If(c) <then_branch = t () => (float[2] a) { a = Neg(x) },
+                   else_branch = e () => (float[2] b) { b = Abs(z) }> }""")
+    assert reads(model.graph.node[0]) == ["c", "x", "z"]
+    feed = {"c": np.asarray(True), "x": np.ones(2, np.float32), "z": np.ones(2, np.float32)}
+    assert blamed(model, feed, {"y": -feed["x"]}) == {}
+    assert "wrong" in blamed(model, feed, {"y": feed["x"]})
+
+
+def test_all_values_become_outputs_once() -> None:
+    names = [output.name for output in with_all_outputs(FUSED).graph.output]
+    assert names == ["y", "a", "b"]

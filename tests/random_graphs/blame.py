@@ -1,0 +1,73 @@
+"""Finds the nodes at fault: each is given what we computed for its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from .oracles import (
+    TOLERANCE,
+    Arrays,
+    alike,
+    by_onnxruntime,
+    by_reference,
+    constants_of,
+    in_usual_types,
+    one_of,
+    reads,
+)
+
+
+def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every value among its outputs."""
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    known = {value.name for value in (*model.graph.output, *model.graph.input)}
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                opened.graph.output.append(onnx.ValueInfoProto(name=name))
+    return opened
+
+
+def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, Any]:
+    """The nodes at fault, where `computed` is what we made of `with_all_outputs`.
+
+    `wrong`: neither onnxruntime nor the reference gives what we give; `unclear`: one of them does;
+    `unjudged`: neither runs the node, not even in other types. What ONNX leaves open is no fault.
+    """
+    known = {**constants_of(model), **feed, **computed}
+    faults: dict[str, list[str]] = {"wrong": [], "unclear": [], "unjudged": []}
+    for node in model.graph.node:
+        given = {name: known[name] for name in reads(node)}
+        if left_open(node, given):
+            continue
+        alone = one_of(model, node, given)
+        found = [o for o in (by_onnxruntime(alone, given), by_reference(alone, given)) if o]
+        tolerance = 0.0
+        if not found and (usual := in_usual_types(model, node, given, known)) is not None:
+            found, tolerance = [usual], TOLERANCE["float32"]
+        if not found:
+            faults["unjudged"].append(f"{node.op_type} {node.output[0]}")
+        for name in filter(None, node.output):
+            verdicts = [alike(known[name], oracle[name], tolerance) for oracle in found]
+            if not all(verdicts):
+                kind = "unclear" if any(verdicts) else "wrong"
+                faults[kind].append(f"{node.op_type} {name}")
+    return {kind: names[:5] for kind, names in faults.items() if names}
+
+
+def left_open(node: onnx.NodeProto, given: Arrays) -> bool:
+    """Whether ONNX says nothing of the answer: a number made an integer that has no room for it."""
+    if node.op_type != "Cast":
+        return False
+    (array,) = given.values()
+    to = next(attribute.i for attribute in node.attribute if attribute.name == "to")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+    if array.dtype.kind != "f" or dtype.kind not in "iu":
+        return False
+    limits = np.iinfo(dtype)
+    cut = np.trunc(array.astype(np.float64))
+    return not bool(((cut >= float(limits.min)) & (cut < float(limits.max) + 1)).all())

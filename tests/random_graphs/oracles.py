@@ -1,0 +1,125 @@
+"""What the outputs of a model should be, by onnxruntime and by ONNX's reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-6}
+"""Of the largest number of an output, or of 1."""
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def by_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
+    """None where onnxruntime has no kernel for it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    names = [output.name for output in model.graph.output]
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        return dict(zip(names, session.run(names, dict(feed)), strict=True))
+    except Exception:
+        return None
+
+
+def by_reference(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
+    """None where the reference cannot run it."""
+    names = [output.name for output in model.graph.output]
+    try:
+        with np.errstate(all="ignore"):
+            return dict(zip(names, ReferenceEvaluator(model).run(None, dict(feed)), strict=True))
+    except Exception:
+        return None
+
+
+def in_usual_types(
+    model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays, computed: Arrays
+) -> dict[str, np.ndarray] | None:
+    """A node by onnxruntime in float32 and int64, for which it has most kernels.
+
+    The answers are made what `computed` is, so the answers of a node whose result wraps around or
+    rounds are not to be had from here but within float32's tolerance.
+    """
+    usual = {"f": np.dtype(np.float32), "i": np.dtype(np.int64), "u": np.dtype(np.int64)}
+    cast = {name: a.astype(usual.get(a.dtype.kind, a.dtype)) for name, a in given.items()}
+    found = by_onnxruntime(one_of(model, node, cast), cast)
+    if found is None:
+        return None
+    return {name: array.astype(computed[name].dtype) for name, array in found.items()}
+
+
+def by_nodes(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
+    """Each node by itself, by the first oracle that runs it; None where one is run by neither."""
+    known = {**constants_of(model), **feed}
+    for node in model.graph.node:
+        given = {name: known[name] for name in reads(node)}
+        alone = one_of(model, node, given)
+        found = by_onnxruntime(alone, given) or by_reference(alone, given)
+        if found is None:
+            return None
+        known |= found
+    return {output.name: known[output.name] for output in model.graph.output}
+
+
+def constants_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """The initializers."""
+    return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+
+
+def one_of(model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays) -> onnx.ModelProto:
+    """A model of this node alone, fed with what it reads."""
+    inputs = [
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in given.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "one", inputs, outputs)
+    return onnx.helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=model.ir_version
+    )
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """The values that a node reads, its subgraphs included; each once."""
+    return list(dict.fromkeys([*filter(None, node.input), *_read_by_subgraphs(node)]))
+
+
+def _read_by_subgraphs(node: onnx.NodeProto) -> Iterator[str]:
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            body = attribute.g
+            own = {value.name for value in (*body.input, *body.initializer)}
+            own |= {name for inner in body.node for name in inner.output}
+            wanted = [name for inner in body.node for name in reads(inner)]
+            wanted += [value.name for value in body.output]
+            yield from (name for name in wanted if name not in own)
+
+
+def alike(got: np.ndarray, wanted: np.ndarray, tolerance: float = 0.0) -> bool:
+    """The same type and shape; integers the same; NaN and infinities in the same places.
+
+    `tolerance` is the least that is allowed of the largest number.
+    """
+    wanted = np.asarray(wanted)
+    if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    if got.dtype.kind in "biu":
+        return bool((got == wanted).all())
+    tolerance = max(tolerance, TOLERANCE[str(got.dtype)])
+    ours, theirs = got.astype(np.float64), wanted.astype(np.float64)
+    is_finite = np.isfinite(theirs)
+    if not np.array_equal(ours[~is_finite], theirs[~is_finite], equal_nan=True):
+        return False
+    if not np.isfinite(ours[is_finite]).all():
+        return False
+    scale = max(1.0, float(np.abs(theirs[is_finite]).max(initial=0.0)))
+    return bool((np.abs(ours - theirs)[is_finite] <= tolerance * scale).all())

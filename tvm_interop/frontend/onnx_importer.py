@@ -27,6 +27,7 @@ from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .fold import fold
 from .indices import with_safe_indices
+from .old_operators import in_later_form
 from .recurrent import RECURRENT
 
 
@@ -159,7 +160,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     ) -> relax.Expr:
         name = attrs["tvm_custom"]["name"]
         try:
-            result = self._convert(op_name, inputs, attrs, opset)
+            later = in_later_form(self.bb, op_name, inputs, attrs, opset)
+            result = self._convert(*later)
         except Exception as err:
             raise _cannot_import(name, op_name, err) from err
         result = without_empty(self._bind(within_bounds(result), name))

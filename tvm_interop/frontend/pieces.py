@@ -107,6 +107,8 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
     axis = _axis(int(attrs.get("axis", 0)), len(shape))
     if sizes is None:
         sizes = _equal_parts(shape[axis], int(attrs["tvm_custom"]["num_outputs"]))
+        if not sizes:
+            return None
     lengths = [int(size) for size in np.asarray(sizes).ravel()]
     if min(lengths, default=-1) < 0 or sum(lengths) != shape[axis]:
         raise UnsupportedModelError(

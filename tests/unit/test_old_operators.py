@@ -1,0 +1,35 @@
+"""Operators of old opsets, whose form TVM's converters take for that of later ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.one_node import computed, one_node
+
+X = np.random.default_rng(0).standard_normal((1, 2, 4, 3)).astype("float32")
+SCALES = np.array([1, 1, 2, 1.5], "float32")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(("op", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
+def test_images_become_larger(op: str, opset: int, mode: str) -> None:
+    if opset == 7:
+        model, feeds = one_node(op, [X], opset=7, mode=mode, scales=SCALES.tolist())
+    else:
+        model, feeds = one_node(op, [X, SCALES], (1,), opset=opset, mode=mode)
+    (wanted,) = run_onnxruntime(model, feeds, rewrites=False).values()
+    np.testing.assert_allclose(computed(model, feeds)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("constants", [(), (1,), (0, 1)])
+@pytest.mark.parametrize(("op", "function"), [("Sub", np.subtract), ("Mul", np.multiply)])
+def test_a_tensor_is_aligned_with_an_inner_axis(
+    op: str, function: np.ufunc, constants: tuple[int, ...]
+) -> None:
+    square = np.random.default_rng(1).standard_normal((2, 3, 3)).astype("float32")
+    row = np.array([1, 2, 3], "float32")
+    model, feeds = one_node(op, [square, row], constants, opset=6, broadcast=1, axis=1)
+    (got,) = computed(model, feeds)
+    np.testing.assert_allclose(got, function(square, row[:, None]), rtol=1e-6)

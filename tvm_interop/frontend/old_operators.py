@@ -1,0 +1,61 @@
+"""Brings operators of old opsets to the form that later ones have, before anything is converted.
+
+TVM's converters are for later forms, and take the old ones for those: its `Upsample` rounds where
+ONNX cuts, and a tensor that is to be aligned with an inner axis is aligned with the last.
+
+Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of the operators of two
+tensors (1 to 6) in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..lowering.static_shape import static_shape
+from .constants import constant_array
+
+_OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+_BROADCAST_BY_RULE = 7
+"""From this opset on shapes are aligned at their ends, as NumPy does."""
+_RESIZE_OPSET = 13
+
+
+def in_later_form(
+    bb: relax.BlockBuilder, op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: int
+) -> tuple[str, list[Any], dict[str, Any], int]:
+    """The node's type, inputs, attributes and opset, as a later opset has them."""
+    own = dict(attrs)
+    if op_type == "Upsample" or (op_type == "Resize" and opset == 10):
+        scales = inputs[1] if len(inputs) > 1 else relax.const(_scales(own))
+        own |= {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+        if own.get("mode", b"nearest") == b"bilinear":
+            own["mode"] = b"linear"
+        # Of the importer's own kind of list, which has None behind its end.
+        return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
+    if op_type in _OF_TWO and opset < _BROADCAST_BY_RULE:
+        axis = own.pop("axis", None)
+        if own.pop("broadcast", 0) and axis is not None:
+            inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], int(axis))])
+    return op_type, inputs, own, opset
+
+
+def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """The scales of an `Upsample`, which it has as attributes."""
+    if "scales" in attrs:
+        return np.array(attrs.pop("scales"), np.float32)
+    names = ("height_scale", "width_scale")
+    return np.array([1, 1, *(attrs.pop(name) for name in names)], np.float32)
+
+
+def _aligned(bb: relax.BlockBuilder, x: Any, y: Any, axis: int) -> Any:
+    """`y`, whose first axis is `axis` of `x`, with sizes of 1 behind its last."""
+    rank, shape = int(x.ty.ndim), static_shape(y.ty) or ()
+    sizes = [*shape, *[1] * (rank - axis % rank - len(shape))]
+    known = constant_array(y)
+    if known is not None:
+        return relax.const(known.reshape(sizes), str(y.ty.dtype))
+    return bb.emit(relax.op.reshape(y, sizes))

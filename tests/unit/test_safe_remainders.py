@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -43,11 +45,15 @@ def test_repeated_tensors(seed: int) -> None:
         np.testing.assert_array_equal(got, want, err_msg=f"Tile {i} of {feeds[f'x{i}'].shape}")
 
 
-@pytest.mark.parametrize(("divisor", "is_hidden"), [(8, True), (6, False)])
-def test_what_llvm_is_given(divisor: int, is_hidden: bool) -> None:
+@pytest.mark.parametrize(
+    ("divisor", "place", "is_hidden"),
+    [(8, lambda i: i % 8, True), (8, lambda i: i & 7, True), (6, lambda i: i % 6, False)],
+    ids=["i % 8", "i & 7", "i % 6"],
+)
+def test_what_llvm_is_given(divisor: int, place: Any, is_hidden: bool) -> None:
     """No remainder by a power of two stands open; LLVM has no trouble with others."""
     x = te.placeholder((divisor, 4), name="x")
-    y = te.compute((64, 4), lambda i, j: x[i % divisor, j], name="y")
+    y = te.compute((64, 4), lambda i, j: x[place(i), j], name="y")
     kernel = te.create_prim_func([x, y]).with_attr("global_symbol", "tile")
     built = tvm.compile(kernel, target="llvm", tir_pipeline=PIPELINE)
     assert ("llvm.umul.fix" in built.mod.inspect_source("ll")) == is_hidden

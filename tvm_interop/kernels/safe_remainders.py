@@ -27,10 +27,8 @@ class SafeRemainders:
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Rewrite in `mod`; called by TVM's pass machinery."""
-        rewritten = {
-            var: tvm_ffi.structural_map(func, [(tirx.FloorMod, _hidden), (tirx.Mod, _hidden)])
-            for var, func in mod.functions_items()
-        }
+        hide = [(tirx.FloorMod, _hidden), (tirx.Mod, _hidden), (tirx.BitwiseAnd, _hidden_bits)]
+        rewritten = {var: tvm_ffi.structural_map(func, hide) for var, func in mod.functions_items()}
         mod = mod.clone()
         for var, func in rewritten.items():
             mod.update_func(var, func)
@@ -41,10 +39,20 @@ def _hidden(remainder: Any) -> Any:
     divisor = remainder.b
     if not isinstance(divisor, tirx.IntImm) or not _is_power_of_two(int(divisor.value)):
         return remainder
-    dtype = str(remainder.a.ty.dtype)
+    return type(remainder)(_out_of_sight(remainder.a), divisor)
+
+
+def _hidden_bits(bits: Any) -> Any:
+    """The same for `i & 7`, which is a remainder too."""
+    if not isinstance(bits.b, tirx.IntImm) or not _is_power_of_two(int(bits.b.value) + 1):
+        return bits
+    return tirx.BitwiseAnd(_out_of_sight(bits.a), bits.b)
+
+
+def _out_of_sight(number: Any) -> Any:
+    dtype = str(number.ty.dtype)
     one, scale = tirx.const(1, dtype), tirx.const(0, "int32")
-    number = tirx.call_llvm_pure_intrin(dtype, "llvm.umul.fix", remainder.a, one, scale)
-    return type(remainder)(number, divisor)
+    return tirx.call_llvm_pure_intrin(dtype, "llvm.umul.fix", number, one, scale)
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -97,6 +97,29 @@ def test_token_outside_the_vocabulary_reads_inside_the_table() -> None:
     np.testing.assert_array_equal(module.get_output(0).numpy(), want)
 
 
+class _Gathers(torch.nn.Module):
+    def forward(self, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        table = torch.arange(20.0).reshape(4, 5)
+        rows = torch.gather(table, 0, at[:, None].expand(3, 5))
+        written = torch.zeros(4, 5).scatter(0, at[:, None].expand(3, 5), rows)
+        return rows, table[at], written
+
+
+def test_indices_of_data_stay_within_the_tensor() -> None:
+    """However far off: nothing outside is read, or written to."""
+    program = torch.export.export(_Gathers(), (torch.tensor([0, 1, 2]),))
+    artifact = tvm_interop.compile(program, scheduler="sequential", providers=["tvm"])
+    module = tvm_interop.GraphModule(artifact)
+    results = []
+    for at in ([2, 0, 3], [2, -(2**40), 2**40]):
+        module.set_input(0, np.array(at))
+        module.run()
+        results.append([module.get_output(i).numpy() for i in range(3)])
+    for near, far, want in zip(*results, _Gathers()(torch.tensor([2, 0, 3])), strict=True):
+        np.testing.assert_array_equal(near, want.numpy())
+        np.testing.assert_array_equal(far, near)
+
+
 def test_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "broken.pt2"
     path.write_bytes(b"not a program")

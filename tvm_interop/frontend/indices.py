@@ -53,7 +53,7 @@ def with_safe_indices(
     if known is not None:
         inputs[at] = relax.const(_checked(known, sizes), str(inputs[at].ty.dtype))
     elif op_type != "Gather":  # Its index is bounded by its kernel (see `bounds`).
-        inputs[at] = _bounded(bb, inputs[at], sizes)
+        inputs[at] = bounded(bb, inputs[at], sizes)
     return inputs
 
 
@@ -84,7 +84,14 @@ def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDA
     return np.where(indices < 0, indices + sizes, indices).astype(indices.dtype)
 
 
-def _bounded(bb: relax.BlockBuilder, indices: Any, sizes: npt.NDArray[np.int64]) -> Any:
+def bounded(bb: Any, indices: Any, sizes: npt.NDArray[np.int64]) -> Any:
+    """`indices` from 0 on, the nearest that exist; those below 0 count from the end.
+
+    Parameters
+    ----------
+    bb: where operators are emitted.
+    sizes: how many elements there are, a number or one for each of the last axis of `indices`.
+    """
     dtype = str(indices.ty.dtype)
     zero = relax.const(0, dtype)
     is_negative = bb.emit(relax.op.less(indices, zero))

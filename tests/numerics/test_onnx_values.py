@@ -106,6 +106,23 @@ def test_a_size_whose_quotient_is_rounded() -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize(("old", "new"), [(2, 7), (7, 49), (6, 2), (3, 9), (10, 4), (4, 8)])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_the_nearest_of_two_that_are_as_near(mode: str, old: int, new: int, dtype: str) -> None:
+    """TVM divides by the scale with its inverse, which is rounded: the tie goes the other way."""
+    x = np.arange(old * old).reshape(1, 1, old, old).astype(dtype)
+    for coordinates in ("half_pixel", "asymmetric"):
+        assert_like_onnxruntime(
+            "Resize",
+            [x, None, None, np.array([1, 1, new, new])],
+            (3,),
+            mode="nearest",
+            nearest_mode=mode,
+            coordinate_transformation_mode=coordinates,
+        )
+
+
 def test_celu_of_a_scalar_is_one() -> None:
     assert_like_onnxruntime("Celu", [np.float32(-1.5)], ())
 

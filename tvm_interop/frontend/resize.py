@@ -1,12 +1,15 @@
-"""Imports those `Resize` nodes that TVM's converter gets wrong, as products with matrices.
+"""Imports those `Resize` nodes that TVM's converter gets wrong: as elements taken, or products.
 
 TVM's kernels know no antialiasing, resize the last dimensions alone, and take the quotient of the
 sizes for the scale, which differs where the scaled size is no whole number. Resizing a dimension is
-a linear map, so it is a product with a matrix: the one that resizes the identity.
+a linear map, so it is a product with a matrix: the one that resizes the identity. Where that takes
+each number from one place, as `nearest` does, the numbers are taken from there instead. TVM finds
+the place by the scale's inverse, which float32 rounds: half-way, that gives the place beside it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,6 +49,7 @@ def import_resize(
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
     exact = all(factors[a] * shape[a] == new_sizes[a] for a in axes)
+    nearest = _text(attrs, "mode", "nearest") == "nearest"
     if (
         exact
         and "axes" not in attrs
@@ -55,10 +59,11 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
+        and not (nearest and not all(_is_power_of_two(factors[a]) for a in axes))
     ):
         return None
     dtype = str(x.ty.dtype)
-    if mode.startswith("tf_crop") or "float" not in dtype:
+    if mode.startswith("tf_crop") or ("float" not in dtype and not nearest):
         raise UnsupportedModelError(
             f"its mode `{mode}` on {dtype} is supported for whole factors of the last dimensions "
             "alone, without antialiasing: export it with `half_pixel` in float32"
@@ -66,8 +71,16 @@ def import_resize(
     for axis in axes:
         if new_sizes[axis] != shape[axis] or factors[axis] != 1:
             matrix = _matrix(shape[axis], factors[axis], new_sizes[axis], attrs, given[1])
+            if nearest:
+                places = relax.const(matrix.argmax(axis=0).astype("int64"))
+                x = bb.emit(relax.op.take(x, places, axis, mode="clip"))
+                continue
             x = _multiplied(bb, x, relax.const(matrix.astype(dtype)), axis)
     return x
+
+
+def _is_power_of_two(factor: float) -> bool:
+    return math.frexp(factor)[0] == 0.5
 
 
 def _factors(

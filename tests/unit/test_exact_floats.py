@@ -32,6 +32,7 @@ CHAINS = {
     "1 / (z - x)": ["Sub z x t", "Reciprocal t o"],
     "1 / (x - z)": ["Sub x z t", "Reciprocal t o"],
     "exp(x) * z + y": ["Exp x t", "Mul t z u", "Add u y o"],
+    "exp(-x) + m": ["Neg x t", "Exp t u", "Add u m o"],
     "z / exp(x)": ["Exp x t", "Div z t o"],
     "x * zeros": ["ConstantOfShape n e", "Mul x e o"],
     "t == t": ["Mul x y t", "Equal t t o"],
@@ -53,7 +54,12 @@ CHAINS = {
         "Where a x t o",
     ],
 }
-CONSTANTS = {"c": np.float32(1e8), "z": np.float32(0), "n": np.array([len(X)])}
+CONSTANTS = {
+    "c": np.float32(1e8),
+    "m": np.float32(-INF),
+    "z": np.float32(0),
+    "n": np.array([len(X)]),
+}
 
 
 def chain(nodes: list[str], dtype: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 
 from .library import OperatorTiming, cpu_timings, native_function
@@ -183,3 +184,36 @@ def measure_interleaved(
     """
     flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, primed))
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]
+
+
+def run_fenced(
+    kernel: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    before_fence: bool,
+    fill: int,
+    shares: int = 0,
+) -> str:
+    """Run a packed function on copies of `inputs`, in memory whose surroundings nobody may touch.
+
+    Inputs cannot be written to. The call runs on the calling thread, in which traps are caught.
+
+    Parameters
+    ----------
+    inputs, outputs: NumPy arrays, outputs to be written; bfloat16 is taken as words of 16 bits.
+    before_fence: whether tensors lie against the page behind them, or against the one before.
+    fill: the byte that outputs are full of before.
+    shares: run it in so many shares, one after the other; 0 runs all of it at once.
+
+    Returns
+    -------
+    What it did that it must not, as a predicate: `writes outside of input 1`. Empty where nothing;
+    `outputs` hold the results only then.
+    """
+    tensors = [[_tensor_over(array) for array in arrays] for arrays in (inputs, outputs)]
+    return str(_function("run_fenced")(kernel, *tensors, before_fence, fill, shares))
+
+
+def _tensor_over(array: np.ndarray) -> Any:
+    """A tensor over the array's memory, of a type that DLPack and TVM's kernels have in common."""
+    return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)

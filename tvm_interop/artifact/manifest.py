@@ -102,6 +102,22 @@ def _some(names: tuple[str, ...], limit: int = 3) -> str:
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
+class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of TVM's kernels ran against a reference of theirs before they shipped.
+
+    Attributes
+    ----------
+    checked: how many did.
+    plain: those that were wrong as they were compiled, and so ship as the reference is: without a
+        schedule or vectors, and slower. What was wrong, by name.
+    unchecked: why none did; None where they did.
+    """
+
+    checked: int = 0
+    plain: dict[str, str] = {}
+    unchecked: str | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an artifact is, and what made it.
 
@@ -112,6 +128,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: of each other member.
     precision: what it computes in, if that is not float32.
     quantised: of a quantised model, what is computed in integers and what is not.
+    kernel_check: whether the kernels were checked, and what came of it; None in artifacts of older
+        versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     batch_sizes: where the shapes of an artifact are batch sizes: that of each shape, in order. The
         first axis of all inputs and outputs is then the batch, and its rows are computed apart.
@@ -126,6 +144,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speed_check: SpeedCheck | None = None
     precision: Precision | None = None
     quantised: Quantised | None = None
+    kernel_check: KernelCheck | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
@@ -135,7 +154,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def to_json(self) -> bytes:
         """As JSON text; without fields that say nothing, so that older versions read it."""
         fields = msgspec.to_builtins(self)
-        for name in ("batch_sizes", "precision", "quantised"):
+        for name in ("batch_sizes", "kernel_check", "precision", "quantised"):
             if not fields[name]:
                 del fields[name]
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import tvm
 
 from .._native.kernels import load_kernels_from
+from ..artifact.manifest import KernelCheck
 from ..errors import DeviceError
 from ..execution.instance import Clock
 from ..kernels.build import kernel_hashes, uses_parallel_loops
@@ -22,6 +23,7 @@ from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
 from ..scheduling.schedules import Schedule
+from .checked_kernels import CheckedKernels, KernelChecker
 from .kept_kernels import keep_kernels, kept_kernels
 
 
@@ -36,6 +38,7 @@ class Kernels:
         write_out: Callable[[tvm.IRModule], tvm.IRModule] = lambda module: module,
         kept: KeptFiles | None = None,
         progress: Progress | None = None,
+        checker: KernelChecker | None = None,
     ) -> None:
         """Nothing is compiled yet.
 
@@ -46,7 +49,9 @@ class Kernels:
         write_out: the last pass over them, after which TVM's analyses understand them no more.
         kept: where built libraries are kept, and found again; None keeps none.
         progress: told when they are built.
+        checker: checks them before they ship; None where that cannot be done.
         """
+        self._checker = checker
         self._kept = kept
         self._progress = progress
         self._module = module
@@ -59,7 +64,13 @@ class Kernels:
         functions = self._module.functions_items()
         module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
         return Kernels(
-            module, self._target, self._build, self._write_out, self._kept, self._progress
+            module,
+            self._target,
+            self._build,
+            self._write_out,
+            self._kept,
+            self._progress,
+            self._checker,
         )
 
     @cached_property
@@ -79,6 +90,21 @@ class Kernels:
             path = Path(folder) / "kernels.so"
             self._build(self._written_out, path)
             return path.read_bytes()
+
+    @cached_property
+    def checked(self) -> CheckedKernels:
+        """The library as it ships: each kernel was checked, and one at fault is built plainly.
+
+        Raises
+        ------
+        ExecutionError
+            A kernel is wrong even then.
+        """
+        if self._checker is None:
+            return CheckedKernels(self.code, KernelCheck(unchecked="they are for a GPU"))
+        return self._checker.check(
+            self._module, self._written_out, self.hashes, self.code, self._kept, self._progress
+        )
 
     @cached_property
     def loaded(self) -> Any:

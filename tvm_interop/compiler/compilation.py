@@ -407,10 +407,11 @@ class Compilation:
         """
         slower = speed_check is not None and speed_check.shipped == "sequential"
         home, shipped = self.realized(self.sequential() if slower else schedule)
+        kernels, kernel_check = home._lowered.kernels.checked
         return Artifact(
             plan=home.plan(shipped),
             schedule=shipped,
-            kernels=home.kernels,
+            kernels=kernels,
             weights=home.program.weights,
             fallback=home._fallback(),
             manifest=Manifest(
@@ -423,6 +424,7 @@ class Compilation:
                 speed_check=speed_check,
                 precision=precision,
                 quantised=_quantised(home.module),
+                kernel_check=kernel_check,
             ),
         )
 

@@ -33,6 +33,7 @@ from ..program.host_memory import aligned_copy
 from ..program.program import Program
 from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered, measured_latency
+from .checked_kernels import KernelChecker
 from .kernel_choice import choose_kernels
 from .options import CompileOptions, positive
 from .provider_choice import give_to_libraries
@@ -129,6 +130,7 @@ class CpuBackend:
         tell(self._options.progress, "lowering it to kernels")
         module = lower(imported)
         program = concat_in_place(extract(module))
+        as_written = program.kernels
         if self._options.tuning_records is not None:
             apply_tuned: Any = TunedSchedule(self._options.tuning_records, self.target)
             program.kernels = apply_tuned(program.kernels)
@@ -147,6 +149,11 @@ class CpuBackend:
             write_out,
             kept_beside(self._options.latency_db, self._options.fresh),
             self._options.progress,
+            KernelChecker(
+                as_written,
+                {op.kernel: len(op.inputs) for op in program.operators},
+                self.target,
+            ),
         )
         return Lowered(imported, module, program, program, kernels, streams, threads)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ from tvm.support import cc
 from .._native import cpu as _native
 from ..errors import DeviceError
 from .pipeline import PIPELINE
+from .reference import reference_target
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 
@@ -25,11 +27,20 @@ _TOGETHER = 4
 """Kernels in one object file. TVM and LLVM compile one such file after the other in each thread."""
 
 
-def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.PathLike[str]) -> Path:
+def build_kernels(
+    kernels: tvm.IRModule,
+    target: Target,
+    out_path: str | os.PathLike[str],
+    plain: Collection[str] = (),
+) -> Path:
     """Compile `kernels` to the shared library `out_path`.
 
     `tvm.runtime.load_module` opens it and gives every kernel by name, to be called with its
     tensors, outputs last. The file appears complete or not at all.
+
+    Parameters
+    ----------
+    plain: names of those that are compiled for `reference_target()` instead.
 
     Raises
     ------
@@ -40,7 +51,7 @@ def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.Path
     out = Path(out_path)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         try:
-            objects = _compiled(kernels, tvm.target.Target(target), Path(scratch))
+            objects = _compiled(kernels, tvm.target.Target(target), Path(scratch), plain)
         except Exception as err:
             raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
         library = Path(scratch) / "kernels.so"
@@ -52,22 +63,27 @@ def build_kernels(kernels: tvm.IRModule, target: Target, out_path: str | os.Path
     return out
 
 
-def _compiled(kernels: tvm.IRModule, target: tvm.target.Target, folder: Path) -> list[str]:
+def _compiled(
+    kernels: tvm.IRModule, target: tvm.target.Target, folder: Path, plain: Collection[str]
+) -> list[str]:
     """Compile to object files, a few kernels in each, on as many threads as streams may have.
 
     Which kernels share a file depends on their names alone, so it is the same on each machine.
     """
     functions = sorted(kernels.functions_items(), key=lambda item: item[0].name_hint)
-    files = [functions[i : i + _TOGETHER] for i in range(0, len(functions), _TOGETHER)]
-    files = files or [[]]
+    usual = [item for item in functions if item[0].name_hint not in plain]
+    others = [item for item in functions if item[0].name_hint in plain]
+    files = [(target, some) for some in _in_files(usual)] or [(target, [])]
+    files += [(reference_target(), some) for some in _in_files(others)]
     context = tvm.transform.PassContext.current()
     # What watches passes, such as TVM's timing of them, is made for one thread.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:
+        its_target, some = files[number]
         with _like(context):
             compiled = tvm.compile(
-                tvm.IRModule(dict(files[number])), target=target, tir_pipeline=PIPELINE
+                tvm.IRModule(dict(some)), target=its_target, tir_pipeline=PIPELINE
             )
         path = folder / f"{number}.o"
         compiled.mod.write_to_file(str(path))
@@ -77,6 +93,10 @@ def _compiled(kernels: tvm.IRModule, target: tvm.target.Target, folder: Path) ->
         return [build(number) for number in range(len(files))]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(build, range(len(files))))
+
+
+def _in_files(functions: list[Any]) -> list[list[Any]]:
+    return [functions[i : i + _TOGETHER] for i in range(0, len(functions), _TOGETHER)]
 
 
 def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:

@@ -7,17 +7,18 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from .c_library import CLibraryFunctions
 from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
 
-PIPELINE = "tvm_interop.exact_floats.safe_remainders.2"
+PIPELINE = "tvm_interop.exact_floats.safe_remainders.3"
 """The name under which TVM finds this pipeline. Kernels are kept under it, too: what changes them
 changes it."""
 
 
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
     lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
-    passes: list[Any] = [ExactFloats(), lowering, SafeRemainders()]
+    passes: list[Any] = [CLibraryFunctions(), ExactFloats(), lowering, SafeRemainders()]
     return tvm.transform.Sequential(passes), for_host, for_device
 
 

@@ -230,7 +230,7 @@ def _near_or_far(x: Expr, limit: float, near: Expr, far: Expr) -> Expr:
 
 def _exp(x: Expr) -> Expr:
     """e to the power of `x`, which is bound to a variable or else written out several times."""
-    low, high = -104.5, 89.0  # Beyond these the result is 0, and infinite.
+    low, high = -104.5, 88.72283  # Beyond these the result is 0, and infinite.
     bounded = tirx.Select(x > _f32(high), _f32(high), tirx.Select(x < _f32(low), _f32(low), x))
 
     def of(x: Expr) -> Expr:
@@ -252,7 +252,9 @@ def _exp(x: Expr) -> Expr:
 
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
-    return _let(bounded, of)
+    # Infinity is chosen, not computed: LLVM joins a product and a sum that takes it into one
+    # instruction, to which infinity less infinity would be a number less infinity.
+    return tirx.Select(x > _f32(high), _f32(math.inf), _let(bounded, of))
 
 
 def _scaled(x: Expr, n: Expr) -> Expr:

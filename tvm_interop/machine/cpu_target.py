@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DeviceError, did_you_mean
-from .cpu_features import host_features
+from .cpu_features import host_features, missing_features, target_features
 
 
 def cpu_target(target: Any) -> Any:
@@ -38,3 +38,11 @@ def cpu_target(target: Any) -> Any:
     # A baseline CPU with instructions added: LLVM then uses vectors as wide as it is given.
     features = [f"+{name}" for name in host_features()]
     return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
+
+
+def runs_here(target: Any) -> bool:
+    """Whether this machine's CPU runs what is compiled for `target`, one for CPUs."""
+    import tvm
+
+    here = tvm.target.Target("llvm").attrs.get("mtriple")
+    return target.attrs.get("mtriple") == here and not missing_features(target_features(target))

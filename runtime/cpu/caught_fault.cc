@@ -1,0 +1,85 @@
+#include "runtime/cpu/caught_fault.h"
+
+#include <setjmp.h>
+#include <signal.h>
+
+#include <array>
+#include <mutex>
+
+namespace tvm_interop {
+namespace {
+
+constexpr std::array<int, 3> kSignals = {SIGSEGV, SIGBUS, SIGFPE};
+
+// Where the calling thread goes on after a fault; null where it runs nothing that may have one.
+struct Landing {
+  sigjmp_buf state;
+  Fault fault;
+};
+thread_local Landing* landing = nullptr;
+
+std::array<struct sigaction, kSignals.size()> before;
+
+void Handle(int signal, siginfo_t* info, void*) {
+  if (Landing* const here = landing; here != nullptr) {
+    here->fault = {signal, info->si_addr};
+    siglongjmp(here->state, 1);
+  }
+  // Another's: it comes again at once, and to the handler that was there before.
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    if (kSignals[i] == signal) sigaction(signal, &before[i], nullptr);
+  }
+}
+
+// Our handlers are there while any thread needs them. The mutex orders who comes and goes; handlers
+// read `before` only while they are there, and it is written only while they are not.
+class Handlers {
+ public:
+  Handlers() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (users_++ > 0) return;
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], nullptr, &before[i]);
+    struct sigaction ours = {};
+    ours.sa_sigaction = Handle;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&ours.sa_mask);
+    for (const int signal : kSignals) sigaction(signal, &ours, nullptr);
+  }
+
+  ~Handlers() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--users_ > 0) return;
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before[i], nullptr);
+  }
+
+ private:
+  static std::mutex mutex_;
+  static int users_;
+};
+
+std::mutex Handlers::mutex_;
+int Handlers::users_ = 0;
+
+// Takes the landing away again, also where `body` throws.
+class AtLanding {
+ public:
+  explicit AtLanding(Landing* here) : before_(landing) { landing = here; }
+  ~AtLanding() { landing = before_; }
+
+ private:
+  Landing* before_;
+};
+
+}  // namespace
+
+std::optional<Fault> RunCatchingFaults(const std::function<void()>& body) {
+  const Handlers handlers;
+  Landing here;
+  const AtLanding at_landing(&here);
+  // The signal is blocked in its handler; jumping out of it restores the mask that is saved here.
+  if (sigsetjmp(here.state, 1) != 0) return here.fault;
+  body();
+  return std::nullopt;
+}
+
+}  // namespace tvm_interop

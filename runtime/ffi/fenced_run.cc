@@ -1,0 +1,140 @@
+// Runs one kernel between fences, for Python: what the check of a kernel is made of.
+
+#include <signal.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu/caught_fault.h"
+#include "runtime/cpu/fenced_memory.h"
+#include "runtime/cpu/kernel_share.h"
+#include "runtime/cpu/parallel_loop.h"
+#include "runtime/ffi/guarded.h"
+
+namespace tvm_interop {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+// What the runtime promises of every tensor.
+constexpr size_t kAlignment = 64;
+
+// The kernel's arguments, each between fences.
+class FencedArguments {
+ public:
+  FencedArguments(const ffi::Array<ffi::Tensor>& inputs, const ffi::Array<ffi::Tensor>& outputs,
+                  FencedMemory::Place place, uint8_t fill)
+      : num_inputs_(inputs.size()) {
+    for (const ffi::Tensor& tensor : inputs) {
+      Add(tensor, place, fill);
+      std::memcpy(memory_.back()->data(), tensor.data_ptr(), memory_.back()->nbytes());
+      memory_.back()->ForbidWrites();
+    }
+    for (const ffi::Tensor& tensor : outputs) Add(tensor, place, fill);
+    for (DLTensor& header : headers_) packed_.emplace_back(&header);
+  }
+
+  void Call(const ffi::Function& kernel) {
+    ffi::Any result;
+    kernel.CallPacked(packed_.data(), static_cast<int32_t>(packed_.size()), &result);
+  }
+
+  void CopyOutputs(const ffi::Array<ffi::Tensor>& outputs) const {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const FencedMemory& memory = *memory_.at(num_inputs_ + i);
+      std::memcpy(outputs[i].data_ptr(), memory.data(), memory.nbytes());
+    }
+  }
+
+  // The argument in whose slack was written; none where it is as it was.
+  std::string BrokenSlack() const {
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      if (!memory_[i]->SlackIsIntact()) return "writes outside of " + Name(i);
+    }
+    return "";
+  }
+
+  std::string Describe(const Fault& fault) const {
+    if (fault.signal == SIGFPE) return "divides an integer by 0, or overflows in it";
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      if (!memory_[i]->Encloses(fault.address)) continue;
+      const auto offset = static_cast<const uint8_t*>(fault.address) -
+                          static_cast<const uint8_t*>(memory_[i]->data());
+      std::ostringstream text;
+      if (offset >= 0 && offset < static_cast<int64_t>(memory_[i]->nbytes())) {
+        text << "writes to " << Name(i);
+      } else {
+        text << "touches byte " << offset << " of " << Name(i) << ", which has "
+             << memory_[i]->nbytes();
+      }
+      return text.str();
+    }
+    return "touches memory that is none of its tensors'";
+  }
+
+ private:
+  void Add(const ffi::Tensor& tensor, FencedMemory::Place place, uint8_t fill) {
+    const DLTensor* given = tensor.GetDLTensorPtr();
+    memory_.push_back(
+        std::make_unique<FencedMemory>(ffi::GetDataSize(*given), kAlignment, place, fill));
+    headers_.push_back(*given);
+    headers_.back().data = memory_.back()->data();
+    headers_.back().byte_offset = 0;
+  }
+
+  std::string Name(size_t i) const {
+    if (i < num_inputs_) return "input " + std::to_string(i);
+    return "output " + std::to_string(i - num_inputs_);
+  }
+
+  size_t num_inputs_;
+  std::vector<std::unique_ptr<FencedMemory>> memory_;
+  std::vector<DLTensor> headers_;
+  std::vector<ffi::AnyView> packed_;
+};
+
+// Runs `kernel` on copies of the inputs, `shares` shares of it in turn, or all at once where there
+// are none. What it did to foreign memory, in words; empty where it did nothing, and then `outputs`
+// hold what it computed.
+std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
+                      const ffi::Array<ffi::Tensor>& outputs, bool before_fence, int64_t fill,
+                      int64_t shares) {
+  using Place = FencedMemory::Place;
+  FencedArguments arguments(inputs, outputs,
+                            before_fence ? Place::kBeforeFence : Place::kAfterFence,
+                            static_cast<uint8_t>(fill));
+  const LoopTeam team(1);  // On this thread alone, whose faults are caught.
+  const auto run = [&] { return RunCatchingFaults([&] { arguments.Call(kernel); }); };
+  std::optional<Fault> fault;
+  if (shares == 0) fault = run();
+  for (int i = 0; i < shares && !fault; ++i) {
+    const KernelShare share(i, static_cast<int>(shares));
+    fault = run();
+  }
+  if (fault) return arguments.Describe(*fault);
+  std::string broken = arguments.BrokenSlack();
+  if (broken.empty()) arguments.CopyOutputs(outputs);
+  return broken;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def(
+      "tvm_interop.runtime.run_fenced",
+      [](const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
+         const ffi::Array<ffi::Tensor>& outputs, bool before_fence, int64_t fill, int64_t shares) {
+        return Guarded(
+            [&] { return RunFenced(kernel, inputs, outputs, before_fence, fill, shares); });
+      });
+}
+
+}  // namespace
+}  // namespace tvm_interop

@@ -1,0 +1,181 @@
+"""Kernels are checked before they ship: what is wrong with them is found, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+import tvm_interop
+from tests import nets
+from tests.planted_faults import FAULTS, kernels, with_fault
+from tvm_interop._native.kernels import load_kernels
+from tvm_interop.artifact.manifest import KernelCheck
+from tvm_interop.compiler import checked_kernels
+from tvm_interop.errors import ExecutionError
+from tvm_interop.kernels import build, cpu_schedule
+from tvm_interop.kernels.build import build_kernels
+from tvm_interop.kernels.check import Checked, find_fault
+from tvm_interop.kernels.reference import reference_target
+from tvm_interop.machine.cpu_features import host_features
+
+SEEDS = range(4)
+PLANTED = list(itertools.product(FAULTS, SEEDS))
+
+
+def built(functions: dict[str, tirx.PrimFunc], path: Path, target: Any = "llvm") -> Any:
+    module = tvm.IRModule(
+        {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    )
+    return load_kernels(build_kernels(module, target, path))
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return built(kernels(), tmp_path_factory.mktemp("kernels") / "r.so", reference_target())
+
+
+def checked(name: str, library: Any, references: Any) -> Checked:
+    function = kernels()[name]
+    kernel = name if library is references else "planted"
+    inputs = len(function.params) - 1
+    return Checked(name, function, library[kernel], references[name], inputs)
+
+
+def test_nothing_is_found_where_nothing_is_wrong(references: Any, tmp_path: Path) -> None:
+    library = built(kernels(), tmp_path / "k.so")
+    for name, function in kernels().items():
+        kernel = Checked(name, function, library[name], references[name], len(function.params) - 1)
+        assert find_fault(kernel) is None, name
+
+
+@pytest.mark.parametrize(("fault", "seed"), PLANTED)
+def test_a_planted_fault_is_found(fault: str, seed: int, references: Any, tmp_path: Path) -> None:
+    """In a kernel and a place that are drawn."""
+    rng = np.random.default_rng([seed, list(FAULTS).index(fault)])
+    names = list(rng.permutation(list(kernels())))
+    wrong = None
+    while wrong is None:
+        name = str(names.pop())
+        wrong = with_fault(kernels()[name], fault, rng)
+    library = built({"planted": wrong}, tmp_path / "k.so")
+    found = find_fault(checked(name, library, references))
+    assert found is not None, f"{fault} in `{name}`:\n{wrong.script()}"
+
+
+@pytest.mark.skipif("avx512f" not in host_features(), reason="this CPU has no AVX-512")
+def test_the_fault_of_llvm_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that wraps around, built by TVM's passes alone (see `safe_remainders`)."""
+    x = te.placeholder((4, 8, 4), name="x")
+    y = te.compute((4, 16, 16), lambda i, j, k: x[i % 4, j % 8, k % 4], name="y")
+    function = te.create_prim_func([x, y]).with_attr("global_symbol", "tile")
+    references = built({"tile": function}, tmp_path / "r.so", reference_target())
+    wide = {"kind": "llvm", "mcpu": "x86-64", "mattr": ["+avx2", "+avx512f"]}
+    assert (
+        find_fault(
+            tile_checked(function, built({"tile": function}, tmp_path / "k.so", wide), references)
+        )
+        is None
+    )
+    monkeypatch.setattr(build, "PIPELINE", "default")
+    library = built({"tile": function}, tmp_path / "wrong.so", wide)
+    assert find_fault(tile_checked(function, library, references)) is not None
+
+
+def tile_checked(function: tirx.PrimFunc, library: Any, references: Any) -> Checked:
+    return Checked("tile", function, library["tile"], references["tile"], 1)
+
+
+@pytest.fixture
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_kernels, "_right", set())
+
+
+def planted_while_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on schedules leave out the last iteration of each kernel's first loop."""
+    schedule = cpu_schedule.schedule_kernel
+
+    def wrong(func: tirx.PrimFunc, *args: Any) -> tirx.PrimFunc:
+        scheduled = schedule(func, *args)
+        planted = with_fault(scheduled, "last iteration is missing", np.random.default_rng(0))
+        return planted or scheduled
+
+    monkeypatch.setattr(cpu_schedule, "schedule_kernel", wrong)
+
+
+def compiled(**options: Any) -> tvm_interop.Artifact:
+    options = {"scheduler": "sequential", "latency_db": ":memory:", "providers": ["tvm"], **options}
+    return tvm_interop.compile(nets.chain(), **options)
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_a_kernel_at_fault_is_built_plainly_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = compiled()
+    assert right.manifest.kernel_check == KernelCheck(checked=len(set(kernel_names(right))))
+    planted_while_scheduling(monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        mended = compiled()
+    check = mended.manifest.kernel_check
+    assert check is not None
+    assert set(check.plain) == set(kernel_names(mended))
+    for name in check.plain:
+        assert caplog.text.count(f"kernel `{name}` is wrong as it was compiled") == 1
+    np.testing.assert_allclose(output(mended), output(right), 1e-5, 1e-6)
+
+
+def kernel_names(artifact: tvm_interop.Artifact) -> list[str]:
+    return [op.kernel for op in artifact.plan.operators]
+
+
+def output(artifact: tvm_interop.Artifact) -> np.ndarray:
+    module = tvm_interop.GraphModule(artifact)
+    for name, value in nets.feeds(nets.chain()).items():
+        module.set_input(name, value)
+    module.run()
+    return module.get_output(0).numpy()
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_a_kernel_that_is_wrong_however_it_is_built_does_not_ship(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        checked_kernels, "find_faults", lambda kernels: {k.name: "it is odd" for k in kernels}
+    )
+    with pytest.raises(ExecutionError, match="is wrong however it is compiled: it is odd"):
+        compiled()
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TVM_INTEROP_KEPT", raising=False)
+    calls = []
+    find = checked_kernels.find_faults
+    monkeypatch.setattr(
+        checked_kernels, "find_faults", lambda kernels: calls.append(len(kernels)) or find(kernels)
+    )
+    db = tmp_path / "latency.db"
+    cold = compiled(latency_db=db)
+    assert len(calls) == 1
+    checked_kernels._right.clear()  # As in another process.
+    warm = compiled(latency_db=db)
+    assert len(calls) == 1
+    assert warm.manifest.kernel_check == cold.manifest.kernel_check
+    compiled(latency_db=db, fresh=True)
+    assert len(calls) == 2
+
+
+def test_kernels_of_another_processor_are_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_kernels, "runs_here", lambda target: False)
+    check = compiled().manifest.kernel_check
+    assert check is not None
+    assert check.checked == 0
+    assert check.unchecked == "this machine's CPU does not run their target"

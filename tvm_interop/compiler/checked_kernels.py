@@ -1,0 +1,173 @@
+"""TVM's kernels as they ship: each was checked, and one that is at fault is built plainly."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tvm
+
+from .._native.kernels import load_kernels, load_kernels_from
+from ..artifact.manifest import KernelCheck
+from ..errors import ExecutionError
+from ..kernels.build import build_kernels, divisible_kernels, kernel_hashes
+from ..kernels.check import Checked, find_faults
+from ..kernels.reference import reference_target
+from ..machine.cpu_target import runs_here
+from ..measure.kept_files import KeptFiles
+from ..measure.measured import Progress, tell
+from .kept_kernels import kernels_key
+
+_LOG = logging.getLogger("tvm_interop")
+_KIND = "checked"
+_VERSION = "1"
+"""Part of the keys under which verdicts are remembered: what is found changes with it."""
+
+_right: set[str] = set()
+"""Keys of kernels that were found right by this process."""
+
+
+class CheckedKernels(NamedTuple):
+    """A library of kernels, and what is known of it."""
+
+    code: bytes
+    check: KernelCheck
+
+
+@dataclass(frozen=True)
+class KernelChecker:
+    """Checks TVM's kernels for a CPU against what they were before they were scheduled.
+
+    Verdicts are remembered, those that nothing was found: of single kernels by this process, of
+    whole libraries beside the libraries that are kept.
+
+    Attributes
+    ----------
+    as_written: the kernels before any schedule.
+    num_inputs: how many of a kernel's parameters are inputs, by name.
+    target: what they are compiled for.
+    """
+
+    as_written: tvm.IRModule
+    num_inputs: Mapping[str, int]
+    target: Any
+
+    def check(
+        self,
+        scheduled: tvm.IRModule,
+        written_out: tvm.IRModule,
+        hashes: Mapping[str, str],
+        code: bytes,
+        kept: KeptFiles | None,
+        progress: Progress | None,
+    ) -> CheckedKernels:
+        """The library as it ships.
+
+        Parameters
+        ----------
+        scheduled, written_out: the kernels with their loops, and as they went to LLVM.
+        hashes: of the latter, by name.
+        code: the library of these.
+        kept: where verdicts are remembered from one process to the next.
+
+        Raises
+        ------
+        ExecutionError
+            A kernel is wrong even without a schedule.
+        """
+        if not runs_here(self.target):
+            return CheckedKernels(
+                code, KernelCheck(unchecked="this machine's CPU does not run their target")
+            )
+        passed = KernelCheck(checked=len(hashes))
+        keys = self._keys(hashes)
+        key = json.dumps([_VERSION, sorted(keys.values())])
+        if kept is not None and kept.get(_KIND, key) is not None:
+            return CheckedKernels(code, passed)
+        divisible = divisible_kernels(scheduled)
+        faults = self._faults(keys, divisible, code, progress)
+        if not faults:
+            if kept is not None:
+                kept.put(_KIND, key, b"right")
+            return CheckedKernels(code, passed)
+        for name, fault in faults.items():
+            _LOG.warning(
+                "kernel `%s` is wrong as it was compiled, and is built without a schedule instead, "
+                "which is slower: %s; please report it",
+                name,
+                fault,
+            )
+        plain = self._built_plainly(written_out, faults)
+        still = self._faults({name: keys[name] for name in faults}, (), plain, progress)
+        for name, fault in still.items():
+            raise ExecutionError(
+                f"kernel `{name}` is wrong however it is compiled: {fault}; please report it"
+            )
+        return CheckedKernels(plain, KernelCheck(checked=len(hashes), plain=faults))
+
+    def _keys(self, hashes: Mapping[str, str]) -> dict[str, str]:
+        """By name, what a verdict on a kernel is remembered by."""
+        before = kernel_hashes(self.as_written)
+        return {name: kernels_key({before[name]: digest}) for name, digest in hashes.items()}
+
+    def _faults(
+        self,
+        keys: Mapping[str, str],
+        divisible: Collection[str],
+        code: bytes,
+        progress: Progress | None,
+    ) -> dict[str, str]:
+        """What is wrong with each kernel at fault; of equal kernels one is run."""
+        alike: dict[str, list[str]] = {}
+        for name, key in keys.items():
+            if key not in _right:
+                alike.setdefault(key, []).append(name)
+        if not alike:
+            return {}
+        tell(progress, f"checking {len(alike)} kernels")
+        functions = {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
+        firsts = [names[0] for names in alike.values()]
+        built = load_kernels_from(code)
+        reference = _reference(tvm.IRModule(dict(functions[name] for name in firsts)))
+        found = find_faults(
+            [
+                Checked(
+                    name,
+                    functions[name][1],
+                    built[name],
+                    reference[name],
+                    self.num_inputs[name],
+                    name in divisible,
+                )
+                for name in firsts
+            ]
+        )
+        faults: dict[str, str] = {}
+        for key, names in alike.items():
+            if names[0] in found:
+                faults |= dict.fromkeys(names, found[names[0]])
+            else:
+                _right.add(key)
+        return faults
+
+    def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
+        """The library with these kernels as they were before any schedule."""
+        module = written_out.clone()
+        before = {var.name_hint: func for var, func in self.as_written.functions_items()}
+        for var in list(module.functions):
+            if var.name_hint in names:
+                module.update_func(var, before[var.name_hint])
+        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
+            path = Path(folder) / "kernels.so"
+            return build_kernels(module, self.target, path, plain=names).read_bytes()
+
+
+def _reference(module: tvm.IRModule) -> Any:
+    with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
+        path = Path(folder) / "reference.so"
+        return load_kernels(build_kernels(module, reference_target(), path))

@@ -1,0 +1,43 @@
+"""Leaves functions to the C library where TVM writes them out by a formula that loses digits.
+
+TVM computes `tanh` as a quotient of differences of exponentials, and `atanh` as the logarithm of a
+quotient. Near 0 both lose every digit: of 1e-20 they are 0. `tanh` of float32 and float16 is mostly
+in vectors before this is seen (see `vectorize_math`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.transform import PassContext, module_pass
+
+FUNCTIONS = ("atanh", "tanh")
+
+
+@module_pass(opt_level=0, name="CLibraryFunctions")
+class CLibraryFunctions:
+    """Call the C library for each of `FUNCTIONS` of floats; float16 and bfloat16 go by float32."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite the kernels of `mod`; called by TVM's pass machinery."""
+        rewritten = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                called = tvm_ffi.structural_map(func, (tvm.ir.Call, _called))
+                rewritten.update_func(var, called)
+        return rewritten
+
+
+def _called(call: Any) -> Any:
+    name = str(getattr(call.op, "name", "")).rpartition(".")[2]
+    dtype = str(call.ty.dtype) if name in FUNCTIONS else ""
+    if dtype == "float64":
+        return tirx.call_pure_extern(dtype, name, *call.args)
+    if dtype in ("float32", "float16", "bfloat16"):
+        arguments = [tirx.Cast("float32", arg) if dtype != "float32" else arg for arg in call.args]
+        result = tirx.call_pure_extern("float32", f"{name}f", *arguments)
+        return result if dtype == "float32" else tirx.Cast(dtype, result)
+    return call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -19,7 +19,6 @@ from tvm.support import cc
 from .._native import cpu as _native
 from ..errors import DeviceError
 from .pipeline import PIPELINE
-from .reference import reference_target
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 
@@ -31,7 +30,7 @@ def build_kernels(
     kernels: tvm.IRModule,
     target: Target,
     out_path: str | os.PathLike[str],
-    plain: Collection[str] = (),
+    others: Mapping[str, Target] | None = None,
 ) -> Path:
     """Compile `kernels` to the shared library `out_path`.
 
@@ -40,7 +39,7 @@ def build_kernels(
 
     Parameters
     ----------
-    plain: names of those that are compiled for `reference_target()` instead.
+    others: kernels that are compiled for another target, by name; the same machine runs both.
 
     Raises
     ------
@@ -51,7 +50,7 @@ def build_kernels(
     out = Path(out_path)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         try:
-            objects = _compiled(kernels, tvm.target.Target(target), Path(scratch), plain)
+            objects = _compiled(kernels, target, others or {}, Path(scratch))
         except Exception as err:
             raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
         library = Path(scratch) / "kernels.so"
@@ -64,17 +63,23 @@ def build_kernels(
 
 
 def _compiled(
-    kernels: tvm.IRModule, target: tvm.target.Target, folder: Path, plain: Collection[str]
+    kernels: tvm.IRModule, target: Target, others: Mapping[str, Target], folder: Path
 ) -> list[str]:
     """Compile to object files, a few kernels in each, on as many threads as streams may have.
 
-    Which kernels share a file depends on their names alone, so it is the same on each machine.
+    Which kernels share a file depends on their names and targets alone, so it is the same on each
+    machine.
     """
     functions = sorted(kernels.functions_items(), key=lambda item: item[0].name_hint)
-    usual = [item for item in functions if item[0].name_hint not in plain]
-    others = [item for item in functions if item[0].name_hint in plain]
-    files = [(target, some) for some in _in_files(usual)] or [(target, [])]
-    files += [(reference_target(), some) for some in _in_files(others)]
+    by_target: dict[str, tuple[tvm.target.Target, list[Any]]] = {}
+    for item in functions:
+        its_target = tvm.target.Target(others.get(item[0].name_hint, target))
+        by_target.setdefault(str(its_target), (its_target, []))[1].append(item)
+    files = [
+        (its_target, some[i : i + _TOGETHER])
+        for its_target, some in by_target.values()
+        for i in range(0, len(some), _TOGETHER)
+    ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
     # What watches passes, such as TVM's timing of them, is made for one thread.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
@@ -93,10 +98,6 @@ def _compiled(
         return [build(number) for number in range(len(files))]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(build, range(len(files))))
-
-
-def _in_files(functions: list[Any]) -> list[list[Any]]:
-    return [functions[i : i + _TOGETHER] for i in range(0, len(functions), _TOGETHER)]
 
 
 def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:

@@ -27,10 +27,13 @@ from .flops import kernel_flops
 SHARES = 3
 """How many shares a kernel that can be divided is also run in: with a last one that is smaller."""
 
-_LONG = 50_000_000
-"""Floating-point operations from which on a kernel is run on two kinds of numbers, not on four."""
-_LONGEST = 2_000_000_000
+_LONG = 20_000_000
+"""Operations from which on a kernel is run on two kinds of numbers, not on all."""
+_LONGEST = 100_000_000
 """Those from which on it is run on ordinary numbers alone."""
+_ON_THE_EDGE = 0.02
+"""Of numbers that are rounded to integers, those that may come out as the next one: half-way between
+two, the last bit decides."""
 _PERTURBED = 3
 """Runs of the reference on inputs that differ in their last bits, where a result is another."""
 
@@ -99,7 +102,7 @@ def _faults(kernel: Checked) -> Iterator[str]:
         if said:
             yield f"it {said}, on {kind} numbers"
             return
-        if kernel.divisible:
+        if kernel.divisible and kind == "ordinary":
             said, in_shares = run(kernel.built, 0x7F, SHARES)
             if said:
                 yield f"a share of it {said}, on {kind} numbers"
@@ -107,9 +110,10 @@ def _faults(kernel: Checked) -> Iterator[str]:
             for i, (whole, parts) in enumerate(zip(got, in_shares, strict=True)):
                 if whole.tobytes() != parts.tobytes():
                     yield f"output {i} is another one in shares than in one piece"
-        if traits.rounds_to_integers and kind in ("special", "infinite", "large"):
+        if traits.rounds_to_integers and kind != "ordinary":
             continue
-        tolerances = [_Tolerance(array, traits.terms(array.size), kind) for array in want]
+        spare = _ON_THE_EDGE if traits.rounds_to_integers else 0.0
+        tolerances = [_Tolerance(array, traits.terms(array.size), kind, spare) for array in want]
         if all(t.allows(array) for t, array in zip(tolerances, got, strict=True)):
             continue
         for turn in range(_PERTURBED):
@@ -161,16 +165,19 @@ class Traits:
 
     Attributes
     ----------
-    flops: floating-point operations; 0 where they are not known.
+    operations: of floating-point numbers, or four for each number of its tensors where that is
+        more: what it takes is at least to read and write them.
     below: where elements are chosen by data: integers below this one choose any; None where none
         are.
     rounds_to_integers: whether floats become integers somewhere.
+    is_opaque: whether nothing can be told of it, such as of a loop over a sequence.
     has_extremes: whether it has a maximum or minimum of floats that NaN has no place in.
     """
 
-    flops: int = 0
+    operations: int = 0
     below: int | None = None
     rounds_to_integers: bool = False
+    is_opaque: bool = False
     has_extremes: bool = False
 
     @property
@@ -178,23 +185,23 @@ class Traits:
         """The kinds of numbers that the kernel is tried on, in order."""
         if self.rounds_to_integers and self.below is not None:
             return ("ordinary",)  # A float may become an index.
-        if self.flops > _LONGEST:
+        if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"
-        if self.flops > _LONG:
-            return (special, "ordinary")
+        if self.operations > _LONG or self.is_opaque:
+            return (special, "ordinary")  # In a loop, large numbers grow until they overflow.
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
         """About how many numbers are added up for each of `size` results."""
-        return max(self.flops / max(size, 1), 1.0)
+        return max(self.operations / max(size, 1), 1.0)
 
 
 def traits_of(function: tirx.PrimFunc) -> Traits:
     """The traits of a kernel that has no schedule yet."""
-    traits = Traits(kernel_flops(function))
-    opaque = not isinstance(function.body, s_tir.SBlockRealize)
-    if opaque:  # Its indices may come from anywhere: 0 is always one.
+    traits = Traits(operations_of(function))
+    traits.is_opaque = not isinstance(function.body, s_tir.SBlockRealize)
+    if traits.is_opaque:  # Its indices may come from anywhere: 0 is always one.
         traits.below = 1
 
     def index(source: Any, indices: Sequence[Any]) -> None:
@@ -227,6 +234,12 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
     return traits
 
 
+def operations_of(function: tirx.PrimFunc) -> int:
+    """Floating-point operations of a kernel, or four for each number of its tensors if more."""
+    numbers = sum(math.prod(int(size) for size in param.shape) for param in function.params)
+    return max(kernel_flops(function), 4 * numbers)
+
+
 _SHIFTS = ("prim.shift_left", "prim.shift_right", "tirx.shift_left", "tirx.shift_right")
 
 
@@ -246,16 +259,17 @@ class _Tolerance:
 
     That is what rounding explains: a part of the largest number of the output that grows with the
     root of how many numbers are added up; and, as far as it was tried, how far the reference itself
-    moves with the last bits of its inputs.
+    moves with the last bits of its inputs. `spare` is the share of elements that may be anything.
     """
 
     want: np.ndarray
     terms: float
     kind: Kind
+    spare: float = 0.0
     _moved: npt.NDArray[np.float64] | None = field(default=None)
 
     def allows(self, got: np.ndarray) -> bool:
-        return not self._outside(got).any()
+        return bool(self._outside(got).sum() <= math.ceil(self.spare * got.size))
 
     def moves_to(self, other: np.ndarray) -> None:
         """Allow for as much as the reference moved: to `other`, with inputs hardly different."""

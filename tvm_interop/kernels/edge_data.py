@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, TypeAlias, get_args
 
 import ml_dtypes
@@ -14,6 +15,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _POOL = 65_537
 """Numbers drawn; a larger tensor repeats them. A prime, so that no row is like the one before."""
+_STEP = 64 * 101
+"""How far the numbers of one seed begin behind those of the one before."""
 _SPECIAL_AMONG = 64
 """Of so many numbers one is special, where there are many; of few, each in its turn."""
 
@@ -31,17 +34,22 @@ def edge_data(
     ----------
     kind: of floats, `special` has NaN, infinities and both zeros between ordinary numbers,
         `infinite` the same without NaN, `denormal` has denormal numbers and zeros alone, `large`
-        has numbers whose squares are still finite. Of integers, `special` and `infinite` have the
+        has numbers whose cubes are still finite. Of integers, `special` and `infinite` have the
         least and the greatest between small ones, `large` has any at all, `denormal` zeros and
         ones, and `ordinary` small ones; those of 8 bits are any at all there, too, as in quantised
         models.
+    seed: tensors of different seeds begin at different numbers of the same ones.
     below: of integers, all are from 0 up to this one, which is left out, whatever the kind.
     """
-    dtype = np.dtype(dtype)
-    rng = np.random.default_rng([seed, KINDS.index(kind)])
     size = int(np.prod(shape, dtype=np.int64))
-    pool = _floats(dtype, kind, rng) if is_float(dtype) else _integers(dtype, kind, rng, below)
+    pool = np.roll(_pool(np.dtype(dtype), kind, below), -_STEP * seed)
     return np.resize(pool, size).reshape(shape)
+
+
+@functools.lru_cache(64)
+def _pool(dtype: np.dtype, kind: Kind, below: int | None) -> np.ndarray:
+    rng = np.random.default_rng(KINDS.index(kind))
+    return _floats(dtype, kind, rng) if is_float(dtype) else _integers(dtype, kind, rng, below)
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -57,8 +65,8 @@ def _floats(dtype: np.dtype, kind: Kind, rng: np.random.Generator) -> np.ndarray
         steps = np.rint(ordinary * 0.2 * float(info.tiny) / least)
         ordinary = steps * least
     if kind == "large":
-        # Their squares, and sums of thousands of these, are finite.
-        ordinary = ordinary * float(info.max) ** 0.4
+        # Their cubes, and sums of thousands of these, are finite.
+        ordinary = ordinary * float(info.max) ** 0.3
     numbers: np.ndarray = ordinary.astype(dtype)
     if kind in ("special", "infinite"):
         specials = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0]).astype(dtype)

@@ -1,0 +1,83 @@
+"""What checking kernels costs and finds. `python -m benchmarks.kernel_check [NETWORK ...]`.
+
+Each network, a file `NAME.onnx` or one of `tvm_interop.models.list()`, is compiled with nothing
+kept, in a process of its own. Of the seconds of processor time that takes, those of the check are
+told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import onnx
+
+import tvm_interop
+from tvm_interop import models
+from tvm_interop.compiler.checked_kernels import KernelChecker
+
+
+class Row(NamedTuple):
+    """A network: kernels checked, those at fault, seconds of the check and of all the rest."""
+
+    network: str
+    checked: int
+    plain: dict[str, str]
+    check_s: float
+    rest_s: float
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("networks", nargs="*", default=models.list(), metavar="NETWORK")
+    arguments.add_argument("--scheduler", default="auto")
+    given = arguments.parse_args()
+    print("| | kernels | at fault | check s | rest s | share |\n|---|--:|--:|--:|--:|--:|")
+    faults: dict[str, str] = {}
+    check_s = rest_s = 0.0
+    for network in given.networks:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as process:
+            row = process.submit(measured, network, given.scheduler).result()
+        share = row.check_s / row.rest_s
+        print(
+            f"| {row.network} | {row.checked} | {len(row.plain)} | {row.check_s:.2f} | "
+            f"{row.rest_s:.2f} | {share:.3f} |",
+            flush=True,
+        )
+        faults |= {f"{network}, {name}": fault for name, fault in row.plain.items()}
+        check_s, rest_s = check_s + row.check_s, rest_s + row.rest_s
+    print(f"in all {check_s:.1f} s of checks, {rest_s:.1f} s of all else: {check_s / rest_s:.3f}")
+    for name, fault in faults.items():
+        print(f"{name}: {fault}")
+    return 1 if faults else 0
+
+
+def measured(network: str, scheduler: str) -> Row:
+    """Compile the network, with nothing kept."""
+    model = onnx.load(network) if network.endswith(".onnx") else models.build(network)
+    seconds = 0.0
+    check = KernelChecker.check
+
+    def timed(*args: object, **options: object) -> object:
+        nonlocal seconds
+        began = time.process_time()
+        try:
+            return check(*args, **options)  # type: ignore[arg-type]
+        finally:
+            seconds += time.process_time() - began
+
+    KernelChecker.check = timed  # type: ignore[method-assign,assignment]
+    began = time.process_time()
+    artifact = tvm_interop.compile(model, scheduler=scheduler, latency_db=":memory:")
+    rest_s = time.process_time() - began - seconds
+    found = artifact.manifest.kernel_check
+    assert found is not None
+    return Row(network, found.checked, found.plain, seconds, rest_s)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -32,8 +32,8 @@ _LONG = 20_000_000
 _LONGEST = 100_000_000
 """Those from which on it is run on ordinary numbers alone."""
 _ON_THE_EDGE = 0.02
-"""Of numbers that are rounded to integers, those that may come out as the next one: half-way between
-two, the last bit decides."""
+"""Share of numbers rounded to integers that may come out as the next one: half-way between two, the
+last bit decides."""
 _PERTURBED = 3
 """Runs of the reference on inputs that differ in their last bits, where a result is another."""
 

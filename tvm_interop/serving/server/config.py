@@ -28,7 +28,11 @@ class ServerConfig:
     max_queue: how many requests of a model may wait.
     model_folder: clients may load and unload the artifacts `NAME.tar` in it, which hold machine
         code. None lets nobody.
-    max_request_bytes: of the body of a request.
+    max_request_bytes: of the body of a request, of HTTP or gRPC.
+    max_json_bytes: of what of it is JSON, or a message of gRPC without its raw tensors: reading
+        these takes several times their bytes, where tensors in binary take none. A request has
+        besides at most 1024 inputs and outputs, 32 dimensions of each, 1024 characters of a name,
+        4096 objects, 4096 characters of a number and 128 kB of parameters.
     max_connections: of HTTP, and requests of gRPC at once.
     receive_timeout_s, send_timeout_s: how long a client may take to send a request, and may stand
         still while it reads the answer.
@@ -48,6 +52,7 @@ class ServerConfig:
     max_queue: int = 64
     model_folder: str | os.PathLike[str] | None = None
     max_request_bytes: int = 64 * 2**20
+    max_json_bytes: int = 16 * 2**20
     max_connections: int = 1000
     receive_timeout_s: float = 30.0
     send_timeout_s: float = 30.0
@@ -61,6 +66,7 @@ class ServerConfig:
             "max_batch",
             "max_queue",
             "max_request_bytes",
+            "max_json_bytes",
             "max_connections",
         ):
             value = getattr(self, name)

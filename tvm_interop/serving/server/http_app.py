@@ -16,13 +16,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError, UnavailableError
+from ...errors import (
+    CancelledError,
+    InputError,
+    OverloadedError,
+    TVMInteropError,
+    UnavailableError,
+    cut,
+)
 from .http_body import JSON_LENGTH, InferBody
-from .service import RequestLog, Service, status_of
+from .service import LONGEST_ERROR, RequestLog, Service, status_of
 
 _LOG = logging.getLogger("tvm_interop.serving")
 _LARGE = 2**16
 """Bodies of more bytes are read and written off the event loop."""
+_MOST_OF_SMALL = 2**16
+"""Bytes of a body that says little."""
 _ID = "X-Request-Id"
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
@@ -65,7 +74,7 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
         raise
     except Exception as error:
         _LOG.exception("a request for %s failed", request.url.path)
-        return JSONResponse({"error": f"a defect of the server: {error}"}, 500)
+        return JSONResponse({"error": f"a defect of the server: {cut(error, 300)}"}, 500)
 
 
 def _failed(error: Exception) -> Response:
@@ -75,7 +84,7 @@ def _failed(error: Exception) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     elif isinstance(error, UnavailableError):
         headers["Retry-After"] = "1"
-    return JSONResponse({"error": str(error)}, status, headers)
+    return JSONResponse({"error": cut(error, LONGEST_ERROR)}, status, headers)
 
 
 async def _wrong_path(request: Request, error: Exception) -> Response:
@@ -122,24 +131,24 @@ async def _metrics(service: Service, _: Request) -> Response:
 
 
 async def _index(service: Service, request: Request) -> Response:
-    body = await _body(service, request)
+    body = await _body(request, _MOST_OF_SMALL)
     only_ready = False
     if body:
         try:
             only_ready = msgspec.json.decode(body, type=dict[str, Any]).get("ready") is True
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f'the body must be such as {{"ready": true}}: {error}') from None
     return JSONResponse(service.repository_index(only_ready))
 
 
 async def _load(service: Service, request: Request) -> Response:
-    await _body(service, request)
+    await _body(request, service.config.max_request_bytes)
     await service.load_model(request.path_params["name"])
     return JSONResponse({})
 
 
 async def _unload(service: Service, request: Request) -> Response:
-    await _body(service, request)
+    await _body(request, service.config.max_request_bytes)
     await service.unload_model(request.path_params["name"])
     return JSONResponse({})
 
@@ -148,8 +157,9 @@ async def _infer(service: Service, request: Request) -> Response:
     name, version = _named(request)
     log = RequestLog("http", _printable(request.headers.get(_ID, "")))
     try:
-        data = await _body(service, request)
-        read = functools.partial(InferBody, name, version, data, request.headers.get(JSON_LENGTH))
+        json_length, most = request.headers.get(JSON_LENGTH), service.config.max_json_bytes
+        data = await _body(request, service.config.max_request_bytes)
+        read = functools.partial(InferBody, name, version, data, json_length, most)
         body = await asyncio.to_thread(read) if len(data) > _LARGE else read()
         log.id = _printable(body.id) or log.id
         answer = await _while_connected(request, service.infer(body.call))
@@ -187,20 +197,19 @@ async def _while_connected(request: Request, work: Any) -> Any:
         answer.cancel()
 
 
-async def _body(service: Service, request: Request) -> bytes:
-    """The body, unless it is too large.
+async def _body(request: Request, most: int) -> bytearray:
+    """The body, unless it has more bytes than `most`.
 
     Raises
     ------
     HTTPException
         Status 413; 415 for one that is compressed.
     """
-    most = service.config.max_request_bytes
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise HTTPException(415, f"bodies must not be compressed, got `{encoding[:40]}`")
     length = request.headers.get("content-length", "0")
-    chunks: list[bytes] = []
+    body = bytearray()
     size = 0
     # A client that still sends does not see the answer: what is a little too large is read, and
     # thrown away; what is far too large by its own account is not.
@@ -210,9 +219,9 @@ async def _body(service: Service, request: Request) -> bytes:
             if size > 2 * most:
                 break
             if size <= most:
-                chunks.append(chunk)
+                body += chunk
         if size <= most:
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return body
     raise HTTPException(
         413, f"a request may have {most} bytes; send less at once", {"Connection": "close"}
     )

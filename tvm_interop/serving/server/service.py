@@ -17,8 +17,10 @@ from ...errors import (
     InputError,
     ModelNotFoundError,
     OverloadedError,
+    TooLargeError,
     TVMInteropError,
     UnavailableError,
+    cut,
 )
 from .any_model import VERSION
 from .config import ServerConfig
@@ -30,9 +32,13 @@ from .ticket import Ticket
 
 _REQUESTS = logging.getLogger("tvm_interop.serving.requests")
 
+LONGEST_ERROR = 4000
+"""Characters of an error that clients and logs are told."""
+
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (ModelNotFoundError, 404, "NOT_FOUND"),
     (OverloadedError, 429, "RESOURCE_EXHAUSTED"),
+    (TooLargeError, 413, "RESOURCE_EXHAUSTED"),
     (UnavailableError, 503, "UNAVAILABLE"),
     (DeadlineError, 504, "DEADLINE_EXCEEDED"),
     (CancelledError, 499, "CANCELLED"),
@@ -183,7 +189,7 @@ class RequestLog:
     """A line of JSON for each request for inference: of level INFO, or WARNING where it failed."""
 
     def __init__(self, protocol: str, request_id: str) -> None:
-        self.id = request_id or uuid.uuid4().hex[:16]
+        self.id = cut(request_id, 128) or uuid.uuid4().hex[:16]
         self._protocol = protocol
         self._began = time.perf_counter()
 
@@ -201,7 +207,8 @@ class RequestLog:
 
     def failed(self, model: str, error: TVMInteropError) -> None:
         """It was not."""
-        self._write(logging.WARNING, model=model, status=status_of(error)[1], error=str(error))
+        text = cut(error, LONGEST_ERROR)
+        self._write(logging.WARNING, model=cut(model), status=status_of(error)[1], error=text)
 
     def _write(self, level: int, **told: Any) -> None:
         took_us = round((time.perf_counter() - self._began) * 1e6)

@@ -80,6 +80,14 @@ class OverloadedError(ServingError):
         self.retry_after_s = retry_after_s
 
 
+class AccessError(ServingError):
+    """Whoever sent a request may not use the server."""
+
+
+class TokenError(AccessError):
+    """A request did not bring the token that the server wants."""
+
+
 class TooLargeError(ServingError):
     """A request has more bytes than the server takes."""
 

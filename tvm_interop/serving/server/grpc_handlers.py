@@ -16,8 +16,12 @@ from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
 from ...errors import InputError, OverloadedError, TVMInteropError, cut
+from .access import OPEN_METHODS, Access
 from .grpc_wire import check_message
 from .service import LONGEST_ERROR, status_of
+
+Check = Callable[[Any], None]
+"""Raises for an `authorization` that does not do."""
 
 _LOG = logging.getLogger("tvm_interop.serving")
 
@@ -29,7 +33,9 @@ class _Refused:
     error: TVMInteropError
 
 
-def handlers(service: Any, calls: Any, max_number_bytes: int) -> grpc.GenericRpcHandler:
+def handlers(
+    service: Any, calls: Any, access: Access, max_number_bytes: int
+) -> grpc.GenericRpcHandler:
     """What a server of `grpc.aio` registers.
 
     Parameters
@@ -37,6 +43,7 @@ def handlers(service: Any, calls: Any, max_number_bytes: int) -> grpc.GenericRpc
     service: its descriptor. Where a method streams, it streams both ways.
     calls: a coroutine function for each method, of the method's name; an asynchronous generator
         for one that streams; any other function for one that is not there.
+    access: who may call.
     max_number_bytes: see `grpc_wire.check_message`.
     """
     made = {}
@@ -44,11 +51,14 @@ def handlers(service: Any, calls: Any, max_number_bytes: int) -> grpc.GenericRpc
         read = _reader(message_factory.GetMessageClass(method.input_type), max_number_bytes)
         write = message_factory.GetMessageClass(method.output_type).SerializeToString
         call = getattr(calls, method.name)
+        check = _open if method.name in OPEN_METHODS else access.check_token
         if method.client_streaming:
-            made[method.name] = grpc.stream_stream_rpc_method_handler(_streamed(call), read, write)
+            made[method.name] = grpc.stream_stream_rpc_method_handler(
+                _streamed(call, check), read, write
+            )
         else:
             if inspect.iscoroutinefunction(call):
-                call = _single(call)
+                call = _single(call, check)
             made[method.name] = grpc.unary_unary_rpc_method_handler(call, read, write)
     return grpc.method_handlers_generic_handler(service.full_name, made)
 
@@ -79,8 +89,9 @@ def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], Any]:
     return read
 
 
-def _single(call: Any) -> Any:
+def _single(call: Any, check: Check) -> Any:
     async def answer(request: Any, context: Any) -> Any:
+        await _admit(context, check)
         if isinstance(request, _Refused):
             await abort(context, request.error)
         try:
@@ -93,7 +104,7 @@ def _single(call: Any) -> Any:
     return answer
 
 
-def _streamed(call: Any) -> Any:
+def _streamed(call: Any, check: Check) -> Any:
     async def answers(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         async def readable() -> AsyncIterator[Any]:
             async for request in requests:
@@ -101,6 +112,7 @@ def _streamed(call: Any) -> Any:
                     await abort(context, request.error)
                 yield request
 
+        await _admit(context, check)
         try:
             async for answer in call(readable(), context):
                 yield answer
@@ -110,6 +122,19 @@ def _streamed(call: Any) -> Any:
             await _defect(context, error)
 
     return answers
+
+
+def _open(_: Any) -> None:
+    """Let everybody call."""
+
+
+async def _admit(context: Any, check: Check) -> None:
+    """End the RPC of a client who may not call."""
+    metadata = dict(context.invocation_metadata() or ())
+    try:
+        check(metadata.get("authorization"))
+    except TVMInteropError as error:
+        await abort(context, error)
 
 
 async def _defect(context: Any, error: Exception) -> None:

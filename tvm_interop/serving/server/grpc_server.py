@@ -157,7 +157,7 @@ class GrpcServer:
             maximum_concurrent_rpcs=config.max_connections,
         )
         described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-        methods = handlers(described, _Calls(service), config.max_json_bytes)
+        methods = handlers(described, _Calls(service), service.access, config.max_json_bytes)
         self._server.add_generic_rpc_handlers((methods,))
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:

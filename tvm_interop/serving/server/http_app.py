@@ -20,10 +20,12 @@ from ...errors import (
     CancelledError,
     InputError,
     OverloadedError,
+    TokenError,
     TVMInteropError,
     UnavailableError,
     cut,
 )
+from .access import is_of_a_form
 from .http_body import JSON_LENGTH, InferBody
 from .service import LONGEST_ERROR, RequestLog, Service, status_of
 
@@ -65,6 +67,7 @@ def http_app(service: Service) -> Starlette:
 async def _answered(handler: Handler, service: Service, request: Request) -> Response:
     """What the handler answers, or the error as the protocol has it."""
     try:
+        service.access.check_http(request.url.path, request.headers)
         return await handler(service, request)
     except TVMInteropError as error:
         return _failed(error)
@@ -84,6 +87,8 @@ def _failed(error: Exception) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     elif isinstance(error, UnavailableError):
         headers["Retry-After"] = "1"
+    elif isinstance(error, TokenError):
+        headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse({"error": cut(error, LONGEST_ERROR)}, status, headers)
 
 
@@ -203,11 +208,18 @@ async def _body(request: Request, most: int) -> bytearray:
     Raises
     ------
     HTTPException
-        Status 413; 415 for one that is compressed.
+        Status 413; 415 for one that is compressed, or that a form of a web page may have sent.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise HTTPException(415, f"bodies must not be compressed, got `{encoding[:40]}`")
+    content_type = request.headers.get("content-type", "")
+    if is_of_a_form(content_type):
+        raise HTTPException(
+            415,
+            f"the body is `{content_type[:40]}`; send `Content-Type: application/json`, or "
+            "application/octet-stream with binary tensors",
+        )
     length = request.headers.get("content-length", "0")
     body = bytearray()
     size = 0

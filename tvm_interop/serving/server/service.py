@@ -12,11 +12,13 @@ from typing import Any
 
 from ..._version import __version__
 from ...errors import (
+    AccessError,
     CancelledError,
     DeadlineError,
     InputError,
     ModelNotFoundError,
     OverloadedError,
+    TokenError,
     TooLargeError,
     TVMInteropError,
     UnavailableError,
@@ -38,6 +40,8 @@ LONGEST_ERROR = 4000
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (ModelNotFoundError, 404, "NOT_FOUND"),
     (OverloadedError, 429, "RESOURCE_EXHAUSTED"),
+    (TokenError, 401, "UNAUTHENTICATED"),
+    (AccessError, 403, "PERMISSION_DENIED"),
     (TooLargeError, 413, "RESOURCE_EXHAUSTED"),
     (UnavailableError, 503, "UNAVAILABLE"),
     (DeadlineError, 504, "DEADLINE_EXCEEDED"),
@@ -60,6 +64,7 @@ class Service:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
+        self.access = config.access
         self.metrics = Metrics()
         self._executor: Executor | None = None
         self._repository = Repository(config.model_folder, config.choice.num_instances)

@@ -67,7 +67,7 @@ def http_app(service: Service) -> Starlette:
 async def _answered(handler: Handler, service: Service, request: Request) -> Response:
     """What the handler answers, or the error as the protocol has it."""
     try:
-        service.access.check_http(request.url.path, request.headers)
+        service.access.check_http(request.scope["path"], request.headers)
         return await handler(service, request)
     except TVMInteropError as error:
         return _failed(error)

@@ -121,6 +121,8 @@ def _product(brackets: bytes) -> int | None:
     of one value.
     """
     depth = len(brackets) - len(brackets.lstrip(b"["))
+    if depth == brackets.count(b"[") == 1:
+        return brackets.count(b",") + 1
     if depth > _MOST_DEPTH:
         return None
     item = b""

@@ -112,6 +112,24 @@ def test_too_much_json_is_too_large(server: Server) -> None:
     assert "binary data" in answer
 
 
+def test_json_beside_binary_data_is_bounded_too(server: Server) -> None:
+    body = asked(id='"' + "i" * 4 * _MIB + '"')
+    length = {"Inference-Header-Content-Length": str(len(body))}
+    status, answer = post(server, body + bytes(48), **length)
+    assert status == 413
+    assert "4194304 bytes of JSON" in answer
+
+
+def test_what_is_too_large_is_not_kept(server: Server) -> None:
+    tracemalloc.start()
+    try:
+        assert post(server, b" " * 32 * _MIB)[0] == 413
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 48 * _MIB  # With what the client has.
+
+
 def test_long_names_are_not_repeated(server: Server) -> None:
     long = "n" * _MIB
     for body in (

@@ -136,7 +136,7 @@ async def _metrics(service: Service, _: Request) -> Response:
 
 
 async def _index(service: Service, request: Request) -> Response:
-    body = await _body(request, _MOST_OF_SMALL)
+    body = await _body(service, request, _MOST_OF_SMALL)
     only_ready = False
     if body:
         try:
@@ -147,13 +147,13 @@ async def _index(service: Service, request: Request) -> Response:
 
 
 async def _load(service: Service, request: Request) -> Response:
-    await _body(request, service.config.max_request_bytes)
+    await _body(service, request, service.config.max_request_bytes)
     await service.load_model(request.path_params["name"])
     return JSONResponse({})
 
 
 async def _unload(service: Service, request: Request) -> Response:
-    await _body(request, service.config.max_request_bytes)
+    await _body(service, request, service.config.max_request_bytes)
     await service.unload_model(request.path_params["name"])
     return JSONResponse({})
 
@@ -162,9 +162,13 @@ async def _infer(service: Service, request: Request) -> Response:
     name, version = _named(request)
     log = RequestLog("http", _printable(request.headers.get(_ID, "")))
     try:
-        json_length, most = request.headers.get(JSON_LENGTH), service.config.max_json_bytes
-        data = await _body(request, service.config.max_request_bytes)
-        read = functools.partial(InferBody, name, version, data, json_length, most)
+        config, json_length = service.config, request.headers.get(JSON_LENGTH)
+        if json_length is None:
+            most, told = config.max_json_bytes, " of JSON, and more as binary data"
+            data = await _body(service, request, min(most, config.max_request_bytes), told)
+        else:
+            data = await _body(service, request, config.max_request_bytes)
+        read = functools.partial(InferBody, name, version, data, json_length, config.max_json_bytes)
         body = await asyncio.to_thread(read) if len(data) > _LARGE else read()
         log.id = _printable(body.id) or log.id
         answer = await _while_connected(request, service.infer(body.call))
@@ -202,8 +206,12 @@ async def _while_connected(request: Request, work: Any) -> Any:
         answer.cancel()
 
 
-async def _body(request: Request, most: int) -> bytearray:
+async def _body(service: Service, request: Request, most: int, told: str = "") -> bytearray:
     """The body, unless it has more bytes than `most`.
+
+    Parameters
+    ----------
+    told: what these bytes are, for the error.
 
     Raises
     ------
@@ -221,21 +229,26 @@ async def _body(request: Request, most: int) -> bytearray:
             "application/octet-stream with binary tensors",
         )
     length = request.headers.get("content-length", "0")
-    body = bytearray()
-    size = 0
+    size = int(length) if length.isdigit() else 0
     # A client that still sends does not see the answer: what is a little too large is read, and
     # thrown away; what is far too large by its own account is not.
-    if not length.isdigit() or int(length) <= 2 * most:
+    most_read = 2 * max(most, service.config.max_request_bytes)
+    if size <= most_read:
+        body = bytearray()
+        is_kept, size = size <= most, 0
         async for chunk in request.stream():
             size += len(chunk)
-            if size > 2 * most:
-                break
-            if size <= most:
+            is_kept = is_kept and size <= most
+            if is_kept:
                 body += chunk
-        if size <= most:
+            else:
+                body.clear()
+            if size > most_read:
+                break
+        if is_kept:
             return body
     raise HTTPException(
-        413, f"a request may have {most} bytes; send less at once", {"Connection": "close"}
+        413, f"a request may have {most} bytes{told}; send less at once", {"Connection": "close"}
     )
 
 

@@ -198,7 +198,8 @@ def test_numbers_in_messages_are_bounded_and_raw_bytes_are_not() -> None:
     message = service_pb2.ModelInferRequest()
     message.raw_input_contents.append(bytes(4 * _MIB))
     check_message(_REQUEST, message.SerializeToString(), _MIB)
-    message.inputs.add().contents.bool_contents.extend([True] * _MIB)
+    message.inputs.add().contents.bool_contents.extend([True] * (_MIB // 8))
+    message.inputs.add().contents.fp32_contents.extend([0.5] * (_MIB // 8))
     check_message(_REQUEST, message.SerializeToString(), _MIB)
     message.inputs.add().contents.bool_contents.extend([True])
     with pytest.raises(TooLargeError, match="raw_input_contents"):

@@ -14,6 +14,8 @@ _SMALL = 2**16
 """Bytes of a message that cannot cost much, whatever it is."""
 _MOST_FIELDS = 2**14
 """Of a message, with those of messages in it."""
+_VARINT_COST = 4
+"""What a byte of whole numbers takes, which may be a number by itself; one of floats takes 1."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
@@ -24,7 +26,8 @@ def check_message(kind: Any, data: bytes, max_number_bytes: int) -> None:
     Parameters
     ----------
     kind: the descriptor of what the bytes should be.
-    max_number_bytes: how many may be numbers, which take up to eight times as many in memory.
+    max_number_bytes: how many may be numbers: floats, or a quarter as many of others, which take up
+        to eight times as many in memory.
 
     Raises
     ------
@@ -75,11 +78,13 @@ class _Walk:
         if field.message_type is not None:
             self.through(data, field.message_type)
         elif field.type not in (field.TYPE_BYTES, field.TYPE_STRING):
-            self._number_bytes += len(data)
+            is_fixed = field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE)
+            self._number_bytes += len(data) * (1 if is_fixed else _VARINT_COST)
             if self._number_bytes > self._max_number_bytes:
                 raise TooLargeError(
                     f"a request may have {self._max_number_bytes} bytes of numbers that are no raw "
-                    "tensors; send `raw_input_contents`"
+                    f"tensors, {self._max_number_bytes // _VARINT_COST} where they are whole or "
+                    "BOOL; send `raw_input_contents`"
                 )
 
     def _varint(self, data: memoryview, at: int) -> tuple[int, int]:

@@ -118,7 +118,7 @@ VALID = {
 def http_request(body: bytes, headers: Sequence[str] = (), path: str = "net") -> bytes:
     """A request for inference, byte for byte."""
     lines = [
-        f"POST /v2/models/{path}/infer HTTP/1.1", "Host: x", f"Content-Length: {len(body)}",
+        f"POST /v2/models/{path}/infer HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
         *headers,
     ]  # fmt: skip
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

@@ -80,6 +80,18 @@ class OverloadedError(ServingError):
         self.retry_after_s = retry_after_s
 
 
+class AccessError(ServingError):
+    """Whoever sent a request may not use the server."""
+
+
+class TokenError(AccessError):
+    """A request did not bring the token that the server wants."""
+
+
+class TooLargeError(ServingError):
+    """A request has more bytes than the server takes."""
+
+
 class UnavailableError(ServingError):
     """A server takes no requests: it ends, or it is not ready yet."""
 
@@ -92,15 +104,29 @@ class CancelledError(ServingError):
     """Whoever made a request has gone; it was never started."""
 
 
+def cut(value: object, most: int = 100) -> str:
+    """`value` as a message may repeat it: what somebody sent may be of any length.
+
+    Examples
+    --------
+    >>> cut("a" * 10, most=4)
+    'aaaa… (10 characters)'
+    """
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """A question with the name of `known` that is closest to `name`; empty if none is close.
+
+    Nothing is close to a name of more than 200 characters: comparing takes their square.
 
     Examples
     --------
     >>> did_you_mean("grady", ["greedy", "ios"])
     ' (did you mean `greedy`?)'
     """
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1) if len(name) <= 200 else []
     return f" (did you mean `{close[0]}`?)" if close else ""
 
 

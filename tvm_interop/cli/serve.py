@@ -14,6 +14,7 @@ from ..errors import InputError
 from . import options
 from .names import POLICIES
 
+_TOKEN = "TVM_INTEROP_TOKEN"
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -46,7 +47,32 @@ def serve_models(
         typer.Option(
             "--host",
             help="The address to listen on; by default 127.0.0.1. Whoever can reach it can use "
-            "the models.",
+            "the models, if there is no token.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            help="A file with the token that clients must send as `Authorization: Bearer TOKEN`; "
+            f"by default {_TOKEN} of the environment, if it is set.",
+        ),
+    ] = None,
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            help="A name by which clients may call this server, besides addresses and localhost; "
+            "may be given several times. By default no other name on the loopback, and any "
+            "beyond it.",
+        ),
+    ] = None,
+    allowed_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="https://PAGE",
+            help="Web pages that may use this server; may be given several times.",
         ),
     ] = None,
     http_port: Annotated[
@@ -130,6 +156,8 @@ def serve_models(
         raise InputError(f"--log-level `{log_level}`: there are {', '.join(_LEVELS)}")
     given: dict[str, Any] = {
         "host": host,
+        "allowed_hosts": allowed_hosts or None,
+        "allowed_origins": allowed_origins or None,
         "http_port": http_port,
         "grpc_port": grpc_port,
         "policy": policy,
@@ -147,6 +175,7 @@ def serve_models(
         chosen["grpc_port"] = None
     if threads is not None:
         set_num_threads(threads)
+    chosen.update(_token(config, token_file))
     server = Server(_named(artifacts or [], names or []), config, **chosen)
     log_to_stderr(_LEVELS[log_level])
     code = server.run()
@@ -155,6 +184,18 @@ def serve_models(
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
+    """The token of the option, else of the configuration's file, else of the environment."""
+    from ..serving.server.config import ServerConfig, read_config
+
+    if token_file is not None:
+        return {"token": None, "token_file": token_file}
+    said = ServerConfig() if config is None else read_config(config)[0]
+    if _TOKEN not in os.environ or said.token is not None or said.token_file is not None:
+        return {}
+    return {"token": os.environ[_TOKEN]}
 
 
 def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:

@@ -81,7 +81,8 @@ class Replica:
         from .server.http_app import http_app
         from .server.service import Service
 
-        self._service = Service(ServerConfig(**options))
+        # Ray listens, by whatever name: so hosts are checked where some are allowed by name.
+        self._service = Service(ServerConfig(host="0.0.0.0", **options))
         self._service.load(dict(models))
         self._app = http_app(self._service)
 

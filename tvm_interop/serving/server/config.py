@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 from ...errors import InputError, did_you_mean
 from ...plain_data import is_finite, is_whole
 from ..policy import Policy
+from .access import Access, check_is_token, read_token
 from .choice import Choice
 
 
@@ -22,13 +23,23 @@ class ServerConfig:
 
     Attributes
     ----------
-    host: the address to listen on. Whoever can reach it can use the models.
+    host: the address to listen on. Whoever can reach it can use the models, if there is no token.
     http_port, grpc_port: 0 for any that is free; None for none.
+    token: what clients send as `Authorization: Bearer TOKEN`, over HTTP and gRPC; None for none.
+    token_file: a file with the token, in place of `token`.
+    allowed_hosts: names by which clients may call this server in `Host`, besides addresses,
+        `localhost` and `host`; "*" for all. None for any name, where it listens beyond the
+        loopback.
+    allowed_origins: web pages that may use it, such as `https://page.example`; "*" for all.
     policy, instances, max_batch, max_delay_us, blocks, agents: see `Choice`.
     max_queue: how many requests of a model may wait.
     model_folder: clients may load and unload the artifacts `NAME.tar` in it, which hold machine
-        code. None lets nobody.
-    max_request_bytes: of the body of a request.
+        code. None lets nobody, which is the default.
+    max_request_bytes: of the body of a request, of HTTP or gRPC.
+    max_json_bytes: of what of it is JSON, or a message of gRPC without its raw tensors: reading
+        these takes several times their bytes, where tensors in binary take none. A request has
+        besides at most 1024 inputs and outputs, 32 dimensions of each, 1024 characters of a name,
+        4096 objects, 4096 characters of a number and 128 kB of parameters.
     max_connections: of HTTP, and requests of gRPC at once.
     receive_timeout_s, send_timeout_s: how long a client may take to send a request, and may stand
         still while it reads the answer.
@@ -39,6 +50,10 @@ class ServerConfig:
     host: str = "127.0.0.1"
     http_port: int | None = 8000
     grpc_port: int | None = 8001
+    token: str | None = field(default=None, repr=False)
+    token_file: str | os.PathLike[str] | None = None
+    allowed_hosts: Sequence[str] | None = None
+    allowed_origins: Sequence[str] = ()
     policy: str | Callable[[], Policy] = "auto"
     instances: int = 2
     max_batch: int = 64
@@ -48,6 +63,7 @@ class ServerConfig:
     max_queue: int = 64
     model_folder: str | os.PathLike[str] | None = None
     max_request_bytes: int = 64 * 2**20
+    max_json_bytes: int = 16 * 2**20
     max_connections: int = 1000
     receive_timeout_s: float = 30.0
     send_timeout_s: float = 30.0
@@ -61,6 +77,7 @@ class ServerConfig:
             "max_batch",
             "max_queue",
             "max_request_bytes",
+            "max_json_bytes",
             "max_connections",
         ):
             value = getattr(self, name)
@@ -82,7 +99,21 @@ class ServerConfig:
             raise InputError("there is neither an HTTP nor a gRPC port; give one")
         if self.model_folder is not None and not Path(self.model_folder).is_dir():
             raise InputError(f"`model_folder` is `{self.model_folder}`, which is no folder")
+        for name in ("allowed_hosts", "allowed_origins"):
+            value = getattr(self, name)
+            if value is not None and not _are_texts(value):
+                raise InputError(f"`{name}` is {value!r}; it must be a list of names")
+        if self.token is not None and self.token_file is not None:
+            raise InputError("there are a `token` and a `token_file`; give one")
+        if self.token is not None:
+            check_is_token(self.token, "`token`")
         self.choice.make()
+
+    @property
+    def access(self) -> Access:
+        """Who may use it; reads `token_file`."""
+        token = self.token if self.token_file is None else read_token(self.token_file)
+        return Access(self.host, self.allowed_hosts, self.allowed_origins, token)
 
     @property
     def choice(self) -> Choice:
@@ -90,6 +121,10 @@ class ServerConfig:
         return Choice(
             self.policy, self.instances, self.max_batch, self.max_delay_us, self.blocks, self.agents
         )
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
 
 
 def with_options(config: ServerConfig, options: Mapping[str, Any], origin: str) -> ServerConfig:
@@ -134,7 +169,7 @@ def read_config(path: str | os.PathLike[str]) -> tuple[ServerConfig, dict[str, P
     for port in ("http_port", "grpc_port"):
         if table.get(port) is False:
             table[port] = None
-    for option in ("model_folder", "agents"):
+    for option in ("model_folder", "agents", "token_file"):
         if isinstance(table.get(option), str):
             table[option] = path.parent / table[option]
     config = with_options(ServerConfig(), table, f"`{path}`")

@@ -23,6 +23,7 @@ from ...errors import (
     ModelNotFoundError,
     OverloadedError,
     UnavailableError,
+    cut,
     did_you_mean,
 )
 from ...plain_data import is_finite, is_whole
@@ -118,11 +119,13 @@ class Executor:
         models = self.models
         if name not in models:
             raise ModelNotFoundError(
-                f"there is no model `{name}`{did_you_mean(name, list(models))}; the models are "
-                f"{', '.join(models) or 'none'}"
+                f"there is no model `{cut(name)}`{did_you_mean(name, list(models))}; the models "
+                f"are {', '.join(models) or 'none'}"
             )
         if version not in ("", VERSION):
-            raise ModelNotFoundError(f"model `{name}` has no version `{version}`; it has {VERSION}")
+            raise ModelNotFoundError(
+                f"model `{name}` has no version `{cut(version)}`; it has {VERSION}"
+            )
         return models[name]
 
     def add(self, model: AnyModel) -> None:

@@ -7,6 +7,7 @@ that is generated lies in this repository.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -15,19 +16,22 @@ import numpy as np
 from google.protobuf import json_format
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError
+from ...errors import CancelledError, InputError, TVMInteropError, cut
 from .any_model import VERSION
-from .grpc_handlers import handlers
+from .grpc_handlers import abort, handlers
 from .protocol import (
+    MOST_DIMENSIONS,
     Answer,
     InferCall,
     array_from_bytes,
     array_from_values,
+    check_counts,
+    check_names,
     datatype_of,
     dtype_of,
     read_schedule,
 )
-from .service import RequestLog, Service, status_of
+from .service import LONGEST_ERROR, RequestLog, Service
 
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -43,6 +47,10 @@ _FIELDS = {
     "FP64": "fp64_contents",
 }
 """Where a message has the values of a type that are not raw."""
+
+
+_MANY = 2**12
+"""More numbers in a field are read off the event loop."""
 
 
 class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
@@ -92,7 +100,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
         try:
             return await self._infer(request, context)
         except TVMInteropError as error:
-            await _abort(context, error)
+            await abort(context, error)
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
@@ -103,7 +111,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
                 response = await self._infer(request, context)
             except TVMInteropError as error:
                 yield service_pb2.ModelStreamInferResponse(
-                    error_message=str(error),
+                    error_message=cut(error, LONGEST_ERROR),
                     infer_response=service_pb2.ModelInferResponse(id=request.id),
                 )
             else:
@@ -112,7 +120,14 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     async def _infer(self, request: Any, context: Any) -> Any:
         log = RequestLog("grpc", request.id)
         try:
-            call = _call(request, context.time_remaining())
+            remaining_s = context.time_remaining()
+            is_large = any(
+                len(field[1]) > _MANY
+                for given in request.inputs
+                for field in given.contents.ListFields()
+            )
+            read = functools.partial(_call, request, remaining_s)
+            call = await asyncio.to_thread(read) if is_large else read()
             answer = await self._service.infer(call)
         except TVMInteropError as error:
             log.failed(request.model_name, error)
@@ -142,7 +157,8 @@ class GrpcServer:
             maximum_concurrent_rpcs=config.max_connections,
         )
         described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-        self._server.add_generic_rpc_handlers((handlers(described, _Calls(service)),))
+        methods = handlers(described, _Calls(service), service.access, config.max_json_bytes)
+        self._server.add_generic_rpc_handlers((methods,))
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
             self.port: int = self._server.add_insecure_port(f"{host}:{config.grpc_port}")
@@ -164,17 +180,7 @@ async def _told(context: Any, call: Any, *args: Any) -> Any:
         told = call(*args)
         return await told if asyncio.iscoroutine(told) else told
     except TVMInteropError as error:
-        await _abort(context, error)
-
-
-async def _abort(context: Any, error: TVMInteropError) -> None:
-    """End the RPC with an error; gRPC's own retries obey the hint."""
-    metadata: tuple[tuple[str, str], ...] = ()
-    if isinstance(error, OverloadedError):
-        retry_ms = max(1, round(error.retry_after_s * 1e3))
-        metadata = (("grpc-retry-pushback-ms", str(retry_ms)),)
-    status = getattr(grpc.StatusCode, status_of(error)[1])
-    await context.abort(status, str(error), metadata)
+        await abort(context, error)
 
 
 def _call(request: Any, remaining_s: float | None) -> InferCall:
@@ -185,12 +191,15 @@ def _call(request: Any, remaining_s: float | None) -> InferCall:
     InputError
         It is no such request.
     """
+    check_counts(len(request.inputs), len(request.outputs))
+    check_names((request.model_name, request.model_version, request.id))
+    check_names(given.name for given in (*request.inputs, *request.outputs))
     priority, timeout_us = read_schedule(_parameters(request.parameters))
     if remaining_s is not None:
         timeout_us = min(timeout_us or float("inf"), max(1.0, remaining_s * 1e6))
     for output in request.outputs:
         if _parameters(output.parameters).get("classification"):
-            raise InputError(f"output `{output.name}`: there is no classification here")
+            raise InputError(f"output `{cut(output.name)}`: there is no classification here")
     return InferCall(
         request.model_name,
         request.model_version,
@@ -209,7 +218,8 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
         )
     arrays: dict[str, np.ndarray] = {}
     for i, given in enumerate(request.inputs):
-        name, datatype, shape = given.name, given.datatype, list(given.shape)
+        name, datatype = given.name, given.datatype
+        shape = list(given.shape[: MOST_DIMENSIONS + 1])
         if name in arrays:
             raise InputError(f"input `{name}` is there twice")
         for key in given.parameters:
@@ -222,7 +232,7 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
         if datatype not in _FIELDS:
             raise InputError(f"input `{name}`: {datatype} can be sent as raw bytes alone")
         values = getattr(given.contents, _FIELDS[datatype])
-        arrays[name] = array_from_values(name, datatype, shape, list(values))
+        arrays[name] = array_from_values(name, datatype, shape, values)
     return arrays
 
 

@@ -16,13 +16,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...errors import CancelledError, InputError, OverloadedError, TVMInteropError, UnavailableError
+from ...errors import (
+    CancelledError,
+    InputError,
+    OverloadedError,
+    TokenError,
+    TVMInteropError,
+    UnavailableError,
+    cut,
+)
+from .access import is_of_a_form
 from .http_body import JSON_LENGTH, InferBody
-from .service import RequestLog, Service, status_of
+from .service import LONGEST_ERROR, RequestLog, Service, status_of
 
 _LOG = logging.getLogger("tvm_interop.serving")
 _LARGE = 2**16
 """Bodies of more bytes are read and written off the event loop."""
+_MOST_OF_SMALL = 2**16
+"""Bytes of a body that says little."""
 _ID = "X-Request-Id"
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
@@ -56,6 +67,7 @@ def http_app(service: Service) -> Starlette:
 async def _answered(handler: Handler, service: Service, request: Request) -> Response:
     """What the handler answers, or the error as the protocol has it."""
     try:
+        service.access.check_http(request.scope["path"], request.headers)
         return await handler(service, request)
     except TVMInteropError as error:
         return _failed(error)
@@ -65,7 +77,7 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
         raise
     except Exception as error:
         _LOG.exception("a request for %s failed", request.url.path)
-        return JSONResponse({"error": f"a defect of the server: {error}"}, 500)
+        return JSONResponse({"error": f"a defect of the server: {cut(error, 300)}"}, 500)
 
 
 def _failed(error: Exception) -> Response:
@@ -75,7 +87,9 @@ def _failed(error: Exception) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     elif isinstance(error, UnavailableError):
         headers["Retry-After"] = "1"
-    return JSONResponse({"error": str(error)}, status, headers)
+    elif isinstance(error, TokenError):
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"error": cut(error, LONGEST_ERROR)}, status, headers)
 
 
 async def _wrong_path(request: Request, error: Exception) -> Response:
@@ -122,24 +136,24 @@ async def _metrics(service: Service, _: Request) -> Response:
 
 
 async def _index(service: Service, request: Request) -> Response:
-    body = await _body(service, request)
+    body = await _body(service, request, _MOST_OF_SMALL)
     only_ready = False
     if body:
         try:
             only_ready = msgspec.json.decode(body, type=dict[str, Any]).get("ready") is True
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f'the body must be such as {{"ready": true}}: {error}') from None
     return JSONResponse(service.repository_index(only_ready))
 
 
 async def _load(service: Service, request: Request) -> Response:
-    await _body(service, request)
+    await _body(service, request, service.config.max_request_bytes)
     await service.load_model(request.path_params["name"])
     return JSONResponse({})
 
 
 async def _unload(service: Service, request: Request) -> Response:
-    await _body(service, request)
+    await _body(service, request, service.config.max_request_bytes)
     await service.unload_model(request.path_params["name"])
     return JSONResponse({})
 
@@ -148,8 +162,13 @@ async def _infer(service: Service, request: Request) -> Response:
     name, version = _named(request)
     log = RequestLog("http", _printable(request.headers.get(_ID, "")))
     try:
-        data = await _body(service, request)
-        read = functools.partial(InferBody, name, version, data, request.headers.get(JSON_LENGTH))
+        config, json_length = service.config, request.headers.get(JSON_LENGTH)
+        if json_length is None:
+            most, told = config.max_json_bytes, " of JSON, and more as binary data"
+            data = await _body(service, request, min(most, config.max_request_bytes), told)
+        else:
+            data = await _body(service, request, config.max_request_bytes)
+        read = functools.partial(InferBody, name, version, data, json_length, config.max_json_bytes)
         body = await asyncio.to_thread(read) if len(data) > _LARGE else read()
         log.id = _printable(body.id) or log.id
         answer = await _while_connected(request, service.infer(body.call))
@@ -187,34 +206,49 @@ async def _while_connected(request: Request, work: Any) -> Any:
         answer.cancel()
 
 
-async def _body(service: Service, request: Request) -> bytes:
-    """The body, unless it is too large.
+async def _body(service: Service, request: Request, most: int, told: str = "") -> bytearray:
+    """The body, unless it has more bytes than `most`.
+
+    Parameters
+    ----------
+    told: what these bytes are, for the error.
 
     Raises
     ------
     HTTPException
-        Status 413; 415 for one that is compressed.
+        Status 413; 415 for one that is compressed, or that a form of a web page may have sent.
     """
-    most = service.config.max_request_bytes
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise HTTPException(415, f"bodies must not be compressed, got `{encoding[:40]}`")
+    content_type = request.headers.get("content-type", "")
+    if is_of_a_form(content_type):
+        raise HTTPException(
+            415,
+            f"the body is `{content_type[:40]}`; send `Content-Type: application/json`, or "
+            "application/octet-stream with binary tensors",
+        )
     length = request.headers.get("content-length", "0")
-    chunks: list[bytes] = []
-    size = 0
+    size = int(length) if length.isdigit() else 0
     # A client that still sends does not see the answer: what is a little too large is read, and
     # thrown away; what is far too large by its own account is not.
-    if not length.isdigit() or int(length) <= 2 * most:
+    most_read = 2 * max(most, service.config.max_request_bytes)
+    if size <= most_read:
+        body = bytearray()
+        is_kept, size = size <= most, 0
         async for chunk in request.stream():
             size += len(chunk)
-            if size > 2 * most:
+            is_kept = is_kept and size <= most
+            if is_kept:
+                body += chunk
+            else:
+                body.clear()
+            if size > most_read:
                 break
-            if size <= most:
-                chunks.append(chunk)
-        if size <= most:
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if is_kept:
+            return body
     raise HTTPException(
-        413, f"a request may have {most} bytes; send less at once", {"Connection": "close"}
+        413, f"a request may have {most} bytes{told}; send less at once", {"Connection": "close"}
     )
 
 

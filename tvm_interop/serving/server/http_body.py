@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, TooLargeError, cut
+from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION
 from .protocol import (
+    LONGEST_NAME,
     Answer,
     InferCall,
     array_from_bytes,
-    array_from_values,
+    array_from_json,
+    check_counts,
     datatype_of,
     read_schedule,
 )
@@ -22,27 +25,40 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 """The header that says how many bytes of a body are JSON; tensors follow."""
 
 
+_MOST_OBJECTS = 4096
+"""Of the JSON of a request; each takes a hundred times the bytes that it is written in."""
+_LONGEST_SHAPE = 2048
+"""Bytes of a shape."""
+_LONGEST_PARAMETERS = 2**17
+"""Bytes of the parameters of a request, or of a tensor of it."""
+
+_Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+
+
+# What may be long and is no text is found here, and decoded once its length is known.
 class _Input(msgspec.Struct):
-    name: str
-    datatype: str
-    shape: list[int]
-    data: Any = None
-    parameters: dict[str, Any] = {}
+    name: _Name
+    datatype: _Name
+    shape: msgspec.Raw
+    data: msgspec.Raw = msgspec.Raw()
+    parameters: msgspec.Raw = msgspec.Raw()
 
 
 class _Output(msgspec.Struct):
-    name: str
-    parameters: dict[str, Any] = {}
+    name: _Name
+    parameters: msgspec.Raw = msgspec.Raw()
 
 
 class _Request(msgspec.Struct):
     inputs: list[_Input]
-    id: str = ""
+    id: _Name = ""
     outputs: list[_Output] | None = None
-    parameters: dict[str, Any] = {}
+    parameters: msgspec.Raw = msgspec.Raw()
 
 
 _DECODER = msgspec.json.Decoder(_Request)
+_SHAPE = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]])
+_PARAMETERS = msgspec.json.Decoder(dict[str, Any])
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -55,33 +71,49 @@ class InferBody:
     call: what it asks for.
     """
 
-    def __init__(self, model: str, version: str, body: bytes, json_length: str | None) -> None:
+    def __init__(
+        self,
+        model: str,
+        version: str,
+        body: bytes | bytearray,
+        json_length: str | None,
+        max_json_bytes: int,
+    ) -> None:
         """Read it.
 
         Parameters
         ----------
         json_length: the header `JSON_LENGTH`, if there is one.
+        max_json_bytes: see `ServerConfig`.
 
         Raises
         ------
         InputError
             It is no such request; says where.
+        TooLargeError
+            Too much of it is JSON.
         """
         length = _json_length(json_length, len(body))
-        try:
-            request = _DECODER.decode(memoryview(body)[:length])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"the request is not as the protocol has it: {error}") from None
+        if length > max_json_bytes:
+            raise TooLargeError(
+                f"a request may have {max_json_bytes} bytes of JSON, got {length}; send tensors as "
+                "binary data"
+            )
+        json = memoryview(body)[:length]
+        if body.count(b"{", 0, length) > _MOST_OBJECTS:
+            raise InputError(f"a request may have {_MOST_OBJECTS} objects, this one has more")
+        request = _decoded(_DECODER, json, "the request")
+        check_counts(len(request.inputs), len(request.outputs or ()))
         self.id = request.id
-        priority, timeout_us = read_schedule(request.parameters)
-        self._is_binary = request.parameters.get("binary_data_output") is True
+        parameters = _parameters(request.parameters, "the request")
+        priority, timeout_us = read_schedule(parameters)
+        self._is_binary = parameters.get("binary_data_output") is True
         self._binary_of: dict[str, bool] = {}
         for output in request.outputs or ():
-            if output.parameters.get("classification"):
-                raise InputError(f"output `{output.name}`: there is no classification here")
-            self._binary_of[output.name] = bool(
-                output.parameters.get("binary_data", self._is_binary)
-            )
+            asked = _parameters(output.parameters, f"output `{cut(output.name)}`")
+            if asked.get("classification"):
+                raise InputError(f"output `{cut(output.name)}`: there is no classification here")
+            self._binary_of[output.name] = bool(asked.get("binary_data", self._is_binary))
         self.call = InferCall(
             model,
             version,
@@ -141,29 +173,57 @@ def _json_length(header: str | None, total: int) -> int:
     return int(header)
 
 
+def _decoded(decoder: msgspec.json.Decoder[Any], json: Any, what: str) -> Any:
+    try:
+        return decoder.decode(json)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{what} is not as the protocol has it: {cut(error, 300)}") from None
+
+
+def _is_there(json: msgspec.Raw) -> bool:
+    """Whether there is such a member, and it is not null."""
+    size = memoryview(json).nbytes
+    return size > 0 and (size != len(b"null") or bytes(json) != b"null")
+
+
+def _parameters(json: msgspec.Raw, of: str) -> dict[str, Any]:
+    size = memoryview(json).nbytes
+    if not size:
+        return {}
+    if size > _LONGEST_PARAMETERS:
+        raise InputError(f"the `parameters` of {of} may have {_LONGEST_PARAMETERS} bytes")
+    found: dict[str, Any] = _decoded(_PARAMETERS, json, f"`parameters` of {of}")
+    return found
+
+
 def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     begin = 0
     for given in inputs:
+        told = f"input `{cut(given.name)}`"
         if given.name in arrays:
-            raise InputError(f"input `{given.name}` is there twice")
-        size = given.parameters.get("binary_data_size")
+            raise InputError(f"{told} is there twice")
+        if memoryview(given.shape).nbytes > _LONGEST_SHAPE:
+            raise InputError(f"the shape of {told} may have {_LONGEST_SHAPE} bytes")
+        shape = _decoded(_SHAPE, given.shape, f"the shape of {told}")
+        has_data = _is_there(given.data)
+        size = _parameters(given.parameters, told).get("binary_data_size")
         if size is None:
-            arrays[given.name] = array_from_values(
-                given.name, given.datatype, given.shape, given.data
-            )
+            if not has_data:
+                raise InputError(f"{told} has neither `data` nor `binary_data_size`; give one")
+            arrays[given.name] = array_from_json(given.name, given.datatype, shape, given.data)
             continue
-        if given.data is not None:
-            raise InputError(f"input `{given.name}` has `data` and `binary_data_size`; give one")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise InputError(f"`binary_data_size` of input `{given.name}` is {size!r}")
+        if has_data:
+            raise InputError(f"{told} has `data` and `binary_data_size`; give one")
+        if not is_whole(size) or size < 0:
+            raise InputError(f"`binary_data_size` of {told} is {cut(repr(size))}")
         if size > len(tensors) - begin:
             raise InputError(
-                f"input `{given.name}` is to have {size} bytes, and {len(tensors) - begin} are "
-                "left in the body: it is truncated"
+                f"{told} is to have {cut(size)} bytes, and {len(tensors) - begin} are left in the "
+                "body: it is truncated"
             )
         arrays[given.name] = array_from_bytes(
-            given.name, given.datatype, given.shape, tensors[begin : begin + size]
+            given.name, given.datatype, shape, tensors[begin : begin + size]
         )
         begin += size
     if begin != len(tensors):

@@ -18,6 +18,11 @@ from .service import Service
 
 _MOST_HEADERS = 32 * 1024
 """Bytes of headers that a request may have."""
+_PIECE = 2**13
+"""Bytes that are read from a connection at once: h11 takes 20 us for each chunk or request in
+them, which may be six bytes long, and holds the event loop meanwhile."""
+_LARGE_PIECE = 2**18
+"""As much of a body of a known length, which is one piece."""
 
 
 def _connections(config: ServerConfig) -> type[H11Protocol]:
@@ -29,11 +34,23 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._read_at_once(_PIECE)
             self._watch()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
+            self._read_at_once(_LARGE_PIECE if self._is_one_piece() else _PIECE)
             self._watch()
+
+        def _read_at_once(self, size: int) -> None:
+            """Read so many bytes before others have their turn."""
+            self.transport.max_size = size
+
+        def _is_one_piece(self) -> bool:
+            """Whether what comes is a body of a known length, so no chunks of a byte each."""
+            return self.conn.their_state is h11.SEND_BODY and any(
+                name == b"content-length" for name, _ in self.headers or ()
+            )
 
         def connection_lost(self, exc: Exception | None) -> None:
             for timer in (self._receiving, self._sending):

@@ -7,15 +7,17 @@ model configuration, model repository and schedule policy (`priority`, `timeout`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from ...errors import InputError, did_you_mean
-from ...plain_data import is_whole
+from ...errors import InputError, cut, did_you_mean
+from ...plain_data import LARGEST, is_whole
 from .any_model import VERSION, AnyModel
+from .json_tensors import checked, read_numbers
 from .tensors import TensorSpec
 
 PLATFORM = "tvm_interop"
@@ -35,6 +37,15 @@ _DTYPES = {
     "FP64": "float64",
 }
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
+
+MOST_DIMENSIONS = 32
+"""Of a tensor that a client sends: NumPy takes no more before its version 2."""
+MOST_TENSORS = 1024
+"""Inputs, and outputs that are asked for, of one request."""
+LONGEST_NAME = 1024
+"""Characters of a name, a version or an id that a client sends."""
+_AT_ONCE = 2**14
+"""Numbers that are Python's at once."""
 
 PRIORITY_LEVELS = 10
 """Levels of priority: 1 is the highest; 0 in a request stands for the default."""
@@ -104,7 +115,7 @@ def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
     """NumPy's type of an input."""
     if datatype not in _DTYPES:
         raise InputError(
-            f"input `{name}` has datatype `{datatype}`; there are {', '.join(_DTYPES)}"
+            f"input `{name}` has datatype `{cut(datatype)}`; there are {', '.join(_DTYPES)}"
         )
     return np.dtype(_DTYPES[datatype])
 
@@ -120,7 +131,7 @@ def array_from_bytes(
         There are not as many as its type and shape need.
     """
     dtype = dtype_of(name, datatype)
-    needed = _count(name, shape) * dtype.itemsize
+    needed = _count(name, shape, dtype.itemsize) * dtype.itemsize
     if len(data) != needed:
         raise InputError(
             f"input `{name}`, {datatype} of shape {list(shape)}, needs {needed} bytes, got "
@@ -132,8 +143,10 @@ def array_from_bytes(
     return np.frombuffer(data, dtype.newbyteorder("<")).reshape(tuple(shape))
 
 
-def array_from_values(name: str, datatype: str, shape: Sequence[int], data: Any) -> np.ndarray:
-    """An input from numbers in a list, nested or flat.
+def array_from_json(
+    name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw
+) -> np.ndarray:
+    """An input from numbers as JSON, nested or flat.
 
     Raises
     ------
@@ -141,29 +154,25 @@ def array_from_values(name: str, datatype: str, shape: Sequence[int], data: Any)
         There are not as many as its shape needs, or one is not of its type.
     """
     dtype = dtype_of(name, datatype)
-    count = _count(name, shape)
-    try:
-        values = np.asarray(data)
-    except ValueError:
-        raise InputError(f"the data of input `{name}` are nested unevenly") from None
-    if values.size == 0 and count == 0:
-        return np.empty(tuple(shape), dtype)
-    if values.size != count:
+    count = _count(name, shape, dtype.itemsize)
+    return read_numbers(name, datatype, dtype, count, data).reshape(tuple(shape))
+
+
+def array_from_values(
+    name: str, datatype: str, shape: Sequence[int], values: Sequence[Any]
+) -> np.ndarray:
+    """An input from numbers in a flat sequence, such as a field of a message. Raises as above."""
+    dtype = dtype_of(name, datatype)
+    count = _count(name, shape, dtype.itemsize)
+    if len(values) != count:
         raise InputError(
-            f"input `{name}` of shape {list(shape)} needs {count} values, got {values.size}"
+            f"input `{name}` of shape {list(shape)} needs {count} values, got {len(values)}"
         )
-    allowed = {"b": "b", "f": "iuf"}.get(dtype.kind, "iu")
-    if values.dtype.kind not in allowed:
-        raise InputError(f"the data of input `{name}` are no numbers of type {datatype}")
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if int(values.min()) < limits.min or int(values.max()) > limits.max:
-            raise InputError(f"a number of input `{name}` is out of the range of {datatype}")
-    with np.errstate(over="ignore"):
-        made = values.astype(dtype).reshape(tuple(shape))
-    if dtype.kind == "f" and not np.isfinite(made).all():
-        raise InputError(f"a number of input `{name}` is out of the range of {datatype}")
-    return made
+    made = np.empty(count, dtype)
+    for begin in range(0, count, _AT_ONCE):
+        some = list(values[begin : begin + _AT_ONCE])
+        made[begin : begin + _AT_ONCE] = checked(name, datatype, dtype, some)
+    return made.reshape(tuple(shape))
 
 
 def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
@@ -179,12 +188,14 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
     level = parameters.get("priority", 0)
     if not is_whole(level) or not 0 <= level <= PRIORITY_LEVELS:
         raise InputError(
-            f"`priority` is {level!r}; give 1 (the highest) to {PRIORITY_LEVELS}, or 0 for the "
-            f"default, {DEFAULT_PRIORITY}"
+            f"`priority` is {cut(repr(level))}; give 1 (the highest) to {PRIORITY_LEVELS}, or 0 "
+            f"for the default, {DEFAULT_PRIORITY}"
         )
     timeout = parameters.get("timeout", 0)
-    if not is_whole(timeout) or timeout < 0:
-        raise InputError(f"`timeout` is {timeout!r}; give whole microseconds, or 0 for none")
+    if not is_whole(timeout) or not 0 <= timeout <= LARGEST:
+        raise InputError(
+            f"`timeout` is {cut(repr(timeout))}; give whole microseconds, or 0 for none"
+        )
     return -(level or DEFAULT_PRIORITY), float(timeout) or None
 
 
@@ -200,7 +211,7 @@ def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
     for name in wanted or ():
         if name not in names:
             raise InputError(
-                f"model `{model.name}` has no output `{name}`{did_you_mean(name, names)}; its "
+                f"model `{model.name}` has no output `{cut(name)}`{did_you_mean(name, names)}; its "
                 f"outputs are {', '.join(map(str, model.outputs))}"
             )
     return [names.index(name) for name in wanted] if wanted else list(range(len(names)))
@@ -259,8 +270,50 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
     return config
 
 
-def _count(name: str, shape: Sequence[int]) -> int:
+def check_counts(num_inputs: int, num_outputs: int) -> None:
+    """Refuse a request with more tensors than any model has.
+
+    Raises
+    ------
+    InputError
+        Says how many there may be.
+    """
+    for kind, num in (("inputs", num_inputs), ("outputs", num_outputs)):
+        if num > MOST_TENSORS:
+            raise InputError(f"the request has {num} {kind}; there may be {MOST_TENSORS}")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that are longer than any model's.
+
+    Raises
+    ------
+    InputError
+        Says how long they may be.
+    """
+    for name in names:
+        if len(name) > LONGEST_NAME:
+            raise InputError(
+                f"`{cut(name)}` is too long; a name may have {LONGEST_NAME} characters"
+            )
+
+
+def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
+    """How many values a tensor has.
+
+    Sizes of any number of digits would be multiplied here, and NumPy makes no array of no values
+    whose other sizes are too large for it: so both are looked at before.
+    """
+    if len(shape) > MOST_DIMENSIONS:
+        raise InputError(
+            f"input `{name}` has {len(shape)} dimensions; there may be {MOST_DIMENSIONS}"
+        )
     for size in shape:
-        if not is_whole(size) or size < 0:
-            raise InputError(f"input `{name}` has the shape {list(shape)}; sizes are 0 or more")
+        if not is_whole(size) or not 0 <= size <= LARGEST:
+            raise InputError(
+                f"input `{name}` has the shape {cut(list(shape))}; sizes are 0 or more, and below "
+                "2**63"
+            )
+    if math.prod(size or 1 for size in shape) * itemsize > LARGEST:
+        raise InputError(f"input `{name}` has the shape {cut(list(shape))}, which no memory holds")
     return math.prod(shape)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceError, InputError
+from .access import is_loopback
 from .config import ServerConfig, read_config, with_options
 from .repository import Source, check_name
 
@@ -166,6 +167,7 @@ class Server:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._end.set)
         service = self.service = Service(self.config)
+        self._warn()
         # Where one thread computes in Python, as `auto` does at times, each other one that wakes up
         # waits so long; and a request passes through three threads.
         before_s = sys.getswitchinterval()
@@ -174,6 +176,18 @@ class Server:
             await self._serve(service)
         finally:
             sys.setswitchinterval(before_s)
+
+    def _warn(self) -> None:
+        """Say what others may do, where they can reach it."""
+        config = self.config
+        if is_loopback(config.host) or config.token is not None or config.token_file is not None:
+            return
+        _LOG.warning(
+            "whoever reaches %s can use the models%s: it is not the loopback, and there is no "
+            "token (--token-file)",
+            config.host,
+            "" if config.model_folder is None else ", and load and unload those of the folder",
+        )
 
     async def _serve(self, service: Service) -> None:
         assert self._end is not None

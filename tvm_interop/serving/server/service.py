@@ -12,13 +12,17 @@ from typing import Any
 
 from ..._version import __version__
 from ...errors import (
+    AccessError,
     CancelledError,
     DeadlineError,
     InputError,
     ModelNotFoundError,
     OverloadedError,
+    TokenError,
+    TooLargeError,
     TVMInteropError,
     UnavailableError,
+    cut,
 )
 from .any_model import VERSION
 from .config import ServerConfig
@@ -30,9 +34,15 @@ from .ticket import Ticket
 
 _REQUESTS = logging.getLogger("tvm_interop.serving.requests")
 
+LONGEST_ERROR = 4000
+"""Characters of an error that clients and logs are told."""
+
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (ModelNotFoundError, 404, "NOT_FOUND"),
     (OverloadedError, 429, "RESOURCE_EXHAUSTED"),
+    (TokenError, 401, "UNAUTHENTICATED"),
+    (AccessError, 403, "PERMISSION_DENIED"),
+    (TooLargeError, 413, "RESOURCE_EXHAUSTED"),
     (UnavailableError, 503, "UNAVAILABLE"),
     (DeadlineError, 504, "DEADLINE_EXCEEDED"),
     (CancelledError, 499, "CANCELLED"),
@@ -54,6 +64,7 @@ class Service:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
+        self.access = config.access
         self.metrics = Metrics()
         self._executor: Executor | None = None
         self._repository = Repository(config.model_folder, config.choice.num_instances)
@@ -183,7 +194,7 @@ class RequestLog:
     """A line of JSON for each request for inference: of level INFO, or WARNING where it failed."""
 
     def __init__(self, protocol: str, request_id: str) -> None:
-        self.id = request_id or uuid.uuid4().hex[:16]
+        self.id = cut(request_id, 128) or uuid.uuid4().hex[:16]
         self._protocol = protocol
         self._began = time.perf_counter()
 
@@ -201,7 +212,8 @@ class RequestLog:
 
     def failed(self, model: str, error: TVMInteropError) -> None:
         """It was not."""
-        self._write(logging.WARNING, model=model, status=status_of(error)[1], error=str(error))
+        text = cut(error, LONGEST_ERROR)
+        self._write(logging.WARNING, model=cut(model), status=status_of(error)[1], error=text)
 
     def _write(self, level: int, **told: Any) -> None:
         took_us = round((time.perf_counter() - self._began) * 1e6)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import InputError, did_you_mean
+from ...errors import InputError, cut, did_you_mean
 from ...plan.plan import Plan
 
 
@@ -54,8 +54,8 @@ def check_names_and_types(
     for name in given:
         if name not in names:
             raise InputError(
-                f"model `{model}` has no input `{name}`{did_you_mean(name, names)}; its inputs are "
-                f"{', '.join(map(str, specs))}"
+                f"model `{model}` has no input `{cut(name)}`{did_you_mean(name, names)}; its "
+                f"inputs are {', '.join(map(str, specs))}"
             )
     for spec in specs:
         array = given.get(spec.name)

@@ -1,0 +1,103 @@
+"""What a message of gRPC would cost, from its bytes: before a parser makes objects of it.
+
+An empty message within another takes two bytes on the wire and a hundred in memory, and a parser
+holds the interpreter until it has made all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import InputError, TooLargeError
+
+_SMALL = 2**16
+"""Bytes of a message that cannot cost much, whatever it is."""
+_MOST_FIELDS = 2**14
+"""Of a message, with those of messages in it."""
+_VARINT_COST = 4
+"""What a byte of whole numbers takes, which may be a number by itself; one of floats takes 1."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WIDTHS = {_FIXED64: 8, _FIXED32: 4}
+
+
+def check_message(kind: Any, data: bytes, max_number_bytes: int) -> None:
+    """Refuse a message that takes many times its bytes.
+
+    Parameters
+    ----------
+    kind: the descriptor of what the bytes should be.
+    max_number_bytes: how many may be numbers: floats, or a quarter as many of others, which take up
+        to eight times as many in memory.
+
+    Raises
+    ------
+    TooLargeError
+        More are.
+    InputError
+        There are too many fields, or the bytes are no message.
+    """
+    if len(data) > _SMALL:
+        _Walk(kind.name, max_number_bytes).through(memoryview(data), kind)
+
+
+class _Walk:
+    def __init__(self, name: str, max_number_bytes: int) -> None:
+        self._name = name
+        self._max_number_bytes = max_number_bytes
+        self._fields = 0
+        self._number_bytes = 0
+
+    def through(self, data: memoryview, kind: Any) -> None:
+        """Count the fields of a message, and of the messages in it."""
+        at = 0
+        while at < len(data):
+            self._fields += 1
+            if self._fields > _MOST_FIELDS:
+                raise InputError(
+                    f"a `{self._name}` may have {_MOST_FIELDS} fields; send tensors as raw bytes, "
+                    "or numbers packed"
+                )
+            tag, at = self._varint(data, at)
+            wire = tag & 7
+            if wire == _VARINT:
+                _, at = self._varint(data, at)
+            elif wire in _WIDTHS:
+                at += _WIDTHS[wire]
+            elif wire == _BYTES:
+                size, at = self._varint(data, at)
+                if size > len(data) - at:
+                    raise self._wrong()
+                self._field(kind.fields_by_number.get(tag >> 3), data[at : at + size])
+                at += size
+            else:
+                raise self._wrong()
+
+    def _field(self, field: Any, data: memoryview) -> None:
+        if field is None:
+            return
+        if field.message_type is not None:
+            self.through(data, field.message_type)
+        elif field.type not in (field.TYPE_BYTES, field.TYPE_STRING):
+            is_fixed = field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE)
+            self._number_bytes += len(data) * (1 if is_fixed else _VARINT_COST)
+            if self._number_bytes > self._max_number_bytes:
+                raise TooLargeError(
+                    f"a request may have {self._max_number_bytes} bytes of numbers that are no raw "
+                    f"tensors, {self._max_number_bytes // _VARINT_COST} where they are whole or "
+                    "BOOL; send `raw_input_contents`"
+                )
+
+    def _varint(self, data: memoryview, at: int) -> tuple[int, int]:
+        value = 0
+        for shift in range(0, 70, 7):
+            if at >= len(data):
+                break
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value, at
+        raise self._wrong()
+
+    def _wrong(self) -> InputError:
+        return InputError(f"the bytes are no `{self._name}`: see the Open Inference Protocol v2")

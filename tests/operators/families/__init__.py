@@ -1,0 +1,22 @@
+"""The cases, by kind of operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..case import Case
+from .elementwise import elementwise
+from .movement import movement
+from .pools import pools
+from .products import products
+from .reductions import reductions
+from .resizing import resizing
+
+FAMILIES: dict[str, Callable[[], Iterable[Case]]] = {
+    "elementwise": elementwise,
+    "movement": movement,
+    "pools": pools,
+    "products": products,
+    "reductions": reductions,
+    "resizing": resizing,
+}

@@ -10,7 +10,8 @@ import pytest
 from .__main__ import selected
 from .case import Case, numbers
 from .families import FAMILIES
-from .judge import judge, trials
+from .judge import FAULTS, judge, trials
+from .mended import mended
 
 _SAMPLE = 47
 """Of so many cases one runs each time."""
@@ -21,6 +22,13 @@ def _run(family: str, every: int) -> None:
     command = [sys.executable, "-m", "tests.operators", family, "--every", str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
+
+
+def test_what_was_mended_stays_right() -> None:
+    found = trials(list(mended()))
+    judge(found)
+    faults = [str(trial) for trial in found if trial.verdict in (*FAULTS, "limit")]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -55,6 +55,11 @@ def constant_array(value: Any) -> np.ndarray[Any, Any] | None:
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 
+def number_like(x: Any, value: float) -> tvm.relax.Expr:
+    """A constant of the type that `x` has."""
+    return tvm.relax.const(value, str(x.ty.dtype))
+
+
 def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:
     """Refuse a node whose result has a shape that is not known before the model runs.
 

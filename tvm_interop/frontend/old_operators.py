@@ -22,6 +22,8 @@ _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", 
 _BROADCAST_BY_RULE = 7
 """From this opset on shapes are aligned at their ends, as NumPy does."""
 _RESIZE_OPSET = 13
+_HALF_PIXELS = 16
+"""From this opset on regions are shifted by half a pixel by default."""
 
 
 def in_later_form(
@@ -36,6 +38,8 @@ def in_later_form(
             own["mode"] = b"linear"
         # Of the importer's own kind of list, which has None behind its end.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
+    if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
+        own.setdefault("coordinate_transformation_mode", b"half_pixel")
     if op_type in _OF_TWO and opset < _BROADCAST_BY_RULE:
         axis = own.pop("axis", None)
         if own.pop("broadcast", 0) and axis is not None:

@@ -91,7 +91,8 @@ def _whole() -> Iterator[Case]:
         if op == "GlobalLpPool":
             yield Case(op, [x], {"p": 1}, sums=True)
             yield Case(op, [x], {"p": 3}, sums=True)
-        yield Case(op, [np.full((1, 1, 2, 2), -np.inf, dtype)])
+        if op != "GlobalMaxPool":  # onnxruntime begins with the smallest finite number.
+            yield Case(op, [np.full((1, 1, 2, 2), -np.inf, dtype)])
 
 
 def _places() -> Iterator[Case]:

@@ -23,6 +23,8 @@ def reductions() -> Iterator[Case]:
 def _sums() -> Iterator[Case]:
     for kind, dtype in itertools.product(_KINDS, (*FLOATS, "int32", "int64", "int8", "uint8")):
         op = f"Reduce{kind}"
+        if dtype not in FLOATS and kind in ("LogSum", "LogSumExp", "L2"):
+            continue  # Of integers onnxruntime computes these in integers.
         x = abs(numbers(dtype, 2, 3, 4)) + np.array(1, dtype)
         first_with_input = 13 if kind == "Sum" else 18
         for opset, keep in itertools.product(versions(op), (0, 1)):
@@ -54,9 +56,11 @@ def _softmax() -> Iterator[Case]:
                 if opset < 11 and axis is not None and axis < 0:
                     continue
                 named = {} if axis is None else {"axis": axis}
-                yield Case(op, [x], named, opset=opset)
+                yield Case(op, [x], named, opset=opset, sums=True)
         yield Case(op, [ties(dtype, 3, 4)])
-        rows = [[1e4, 1, 2], [-1e4, 0, 1], [-np.inf, 0, 0], [np.inf, 0, 0], [np.nan, 0, 1]]
+        rows = [[1e4, 1, 2], [-1e4, 0, 1], [-np.inf, 0, 0], [np.inf, 0, 0]]
+        if op != "Hardmax":  # Which of NaN and numbers is the largest is open.
+            rows.append([np.nan, 0, 1])
         yield Case(op, [np.array(rows, dtype)])
         yield Case(op, [np.full((2, 3), -np.inf, dtype)])
 

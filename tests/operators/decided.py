@@ -62,4 +62,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-REFUSED: list[Refusal] = []
+REFUSED: list[Refusal] = [
+    Refusal("Resize", "means of", "onnxruntime's own rounding decides where they are whole"),
+    Refusal("RoiAlign", "mode `max`", "no kernel takes ONNX's maximum of weighted corners"),
+]

@@ -14,6 +14,7 @@ _NAN, _INF = np.nan, np.inf
 def mended() -> Iterator[Case]:
     """All of them."""
     yield from _poolings()
+    yield from _resized()
     yield from _activations()
     yield from _halves()
     yield from _others()
@@ -33,6 +34,26 @@ def _poolings() -> Iterator[Case]:
     rois, batches = np.array([[1, 2, 5, 4]], "float32"), np.array([1])
     named = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7, "sampling_ratio": 2}
     yield Case("RoiAlign", [numbers("float32", 2, 3, 8, 8), rois, batches], named, sums=True)
+
+
+def _resized() -> Iterator[Case]:
+    x = numbers("float32", 1, 2, 5, 4)
+    for scales in ([1, 1, 0.6, 0.5], [1, 1, 1.5, 0.5]):
+        yield Case("Resize", [x, np.array(scales, "float32")], {}, (1,), opset=10, sums=True)
+    region = np.array([0, 0, 0.1, -0.2, 0.3, 1, 1, 1.2, 0.8, 0.9], "float32")
+    volume, sizes = numbers("float32", 1, 1, 4, 3, 5), np.array([1, 1, 6, 2, 9])
+    for mode in ("nearest", "linear"):
+        named = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": mode}
+        for value in (0.0, 7.0):
+            more = named | {"extrapolation_value": value}
+            yield Case("Resize", [volume, region, None, sizes], more, (1, 3), sums=True)
+    for policy in ("not_larger", "not_smaller"):
+        named = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
+        given = [numbers("float32", 1, 2, 6, 5), None, None, np.array([9, 4])]
+        yield Case("Resize", given, named, (3,), sums=True)
+    for dtype in ("uint8", "int32"):
+        given = [numbers(dtype, 1, 2, 4, 4), None, np.array([1, 1, 1.7, 0.6], "float32")]
+        yield Case("Resize", given, {"mode": "nearest"}, (2,))
 
 
 def _activations() -> Iterator[Case]:

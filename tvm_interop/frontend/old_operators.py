@@ -17,6 +17,7 @@ from tvm import relax
 
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
+from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
@@ -34,6 +35,8 @@ def in_later_form(
     if op_type == "Upsample" or (op_type == "Resize" and opset == 10):
         scales = inputs[1] if len(inputs) > 1 else relax.const(_scales(own))
         own |= {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+        if op_type == "Resize":
+            own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
         # Of the importer's own kind of list, which has None behind its end.

@@ -17,6 +17,7 @@ def mended() -> Iterator[Case]:
     yield from _resized()
     yield from _activations()
     yield from _halves()
+    yield from _new()
     yield from _others()
 
 
@@ -74,6 +75,27 @@ def _halves() -> Iterator[Case]:
         yield Case(op, [abs(x) + np.float16(1) if op == "Acosh" else x])
     yield Case("Gelu", [x], {"approximate": "tanh"}, tolerance=6e-3)
     yield Case("LRN", [numbers("float16", 1, 4, 3, 3)], {"size": 3}, sums=True)
+
+
+def _new() -> Iterator[Case]:
+    """Operators that TVM has no converter for."""
+    for time in (0, 1):
+        given = [numbers("float32", 4, 4, 2), np.array([1, 2, 3, 4])]
+        yield Case("ReverseSequence", given, {"batch_axis": 1 - time, "time_axis": time})
+    cache, update = numbers("float32", 2, 3, 6, 4), numbers("float32", 2, 3, 2, 4, seed=1)
+    for mode in ("linear", "circular"):
+        for begins in ([1, 4], [0, 5]) if mode == "circular" else ([1, 4],):
+            yield Case("TensorScatter", [cache, update, np.array(begins)], {"mode": mode})
+    yield Case("TensorScatter", [cache, update])
+    given = [numbers("float32", 2, 10, 12), np.array([4, 5]), np.array([1, 5])]
+    named = {"dilations": [1, 1], "pads": [0, 1, 0, 1], "strides": [1, 1]}
+    yield Case("Col2Im", given, named, fixed=(1, 2), sums=True)
+    for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        named = {"exclusive": exclusive, "reverse": reverse}
+        given = [numbers("float32", 3, 4), np.array(-1)]
+        yield Case("CumProd", given, named, fixed=(1,), sums=True, opset=26)
+    yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
+    yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
 
 
 def _others() -> Iterator[Case]:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
+from .col2im import import_col2im
 from .constants import constant_array, number_like
-from .cumulative_sum import import_cumulative_sum
+from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .integer_division import divided
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
@@ -28,6 +29,7 @@ from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
+from .rows import import_reverse_sequence, import_tensor_scatter
 from .top_k import import_top_k
 from .transposed import import_transposed_convolution
 
@@ -152,6 +154,15 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     other_sign = relax.op.logical_xor(relax.op.less(rest, zero), relax.op.less(y, zero))
     wrong = relax.op.logical_and(relax.op.not_equal(rest, zero), other_sign)
     return relax.op.where(wrong, relax.op.add(rest, y), rest)
+
+
+def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
+    return bb.call_te(
+        lambda x: te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at))),
+        inputs[0],
+        primfunc_name_hint="bit_cast",
+    )
 
 
 def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -334,11 +345,14 @@ _CONVERTERS: dict[str, Converter] = {
     **ACTIVATIONS,
     **NORMALISATIONS,
     "Add": _add,
+    "BitCast": _bit_cast,
     "BitShift": _bit_shift,
     "Clip": _clip,
+    "Col2Im": import_col2im,
     "Concat": _concat,
     "Constant": _constant_node,
     "ConvTranspose": import_transposed_convolution,
+    "CumProd": import_cumulative_product,
     "CumSum": import_cumulative_sum,
     "Div": _div,
     "Dropout": _dropout,
@@ -352,6 +366,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Pad": _pad,
     "Pow": _pow,
     "Resize": import_resize,
+    "ReverseSequence": import_reverse_sequence,
     "RoiAlign": _roi_align,
     "SequenceInsert": _sequence_insert,
     "Sign": _sign,
@@ -359,6 +374,7 @@ _CONVERTERS: dict[str, Converter] = {
     "SpaceToDepth": _space_to_depth,
     "Split": import_split,
     "Sum": _of_all(relax.op.add),
+    "TensorScatter": import_tensor_scatter,
     "TopK": import_top_k,
 }
 

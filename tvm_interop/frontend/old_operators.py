@@ -47,6 +47,8 @@ def in_later_form(
         axis = own.pop("axis", None)
         if own.pop("broadcast", 0) and axis is not None:
             inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], int(axis))])
+    if op_type == "PRelu" and opset < _BROADCAST_BY_RULE and int(inputs[1].ty.ndim) == 1:
+        inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], 1)])
     return op_type, inputs, own, opset
 
 

@@ -9,6 +9,8 @@ from .elementwise import elementwise
 from .movement import movement
 from .pools import pools
 from .products import products
+from .quantised import quantised
+from .recurrent import recurrent
 from .reductions import reductions
 from .resizing import resizing
 
@@ -17,6 +19,8 @@ FAMILIES: dict[str, Callable[[], Iterable[Case]]] = {
     "movement": movement,
     "pools": pools,
     "products": products,
+    "quantised": quantised,
+    "recurrent": recurrent,
     "reductions": reductions,
     "resizing": resizing,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..case import FLOATS, TYPES, Case, numbers, ties, versions
+from ..case import FLOATS, TYPES, Case, edges, numbers, ties, versions
 
 _SOME = ("float32", "float16", "float64", "int8", "int32", "int64", "uint8", "bool")
 
@@ -200,10 +200,13 @@ def _orders() -> Iterator[Case]:
     for dtype, (exclusive, reverse) in itertools.product(
         ("float32", "float64", "int32", "int64"), itertools.product((0, 1), repeat=2)
     ):
-        for axis in (0, 1, -2):
+        for axis, op in itertools.product((0, 1, -2), ("CumSum", "CumProd")):
             named = {"exclusive": exclusive, "reverse": reverse}
             given = [numbers(dtype, 3, 4), np.array(axis)]
-            yield Case("CumSum", given, named, fixed=(1,), sums=True)
+            opset = 26 if op == "CumProd" else 24
+            yield Case(op, given, named, fixed=(1,), sums=True, opset=opset)
+    for source, target in (("float32", 6), ("int64", 11), ("uint16", 10), ("int8", 2)):
+        yield Case("BitCast", [edges(source)], {"to": target}, opset=26)
 
 
 def _made() -> Iterator[Case]:
@@ -235,10 +238,8 @@ def _blocks() -> Iterator[Case]:
             yield Case("DepthToSpace", [x], {"blocksize": 2, "mode": mode}, opset=opset)
     for dtype in _SOME[:-1]:
         yield Case("SpaceToDepth", [numbers(dtype, 2, 3, 4, 6)], {"blocksize": 2})
-    x = numbers("float32", 1, 5 * 2, 12)
     named = {"dilations": [1, 2], "pads": [0, 1, 1, 0], "strides": [1, 2]}
     given = [numbers("float32", 1, 10, 10), _ints(4, 5), _ints(1, 5)]
     yield Case("Col2Im", given, {}, fixed=(1, 2), sums=True)
-    given = [numbers("float32", 1, 4, 12), _ints(5, 5), _ints(2, 2)]
+    given = [numbers("float32", 1, 4, 10), _ints(5, 5), _ints(2, 2)]
     yield Case("Col2Im", given, named, fixed=(1, 2), sums=True)
-    del x

@@ -74,3 +74,20 @@ def test_many_tensors_are_joined_by_and_by() -> None:
     assert max(len(op.inputs) for op in program.operators) <= 64
     data = np.array([[1, 2]], "float32")
     np.testing.assert_array_equal(computed(model, {"x": data})[0], np.tile(data, (1000, 1)))
+
+
+def test_functions_within_a_sum_that_is_a_scalar() -> None:
+    """TVM keeps such a sum one block, and allows its blocks within no buffers of their own."""
+    nodes = [
+        onnx.helper.make_node("Erf", ["t0"], ["e"]),
+        onnx.helper.make_node("Mul", ["e", "e"], ["m"]),
+        onnx.helper.make_node("ReduceSum", ["m"], ["y"], keepdims=0),
+    ]
+    x = onnx.helper.make_tensor_value_info("t0", onnx.TensorProto.FLOAT, [5])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [])
+    graph = onnx.helper.make_graph(nodes, "g", [x], [y])
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    feeds = {"t0": np.array([-2, -0.3, 0, 0.7, 5], "float32")}
+    (wanted,) = run_onnxruntime(model, feeds, rewrites=False).values()
+    np.testing.assert_allclose(computed(model, feeds)[0], wanted, rtol=1e-5)

@@ -15,7 +15,9 @@ _MUST_BE_CONSTANT = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
     "ConstantOfShape": (0,),
+    "CumProd": (1,),
     "CumSum": (1,),
     "Expand": (1,),
     "HammingWindow": (0,),
@@ -53,6 +55,11 @@ _SIZE_DEPENDS_ON_NUMBERS = ("Compress", "NonMaxSuppression", "NonZero", "Unique"
 def constant_array(value: Any) -> np.ndarray[Any, Any] | None:
     """The numbers of a constant; None for what is computed as the model runs."""
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
+
+
+def number_like(x: Any, value: float) -> tvm.relax.Expr:
+    """A constant of the type that `x` has."""
+    return tvm.relax.const(value, str(x.ty.dtype))
 
 
 def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:

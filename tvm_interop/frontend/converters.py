@@ -12,18 +12,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax
+import onnx
+from tvm import relax, te, tirx
 
 from ..errors import UnsupportedModelError
-from .constants import constant_array
-from .cumulative_sum import import_cumulative_sum
+from ..lowering.static_shape import static_shape
+from .activations import ACTIVATIONS
+from .col2im import import_col2im
+from .constants import constant_array, number_like
+from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .integer_division import divided
+from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
+from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
+from .rows import import_reverse_sequence, import_tensor_scatter
 from .top_k import import_top_k
+from .transposed import import_transposed_convolution
 
 Converter = Callable[[relax.BlockBuilder, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -40,6 +48,8 @@ def convert(
     """
     if op_type in RECURRENT:
         return import_recurrent(bb, op_type, inputs, attrs)
+    if op_type in POOLS:
+        return import_pool(bb, op_type, inputs, attrs)
     if op_type in REDUCTIONS:
         return import_reduction(bb, op_type, inputs, attrs)
     converter = _CONVERTERS.get(op_type)
@@ -68,12 +78,26 @@ def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
     if len(inputs) == 1:  # An old operator's bounds are attributes.
-        low, high = (_const(x, attrs[name]) if name in attrs else None for name in ("min", "max"))
+        low, high = (
+            number_like(x, attrs[name]) if name in attrs else None for name in ("min", "max")
+        )
+    if _is_float(x):
+        ends = tirx.min_value(str(x.ty.dtype)), tirx.max_value(str(x.ty.dtype))
+        low = number_like(x, ends[0].value) if low is None else low
+        high = number_like(x, ends[1].value) if high is None else high
     result = x
-    if low is not None:
-        result = bb.normalize(relax.op.maximum(result, low))
-    if high is not None:
-        result = bb.normalize(relax.op.minimum(result, high))
+    for bound, extreme, is_beyond in (
+        (low, relax.op.maximum, relax.op.less),
+        (high, relax.op.minimum, relax.op.greater),
+    ):
+        known = None if bound is None else constant_array(bound)
+        if bound is None or (known is not None and known != known):
+            continue  # No number is less than NaN, nor more: it bounds nothing.
+        if known is not None or not _is_float(x):
+            result = bb.normalize(extreme(result, bound))
+        else:
+            beyond = bb.normalize(is_beyond(result, bound))
+            result = bb.normalize(relax.op.where(beyond, bound, result))
     return result
 
 
@@ -87,15 +111,6 @@ def _dropout(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return data
     return relax.Tuple([data, bb.emit(relax.op.ones(data.ty.shape, "bool"))])
-
-
-def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    if attrs.get("training_mode", 0):
-        raise UnsupportedModelError(
-            "it normalises by the batch and updates running means, as in training: export the "
-            "model for inference"
-        )
-    return None
 
 
 def _equal(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -112,7 +127,7 @@ def _is_inf(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, A
         (attrs.get("detect_positive", 1), np.inf),
         (attrs.get("detect_negative", 1), -np.inf),
     ]
-    found = [relax.op.equal(x, _const(x, value)) for wanted, value in signs if wanted]
+    found = [relax.op.equal(x, number_like(x, value)) for wanted, value in signs if wanted]
     if not found:
         return relax.op.zeros(x.ty.shape, "bool")
     return functools.reduce(relax.op.logical_or, found)
@@ -135,10 +150,19 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     # The remainder with the sign of the divisor. What TVM has, x - floor(x / y) * y, is not a
     # number where x / y is infinite, and loses digits where it is large.
     rest = bb.emit(relax.op.mod(x, y))
-    zero = _const(x, 0)
+    zero = number_like(x, 0)
     other_sign = relax.op.logical_xor(relax.op.less(rest, zero), relax.op.less(y, zero))
     wrong = relax.op.logical_and(relax.op.not_equal(rest, zero), other_sign)
     return relax.op.where(wrong, relax.op.add(rest, y), rest)
+
+
+def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
+    return bb.call_te(
+        lambda x: te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at))),
+        inputs[0],
+        primfunc_name_hint="bit_cast",
+    )
 
 
 def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -147,62 +171,17 @@ def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     bits = np.iinfo(dtype).bits
     left = attrs["direction"] == b"LEFT"
     # A shift by the width or more, or by a negative number, has no meaning in machine code.
-    within = relax.op.less(by, _const(by, bits))
+    within = relax.op.less(by, number_like(by, bits))
     if dtype.startswith("int"):
-        within = relax.op.logical_and(within, relax.op.greater_equal(by, _const(by, 0)))
-    safe = bb.emit(relax.op.where(within, by, _const(by, 0)))
+        within = relax.op.logical_and(within, relax.op.greater_equal(by, number_like(by, 0)))
+    safe = bb.emit(relax.op.where(within, by, number_like(by, 0)))
     shifted = (relax.op.left_shift if left else relax.op.right_shift)(x, safe)
-    beyond = _const(x, 0)
+    beyond = number_like(x, 0)
     if dtype.startswith("int") and not left:
-        beyond = relax.op.where(relax.op.less(x, _const(x, 0)), _const(x, -1), _const(x, 0))
+        beyond = relax.op.where(
+            relax.op.less(x, number_like(x, 0)), number_like(x, -1), number_like(x, 0)
+        )
     return relax.op.where(within, shifted, beyond)
-
-
-def _softplus(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    x = inputs[0]
-    small = bb.emit(relax.op.exp(relax.op.negative(relax.op.abs(x))))
-    return relax.op.add(relax.op.maximum(x, _const(x, 0)), _log1p(bb, small))
-
-
-def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
-    """log(1 + x) for x in 0 to 1, accurate for small x too (Kahan's correction of the rounding)."""
-    one = _const(x, 1)
-    shifted = bb.emit(relax.op.add(x, one))
-    rounded = bb.emit(relax.op.subtract(shifted, one))
-    lost_all = relax.op.equal(rounded, _const(x, 0))
-    divisor = relax.op.where(lost_all, one, rounded)
-    corrected = relax.op.multiply(relax.op.log(shifted), relax.op.divide(x, divisor))
-    return relax.op.where(lost_all, x, corrected)
-
-
-def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # x * tanh(log(1 + e)) with e = exp(x) is x * n / (n + 2) with n = e * (e + 2). Above 20 the
-    # quotient is 1 in float32 and float64 alike, and e cannot overflow.
-    x = inputs[0]
-    e = bb.emit(relax.op.exp(relax.op.minimum(x, _const(x, 20))))
-    n = bb.emit(relax.op.multiply(e, relax.op.add(e, _const(x, 2))))
-    return relax.op.multiply(x, relax.op.divide(n, relax.op.add(n, _const(x, 2))))
-
-
-def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    if attrs["tvm_custom"]["num_outputs"] == 1:
-        return None
-    # TVM's converter has constants for the mean and the inverse deviation.
-    x, scale = inputs[0], inputs[1]
-    rank = x.ty.ndim
-    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
-    wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
-    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
-    centred = bb.emit(relax.op.subtract(wide, mean))
-    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
-    epsilon = _const(wide, float(attrs.get("epsilon", 1e-5)))
-    inverse = bb.emit(relax.op.rsqrt(bb.normalize(relax.op.add(variance, epsilon))))
-    normal = relax.op.astype(bb.normalize(relax.op.multiply(centred, inverse)), x.ty.dtype)
-    result = relax.op.multiply(bb.normalize(normal), scale)
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = relax.op.add(bb.normalize(result), inputs[2])
-    outputs = [bb.emit(result), mean, inverse]
-    return relax.Tuple(outputs[: attrs["tvm_custom"]["num_outputs"]])
 
 
 def _space_to_depth(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -215,64 +194,39 @@ def _space_to_depth(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
     return relax.op.reshape(bb.normalize(turned), (n, c * block * block, h // block, w // block))
 
 
-def _conv_transpose(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    if "output_shape" in attrs:
-        raise UnsupportedModelError(
-            "its attribute `output_shape` is not supported: export it with `pads` and "
-            "`output_padding`, which say the same"
-        )
-    return None
-
-
 def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     if attrs.get("mode", b"avg") == b"max":
         raise UnsupportedModelError(
             "its mode `max` is not supported, only `avg`: TVM takes another maximum than ONNX"
         )
-    return None
-
-
-def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's is of float32 alone.
-    x = inputs[0]
-    below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, _const(x, 0))), _const(x, 1))
-    scaled = relax.op.multiply(_const(x, float(attrs.get("alpha", 1.0))), below)
-    return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
-
-
-def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # ONNX's definition by other operators makes a vector of a scalar.
-    x = inputs[0]
-    alpha = _const(x, float(attrs.get("alpha", 1.0)))
-    power = relax.op.exp(relax.op.divide(relax.op.minimum(x, _const(x, 0)), alpha))
-    scaled = relax.op.multiply(alpha, relax.op.subtract(power, _const(x, 1)))
-    return relax.op.where(relax.op.less(x, _const(x, 0)), bb.normalize(scaled), x)
-
-
-def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's makes 0 of NaN.
-    x = inputs[0]
-    alpha = float(attrs.get("alpha", 1.67326319217681884765625))
-    gamma = float(attrs.get("gamma", 1.05070102214813232421875))
-    below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, _const(x, 0))), _const(x, 1))
-    scaled = bb.normalize(relax.op.multiply(_const(x, alpha), below))
-    chosen = bb.normalize(relax.op.where(relax.op.less(x, _const(x, 0)), scaled, x))
-    return relax.op.multiply(_const(x, gamma), chosen)
-
-
-def _thresholded_relu(
-    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
-) -> Any:
-    # TVM multiplies by 0 or 1, which makes NaN of minus infinity.
-    x = inputs[0]
-    is_above = relax.op.greater(x, _const(x, float(attrs.get("alpha", 1.0))))
-    return relax.op.where(bb.normalize(is_above), x, _const(x, 0))
+    scale = float(attrs.get("spatial_scale", 1.0))
+    # Opset 16 brought the attribute, and `half_pixel` as its default.
+    mode = attrs.get("coordinate_transformation_mode")
+    if mode != b"half_pixel" or scale == 1:
+        return None
+    # TVM takes the half pixel off before it scales.
+    x, rois, batches = inputs
+    kind = str(rois.ty.dtype)
+    moved = bb.emit(relax.op.subtract(rois, relax.const(0.5 / scale, kind)))
+    column = bb.emit(relax.op.astype(bb.emit(relax.op.expand_dims(batches, axis=1)), kind))
+    return relax.op.vision.roi_align(
+        x,
+        bb.emit(relax.op.concat([column, moved], axis=1)),
+        pooled_size=(int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))),
+        spatial_scale=scale,
+        sample_ratio=int(attrs.get("sampling_ratio", 0)),
+        aligned=True,
+        layout="NCHW",
+        mode="avg",
+    )
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM makes a kernel of it at once, and nobody sees any more that a convolution follows.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
+    if attrs.get("mode") == b"wrap":
+        return _wrapped(bb, x, pads, axes)
     if attrs.get("mode", b"constant") != b"constant" or str(x.ty.dtype) not in _FLOATS:
         return None
     if pads is None:
@@ -289,6 +243,40 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return relax.op.nn.pad(x, [int(width) for width in by_axis.ravel()], "constant", float(fill))
 
 
+def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
+    """What is cut off at one end does not come again at the other, as it does by TVM's kernel."""
+    widths, given = constant_array(pads), None if axes is None else constant_array(axes)
+    assert widths is not None  # That it is constant has been checked.
+    rank = int(x.ty.ndim)
+    chosen = range(rank) if given is None else (given % rank).tolist()
+    for axis, before, after in zip(chosen, *widths.reshape(2, -1).tolist(), strict=True):
+        size = int(x.ty.shape[axis])
+        kept = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
+        places = np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)
+        if before or after:
+            x = bb.emit(relax.op.take(x, relax.const(kept[places]), axis))
+    return x
+
+
+def _sign(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    # TVM's kernel compares with -1, which unsigned integers lack.
+    return relax.op.minimum(x, number_like(x, 1)) if str(x.ty.dtype).startswith("uint") else None
+
+
+def _eye_like(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's is of the input's type alone. What comes out is known before the model runs.
+    x = inputs[0]
+    shape = static_shape(x.ty)
+    if shape is None or len(shape) != 2:
+        return None
+    dtype = str(x.ty.dtype)
+    if "dtype" in attrs:
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["dtype"])))
+    rows, columns = shape
+    return relax.const(np.eye(rows, columns, int(attrs.get("k", 0))).astype(dtype), dtype)
+
+
 def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, y = inputs
     dtype = str(x.ty.dtype)
@@ -299,22 +287,9 @@ def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     power = relax.op.power(relax.op.astype(x, wide), relax.op.astype(y, wide))
     if _is_float(x):
         return relax.op.astype(power, dtype)
-    whole = power if _is_float(y) else relax.op.round(power)
-    return relax.op.astype(bb.normalize(whole), dtype)
-
-
-def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    x, scale = inputs[:2]
-    rank = x.ty.ndim
-    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
-    if len(axes) < rank:
-        return None
-    # TVM's kernel lacks a dimension where it normalises over all of them.
-    wide = bb.emit(relax.op.astype(x, "float32"))
-    square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
-    epsilon = relax.const(float(attrs.get("epsilon", 1e-5)), "float32")
-    normal = relax.op.multiply(wide, relax.op.rsqrt(relax.op.add(square, epsilon)))
-    return relax.op.multiply(bb.emit(relax.op.astype(normal, str(x.ty.dtype))), scale)
+    whole = bb.emit(power if _is_float(y) else relax.op.round(power))
+    # What is too large for the type wraps around, as it does for products.
+    return relax.op.astype(bb.emit(relax.op.astype(whole, "int64")), dtype)
 
 
 def _sequence_insert(
@@ -360,10 +335,6 @@ def _constant(value: Any) -> Any:
     return None if data is None else data.numpy().item()
 
 
-def _const(like: Any, value: float) -> relax.Expr:
-    return relax.const(value, str(like.ty.dtype))
-
-
 def _is_float(value: Any) -> bool:
     return "float" in str(value.ty.dtype)
 
@@ -371,41 +342,41 @@ def _is_float(value: Any) -> bool:
 _FLOATS = ("float16", "float32", "float64")
 
 _CONVERTERS: dict[str, Converter] = {
+    **ACTIVATIONS,
+    **NORMALISATIONS,
     "Add": _add,
-    "BatchNormalization": _batch_norm,
+    "BitCast": _bit_cast,
     "BitShift": _bit_shift,
-    "Celu": _celu,
     "Clip": _clip,
+    "Col2Im": import_col2im,
     "Concat": _concat,
     "Constant": _constant_node,
-    "ConvTranspose": _conv_transpose,
+    "ConvTranspose": import_transposed_convolution,
+    "CumProd": import_cumulative_product,
     "CumSum": import_cumulative_sum,
     "Div": _div,
     "Dropout": _dropout,
-    "Elu": _elu,
     "Equal": _equal,
+    "EyeLike": _eye_like,
     "IsInf": _is_inf,
-    "LayerNormalization": _layer_norm,
     "Max": _of_all(relax.op.maximum),
     "Min": _of_all(relax.op.minimum),
-    "Mish": _mish,
     "Mod": _mod,
     "OneHot": import_one_hot,
     "Pad": _pad,
     "Pow": _pow,
-    "RMSNormalization": _rms_norm,
     "Resize": import_resize,
+    "ReverseSequence": import_reverse_sequence,
     "RoiAlign": _roi_align,
-    "Selu": _selu,
     "SequenceInsert": _sequence_insert,
+    "Sign": _sign,
     "Slice": import_slice,
-    "Softplus": _softplus,
     "SpaceToDepth": _space_to_depth,
     "Split": import_split,
     "Sum": _of_all(relax.op.add),
-    "ThresholdedRelu": _thresholded_relu,
+    "TensorScatter": import_tensor_scatter,
     "TopK": import_top_k,
 }
 
-CONVERTED = frozenset(_CONVERTERS)
+CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
 """Operators that have a converter here, whether TVM has one or not."""

@@ -1,4 +1,7 @@
-"""Sums of all elements so far along an axis: ONNX's `CumSum`, for which TVM has no kernel."""
+"""Sums and products of all elements so far along an axis: ONNX's `CumSum` and `CumProd`.
+
+TVM has no kernel for them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,21 @@ _NARROW = ("float16", "bfloat16")
 def import_cumulative_sum(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The sums; with `exclusive` without the element itself, with `reverse` from the end.
+    """The sums, as `_cumulative` makes them."""
+    return _cumulative(bb, inputs, attrs, of_products=False)
+
+
+def import_cumulative_product(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """The products, as `_cumulative` makes them."""
+    return _cumulative(bb, inputs, attrs, of_products=True)
+
+
+def _cumulative(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], of_products: bool
+) -> Any:
+    """Sums or products; with `exclusive` without the element itself, with `reverse` from the end.
 
     Those of 16 bits add up in float32.
     """
@@ -32,15 +49,16 @@ def import_cumulative_sum(
     if wide != dtype:
         flat = bb.emit(relax.op.astype(flat, wide))
     exclusive, reverse = bool(attrs.get("exclusive", 0)), bool(attrs.get("reverse", 0))
-    kernel = bb.add_func(cumulative_sum_kernel(parts, wide, exclusive, reverse), "cumulative_sum")
+    made = cumulative_kernel(parts, wide, exclusive, reverse, of_products)
+    kernel = bb.add_func(made, "cumulative_product" if of_products else "cumulative_sum")
     sums = bb.emit(relax.call_tir(kernel, [flat], relax.TensorType(parts, wide)))
     if wide != dtype:
         sums = bb.emit(relax.op.astype(sums, dtype))
     return relax.op.reshape(sums, shape)
 
 
-def cumulative_sum_kernel(
-    shape: tuple[int, int, int], dtype: str, exclusive: bool, reverse: bool
+def cumulative_kernel(
+    shape: tuple[int, int, int], dtype: str, exclusive: bool, reverse: bool, of_products: bool
 ) -> tirx.PrimFunc:
     """A kernel with its loops already made: along the middle axis of `shape`, in and out."""
     outer, size, inner = shape
@@ -55,11 +73,12 @@ def cumulative_sum_kernel(
 
     def begin(row: Any, column: Any) -> tirx.Stmt:
         at = (row, place(loops.index(0)), column)
-        return store(at, tirx.const(0, dtype) if exclusive else data[at])
+        return store(at, tirx.const(int(of_products), dtype) if exclusive else data[at])
 
     def go_on(row: Any, step: Any, column: Any) -> tirx.Stmt:
         before, at = (row, place(step), column), (row, place(step + loops.index(1)), column)
-        return store(at, sums[before] + data[before if exclusive else at])
+        so_far, next_one = sums[before], data[before if exclusive else at]
+        return store(at, so_far * next_one if of_products else so_far + next_one)
 
     def each(row: Any) -> tirx.Stmt:
         return loops.in_turn(

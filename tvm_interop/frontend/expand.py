@@ -7,6 +7,8 @@ from collections.abc import Sequence, Set
 import onnx
 import onnx.inliner
 
+_OWN = "tvm_interop.written_out"
+"""A domain that no model has."""
 _MOST_ROUNDS = 4
 """Definitions that use such operators again nest no deeper."""
 
@@ -28,6 +30,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         if not wanted:
             break
         model = _with_types(_with_defaults(model, wanted))
+        model = _with_optional_inputs_settled(model, wanted)
         try:
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
@@ -51,6 +54,49 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
             if name not in present and attribute.default_value.name:
                 node.attribute.append(attribute.default_value)
     return model
+
+
+def _with_optional_inputs_settled(
+    model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]
+) -> onnx.ModelProto:
+    """`model` without those nodes of `wanted` that leave an input out between others.
+
+    ONNX's inliner asks for the type of each input where a definition depends on types. It takes a
+    model's own function for the definition, and of that it asks nothing.
+    """
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
+    types: dict[str, onnx.TypeProto] | None = None
+    for node in model.graph.node:
+        if (node.domain, node.op_type) not in wanted or "" not in node.input:
+            continue
+        version = versions["" if node.domain == "ai.onnx" else node.domain]
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        if not schema.has_context_dependent_function:
+            continue
+        if types is None:
+            types = _types(model)
+        given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        body = schema.get_context_dependent_function_with_opset_version(
+            max(v for v in schema.context_dependent_function_opset_versions if v <= version),
+            node.SerializeToString(),
+            given,
+        )
+        function = onnx.FunctionProto.FromString(body)
+        if not function.node:
+            continue
+        function.name, function.domain = f"{node.op_type}{len(model.functions)}", _OWN
+        node.op_type, node.domain = function.name, _OWN
+        model.functions.append(function)
+    if not model.functions:
+        return model
+    model.opset_import.append(onnx.helper.make_opsetid(_OWN, 1))
+    return onnx.inliner.inline_local_functions(model)
+
+
+def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    values = (*graph.input, *graph.value_info, *graph.output)
+    return {value.name: value.type for value in values}
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -121,10 +121,11 @@ def _from_onnx(
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     model = spell_out_integers(model)
+    # Before what knows the types of operators is written out.
+    model = with_output_types(model)
     model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
-    model = with_output_types(model)
     check_outputs(model.graph)
     _check(model, origin)
     return import_graph(model, static, origin)
@@ -147,8 +148,11 @@ def _check_text(message: Any, origin: str) -> None:
 
 
 def _check(model: onnx.ModelProto, origin: str) -> None:
-    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.input):
-        return  # the checker wants a shape there, but the user has given it elsewhere
+    values = (*model.graph.input, *model.graph.output)
+    if any(not value.type.tensor_type.HasField("shape") for value in values):
+        # The checker wants a shape there. The user has given an input's elsewhere, and ONNX cannot
+        # tell that of each output.
+        return
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as err:

@@ -17,11 +17,14 @@ from tvm import relax
 
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
+from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
 """From this opset on shapes are aligned at their ends, as NumPy does."""
 _RESIZE_OPSET = 13
+_HALF_PIXELS = 16
+"""From this opset on regions are shifted by half a pixel by default."""
 
 
 def in_later_form(
@@ -32,14 +35,20 @@ def in_later_form(
     if op_type == "Upsample" or (op_type == "Resize" and opset == 10):
         scales = inputs[1] if len(inputs) > 1 else relax.const(_scales(own))
         own |= {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+        if op_type == "Resize":
+            own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
         # Of the importer's own kind of list, which has None behind its end.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
+    if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
+        own.setdefault("coordinate_transformation_mode", b"half_pixel")
     if op_type in _OF_TWO and opset < _BROADCAST_BY_RULE:
         axis = own.pop("axis", None)
         if own.pop("broadcast", 0) and axis is not None:
             inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], int(axis))])
+    if op_type == "PRelu" and opset < _BROADCAST_BY_RULE and int(inputs[1].ty.ndim) == 1:
+        inputs = type(inputs)([inputs[0], _aligned(bb, inputs[0], inputs[1], 1)])
     return op_type, inputs, own, opset
 
 

@@ -26,6 +26,7 @@ from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .fold import fold
+from .half import narrowed, widened
 from .indices import with_safe_indices
 from .old_operators import in_later_form
 from .recurrent import RECURRENT
@@ -184,6 +185,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if result is None and (some_are_empty or op_name in MAY_BE_EMPTY):
             result = of_empty(op_name, inputs, attrs, opset)
             inputs = full_inputs(op_name, inputs)
+        wide = widened(self.bb, op_name, inputs) if result is None else None
+        if wide is not None:
+            result = narrowed(self.bb, self._convert(op_name, wide, attrs, opset))
         if result is None:
             check_constants(op_name, inputs, opset)
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)

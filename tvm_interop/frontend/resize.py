@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -22,6 +22,8 @@ from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
 
+SHRINKING = "nearest_mode_of_smaller"
+"""An attribute that no node has: `nearest_mode` along axes that get smaller, as before opset 11."""
 _TVM_MODES = (
     "align_corners",
     "asymmetric",
@@ -41,7 +43,7 @@ def import_resize(
     UnsupportedModelError
         Neither way computes what the node's attributes ask for.
     """
-    x, _, scales, sizes = (*inputs, None, None, None)[:4]
+    x, roi, scales, sizes = (*inputs, None, None, None)[:4]
     shape, mode = static_shape(x.ty), _text(attrs, "coordinate_transformation_mode", "half_pixel")
     given = [None if v is None else constant_array(v) for v in (scales, sizes)]
     if shape is None or all(v is None or v.size == 0 for v in given):
@@ -60,23 +62,68 @@ def import_resize(
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
         and not (nearest and not all(_is_power_of_two(factors[a]) for a in axes))
+        and not (mode.startswith("tf_crop") and len(shape) == 5)
+        and not (SHRINKING in attrs and min(factors.values()) < 1)
     ):
         return None
+    regions = _regions(roi, axes) if mode.startswith("tf_crop") else {}
+    given_sizes = None if given[1] is None or not given[1].size else _given_sizes(given[1], axes)
+    limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
-    if mode.startswith("tf_crop") or ("float" not in dtype and not nearest):
+    if "float" not in dtype and not nearest:
+        # Where a mean is a whole number, rounding decides which one is cut off to.
         raise UnsupportedModelError(
-            f"its mode `{mode}` on {dtype} is supported for whole factors of the last dimensions "
-            "alone, without antialiasing: export it with `half_pixel` in float32"
+            f"means of {dtype} are supported for whole factors of the last dimensions alone, "
+            "without antialiasing: resize floats, and cast them"
         )
-    for axis in axes:
-        if new_sizes[axis] != shape[axis] or factors[axis] != 1:
-            matrix = _matrix(shape[axis], factors[axis], new_sizes[axis], attrs, given[1])
+    result = x
+    inside = np.ones(1)
+    for axis in sorted(axes):
+        if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
+            one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
+            matrix = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
+            # What is outside of the image is made of none of its elements.
+            is_inside = np.abs(matrix.sum(axis=0)) > 0.5
             if nearest:
-                places = relax.const(matrix.argmax(axis=0).astype("int64"))
-                x = bb.emit(relax.op.take(x, places, axis, mode="clip"))
-                continue
-            x = _multiplied(bb, x, relax.const(matrix.astype(dtype)), axis)
-    return x
+                places = relax.const(matrix.argmax(axis=0).astype("int64"), "int64")
+                result = bb.emit(relax.op.take(result, places, axis, mode="clip"))
+            else:
+                constant = relax.const(matrix.astype(dtype), dtype)
+                result = _multiplied(bb, result, constant, axis)
+            others = [1] * len(shape)
+            others[axis] = -1
+            inside = inside * is_inside.reshape(others)
+    if inside.all():
+        return result
+    outside = np.asarray(attrs.get("extrapolation_value", 0.0)).astype(dtype)
+    return relax.op.where(relax.const(inside > 0, "bool"), result, relax.const(outside, dtype))
+
+
+def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Of each axis where the region begins and ends, as parts of its size."""
+    known = None if roi is None else constant_array(roi)
+    if known is None:
+        raise UnsupportedModelError(
+            "its region is computed as the model runs: make its input `roi` a constant"
+        )
+    starts, ends = known.reshape(2, -1).astype(float).tolist()
+    return {axis: (start, end) for axis, start, end in zip(axes, starts, ends, strict=True)}
+
+
+def _given_sizes(sizes: np.ndarray[Any, Any], axes: Sequence[int]) -> dict[int, int]:
+    """Of each axis the size that the node gives."""
+    return {axis: int(size) for axis, size in zip(axes, sizes, strict=True)}
+
+
+def _limit(
+    shape: Sequence[int], attrs: Mapping[str, Any], sizes: dict[int, int] | None
+) -> tuple[int, int] | None:
+    """Old and new size of the axis that says the scale of all; None where each has its own."""
+    policy = _text(attrs, "keep_aspect_ratio_policy", "stretch")
+    if sizes is None or policy == "stretch":
+        return None
+    chosen = (min if policy == "not_larger" else max)(sizes, key=lambda a: sizes[a] / shape[a])
+    return shape[chosen], sizes[chosen]
 
 
 def _is_power_of_two(factor: float) -> bool:
@@ -104,34 +151,50 @@ def _factors(
     return factors, new_sizes
 
 
-def _matrix(
-    old: int,
-    factor: float,
-    new: int,
-    attrs: Mapping[str, Any],
-    sizes: np.ndarray[Any, Any] | None,
-) -> np.ndarray[Any, Any]:
-    """Of `old` rows and `new` columns: what the identity of `old` rows is resized to."""
-    kept = {
-        name: value
-        for name, value in attrs.items()
-        if name not in ("tvm_custom", "axes", "keep_aspect_ratio_policy")
-    }
-    # Not the quotient of the sizes, which float32 rounds: 7 times it may come to 999,999.
-    exact = factor * old == new or factor == new / old
-    by_size = sizes is not None and sizes.size > 0 and exact
-    wanted: tuple[str, np.ndarray[Any, Any]]
-    if by_size:
-        wanted, names = ("sizes", np.array([new], np.int64)), ["x", "", "", "sizes"]
-    else:
-        wanted, names = ("scales", np.array([factor], np.float32)), ["x", "", "scales"]
-    node = onnx.helper.make_node("Resize", names, ["y"], axes=[1], **kept)
-    values = [onnx.ValueInfoProto(name=name) for name in ("x", wanted[0])]
-    graph = onnx.helper.make_graph([node], "resize", values, [onnx.ValueInfoProto(name="y")])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)])
-    feed = {"x": np.eye(old, dtype=np.float32), wanted[0]: wanted[1]}
-    (result,) = ReferenceEvaluator(model).run(None, feed)
-    return np.asarray(result).reshape(old, new)
+class _Axis(NamedTuple):
+    """How one axis is resized.
+
+    Attributes
+    ----------
+    region: its beginning and end, of `tf_crop_and_resize`.
+    limit: old and new size of the axis that gives the scale.
+    """
+
+    old: int
+    factor: float
+    new: int
+    region: tuple[float, float] | None
+    limit: tuple[int, int] | None
+
+    def matrix(self, attrs: Mapping[str, Any], size: int | None) -> np.ndarray[Any, Any]:
+        """Of `old` rows and `new` columns: what the identity of `old` rows is resized to."""
+        kept = {
+            name: value
+            for name, value in attrs.items()
+            if name not in ("tvm_custom", "axes", "extrapolation_value", SHRINKING)
+        }
+        if self.factor < 1 and SHRINKING in attrs:
+            kept["nearest_mode"] = attrs[SHRINKING]
+        feed = {"x": np.eye(self.old, dtype=np.float32)}
+        if self.region is not None:
+            feed["roi"] = np.array(self.region, np.float32)
+        if size is None:
+            feed["scales"] = np.array([self.factor], np.float32)
+        elif self.limit is None:
+            # Not the quotient of the sizes, which float32 rounds: 7 times it may come to 6.999999.
+            feed["sizes"] = np.array([self.new], np.int64)
+        else:
+            # Beside an axis with nothing new in it, for the scale.
+            feed["x"] = np.repeat(feed["x"][:, :, None], self.limit[0], axis=2)
+            feed["sizes"] = np.array([size, self.limit[1]], np.int64)
+        axes = [1] if self.limit is None or size is None else [1, 2]
+        names = [name if name in feed else "" for name in ("x", "roi", "scales", "sizes")]
+        node = onnx.helper.make_node("Resize", names, ["y"], axes=axes, **kept)
+        values = [onnx.ValueInfoProto(name=name) for name in feed]
+        graph = onnx.helper.make_graph([node], "resize", values, [onnx.ValueInfoProto(name="y")])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)])
+        result = np.asarray(ReferenceEvaluator(model).run(None, feed)[0])
+        return result.reshape(self.old, self.new, -1)[:, :, 0]
 
 
 def _multiplied(bb: relax.BlockBuilder, x: Any, matrix: relax.Expr, axis: int) -> relax.Expr:

@@ -16,6 +16,8 @@ from .constants import constant_array
 def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """The values and their indices, the best first; of equal ones the one that stands first.
 
+    NaN is larger than any number.
+
     ONNX leaves the order open where `sorted` is 0, so that is ignored.
     """
     x = inputs[0]
@@ -60,7 +62,11 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
     at, one, zero = place[0], loops.index(1), loops.index(0)
 
     def is_better(x: Any, y: Any) -> Any:
-        return x > y if largest else x < y
+        if "float" not in dtype:
+            return x > y if largest else x < y
+        # NaN is larger than any number, as it is for NumPy.
+        greater, other = (x, y) if largest else (y, x)
+        return tirx.And(tirx.Not(greater <= other), tirx.Not(tirx.isnan(other)))
 
     def store(row: Any, value: Any, index: Any) -> tirx.Stmt:
         return loops.in_turn(

@@ -61,11 +61,39 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
         steps = [store] if store in in_vectors else _steps(store, 0, 1, held)
         return _with_buffers(held, steps)
 
+    def in_reduction(block: Any) -> Any:
+        """A reduction with its arguments' buffers: TVM allows it no others in blocks within."""
+        if block.init is None:
+            return block
+        held: list[Any] = []
+
+        def steps(store: Any) -> Any:
+            return store if store in in_vectors else in_turn(_steps(store, 0, 1, held))
+
+        body = tvm_ffi.structural_map(block.body, (tirx.BufferStore, steps))
+        return _with(block, body, [*block.alloc_buffers, *held]) if held else block
+
+    body = tvm_ffi.structural_map(body, (s_tir.SBlock, in_reduction))
     body = tvm_ffi.structural_map(body, (tirx.BufferStore, arguments_first))
     body = tvm_ffi.structural_map(body, (tvm.ir.Call, _written_out))
     if body.same_as(func.body):
         return func
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
+    """The same block with another body, and `buffers` in it."""
+    return s_tir.SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        body,
+        init=block.init,
+        alloc_buffers=buffers,
+        match_buffers=block.match_buffers,
+        annotations=block.annotations,
+    )
 
 
 def _vectors_with_arguments_first(loop: Any) -> Any:

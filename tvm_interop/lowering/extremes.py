@@ -15,6 +15,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 
 from .static_shape import static_shape
@@ -28,9 +29,11 @@ def extremes() -> dict[str, Legalization]:
     """Legalizations by operator, as `LegalizeOps` takes them."""
     found: dict[str, Legalization] = {
         "relax.clip": _clip,
+        "relax.nn.leakyrelu": _leaky_relu,
         "relax.nn.relu": _relu,
         "relax.sign": _sign,
     }
+    found |= {f"relax.nn.max_pool{rank}d": _largest_of_window for rank in (1, 2, 3)}
     for extreme, better, worst in (("max", _greater, -math.inf), ("min", _less, math.inf)):
         found[f"relax.{extreme}imum"] = _of_two(extreme, better)
         found[f"relax.{extreme}"] = _over_axes(extreme, better, worst)
@@ -49,6 +52,36 @@ def _less(a: Any, b: Any) -> Any:
 def _relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     zero = tirx.const(0, _dtype(call))
     return _of_each(bb, call, "relu", lambda x: tirx.Select(x < zero, zero, x))
+
+
+def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    # TVM takes what is not above 0, NaN too, times the slope, and anything times 0 for 0.
+    dtype, alpha = _dtype(call), float(call.attrs.alpha)
+    zero, slope = tirx.const(0, dtype), tirx.const(alpha, dtype)
+
+    def scaled(x: Any) -> Any:
+        if alpha != 0:
+            return x * slope
+        return tirx.Select(x < tirx.min_value(dtype), tirx.const(math.nan, dtype), zero)
+
+    return _of_each(bb, call, "leaky_relu", lambda x: tirx.Select(x < zero, scaled(x), x))
+
+
+def _largest_of_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """TVM begins with the smallest finite number, and so finds no minus infinity."""
+    made = _usual(bb, call)
+    dtype = _dtype(call)
+    if "float" not in dtype:
+        return made
+    smallest, least = tirx.min_value(dtype).value, tirx.const(-math.inf, dtype)
+
+    def lower(number: Any) -> Any:
+        return least if number.value == smallest else number
+
+    var = made.args[0]
+    kernel = bb.get()[var]
+    bb.update_func(var, tvm_ffi.structural_map(kernel, [(tirx.FloatImm, lower)]))
+    return made
 
 
 def _sign(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -93,4 +93,15 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
     made: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(mod[_FOLDED])}
     body = mod[_FOLDED].body.body
     constants = zip(wanted, made.get(body, body).fields, strict=True)
-    return {var: value for var, value in constants if isinstance(value, tvm.ir.GenericConst)}
+    return {
+        var: _of_type(value, str(var.ty.dtype))
+        for var, value in constants
+        if isinstance(value, tvm.ir.GenericConst)
+    }
+
+
+def _of_type(constant: tvm.ir.GenericConst, dtype: str) -> relax.Expr:
+    """The same numbers as `dtype`: kernels of TVM's batch norm of float16 give float32."""
+    if str(constant.ty.dtype) == dtype:
+        return constant
+    return relax.const(constant.value.numpy().astype(dtype), dtype)

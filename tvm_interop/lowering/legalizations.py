@@ -1,8 +1,8 @@
 """Makes kernels of operators that TVM's own way of doing it gets wrong.
 
 What adds many terms of float16 up (a mean, a sum, a softmax, an average pooling) does it in
-float32. TVM would do it in float16, which is off in the second digit after some hundred terms. The
-casts are part of the operator's kernel, so it stays one kernel.
+float32, and so does GELU, whose terms cancel out. TVM would do it in float16, which is off in the
+second digit after some hundred terms. The casts are part of the operator's kernel, so it stays one.
 
 Rounding to integers of 8 bits goes as ONNX says: halves to the even number.
 
@@ -31,12 +31,19 @@ _SUMMING = (
     "relax.nn.avg_pool1d",
     "relax.nn.avg_pool2d",
     "relax.nn.avg_pool3d",
+    "relax.nn.gelu",
+    "relax.nn.gelu_tanh",
     "relax.nn.log_softmax",
     "relax.nn.softmax",
     "relax.std",
     "relax.sum",
     "relax.variance",
 )
+_HAVE_NO_HALF = tuple(
+    f"relax.{name}"
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
+)
+"""Functions that LLVM calls from the library of C, which has none of float16."""
 _WITH_ZERO = (
     "relax.divide",
     "relax.floor_divide",
@@ -49,7 +56,7 @@ _WITH_ZERO = (
 def legalizations() -> dict[str, Legalization]:
     """How to make kernels of operators, by their names: what `LegalizeOps` takes."""
     own: dict[str, Legalization] = {"relax.quantize": _quantize}
-    own |= {name: _sum(name) for name in _SUMMING}
+    own |= {name: _wide(name) for name in (*_SUMMING, *_HAVE_NO_HALF)}
     own |= {name: _heeding_zero(name) for name in _WITH_ZERO}
     return own | extremes()
 
@@ -105,7 +112,7 @@ def _filled(known: list[Any], rest: tuple[Any, ...]) -> list[Any]:
     return [next(waiting) if each is None else each for each in known]
 
 
-def _sum(name: str) -> Legalization:
+def _wide(name: str) -> Legalization:
     usual = tvm.ir.Op.get(name).get_attr("FLegalize")
 
     def legalization(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

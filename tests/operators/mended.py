@@ -1,0 +1,126 @@
+"""Cases that once were wrong, or refused without need: each runs every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .case import Case, edges, numbers
+
+_NAN, _INF = np.nan, np.inf
+
+
+def mended() -> Iterator[Case]:
+    """All of them."""
+    yield from _poolings()
+    yield from _resized()
+    yield from _activations()
+    yield from _halves()
+    yield from _new()
+    yield from _others()
+
+
+def _poolings() -> Iterator[Case]:
+    x = numbers("float32", 1, 2, 7, 9)
+    lower = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"}
+    yield Case("MaxPool", [x], lower)
+    yield Case("MaxPool", [np.full((1, 1, 3, 3), -_INF, "float32")], {"kernel_shape": [2, 2]})
+    hanging = {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1}
+    yield Case("LpPool", [x], hanging, sums=True)
+    for order in (0, 1):
+        named = {"kernel_shape": [2, 3], "strides": [2, 2], "storage_order": order}
+        yield Case("MaxPool", [x], named | {"pads": [1, 0, 0, 1], "dilations": [1, 2]}, outputs=2)
+    yield Case("MaxPool", [np.zeros((1, 1, 4, 4), "float32")], {"kernel_shape": [2, 2]}, outputs=2)
+    rois, batches = np.array([[1, 2, 5, 4]], "float32"), np.array([1])
+    named = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7, "sampling_ratio": 2}
+    yield Case("RoiAlign", [numbers("float32", 2, 3, 8, 8), rois, batches], named, sums=True)
+
+
+def _resized() -> Iterator[Case]:
+    x = numbers("float32", 1, 2, 5, 4)
+    for scales in ([1, 1, 0.6, 0.5], [1, 1, 1.5, 0.5]):
+        yield Case("Resize", [x, np.array(scales, "float32")], {}, (1,), opset=10, sums=True)
+    region = np.array([0, 0, 0.1, -0.2, 0.3, 1, 1, 1.2, 0.8, 0.9], "float32")
+    volume, sizes = numbers("float32", 1, 1, 4, 3, 5), np.array([1, 1, 6, 2, 9])
+    for mode in ("nearest", "linear"):
+        named = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": mode}
+        for value in (0.0, 7.0):
+            more = named | {"extrapolation_value": value}
+            yield Case("Resize", [volume, region, None, sizes], more, (1, 3), sums=True)
+    for policy in ("not_larger", "not_smaller"):
+        named = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
+        given = [numbers("float32", 1, 2, 6, 5), None, None, np.array([9, 4])]
+        yield Case("Resize", given, named, (3,), sums=True)
+    for dtype in ("uint8", "int32"):
+        given = [numbers(dtype, 1, 2, 4, 4), None, np.array([1, 1, 1.7, 0.6], "float32")]
+        yield Case("Resize", given, {"mode": "nearest"}, (2,))
+
+
+def _activations() -> Iterator[Case]:
+    for dtype in ("float32", "float16"):
+        yield Case("LeakyRelu", [edges(dtype)], {"alpha": 0.0})
+        for bounds in ((_NAN, 1), (-1, _NAN), (_NAN, _NAN)):
+            yield Case("Clip", [edges(dtype), *(np.array(b, dtype) for b in bounds)])
+        yield Case("Clip", [edges(dtype), np.array(0, dtype)], opset=13)
+    yield Case("Clip", [edges("float32")], {"min": 0.0}, opset=7)
+    rows = np.array([[1, _NAN, -_INF, _INF, 3], [_NAN, _NAN, 1, 0, -0.0]], "float32")
+    for largest in (0, 1):
+        yield Case("TopK", [rows, np.array([1])], {"largest": largest}, fixed=(1,), outputs=2)
+
+
+def _halves() -> Iterator[Case]:
+    x = np.array([-9, -7, -5, -2.5, -1, -0.01, 0, 0.01, 1, 7], "float16")
+    for op in ("Softplus", "Mish", "Elu", "Celu", "Selu", "Acosh", "Asinh", "Atan", "Cosh", "Tan"):
+        yield Case(op, [abs(x) + np.float16(1) if op == "Acosh" else x])
+    yield Case("Gelu", [x], {"approximate": "tanh"}, tolerance=6e-3)
+    yield Case("LRN", [numbers("float16", 1, 4, 3, 3)], {"size": 3}, sums=True)
+
+
+def _new() -> Iterator[Case]:
+    """Operators that TVM has no converter for."""
+    for time in (0, 1):
+        given = [numbers("float32", 4, 4, 2), np.array([1, 2, 3, 4])]
+        yield Case("ReverseSequence", given, {"batch_axis": 1 - time, "time_axis": time})
+    cache, update = numbers("float32", 2, 3, 6, 4), numbers("float32", 2, 3, 2, 4, seed=1)
+    for mode in ("linear", "circular"):
+        for begins in ([1, 4], [0, 5]) if mode == "circular" else ([1, 4],):
+            yield Case("TensorScatter", [cache, update, np.array(begins)], {"mode": mode})
+    yield Case("TensorScatter", [cache, update])
+    given = [numbers("float32", 2, 10, 12), np.array([4, 5]), np.array([1, 5])]
+    named = {"dilations": [1, 1], "pads": [0, 1, 0, 1], "strides": [1, 1]}
+    yield Case("Col2Im", given, named, fixed=(1, 2), sums=True)
+    for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        named = {"exclusive": exclusive, "reverse": reverse}
+        given = [numbers("float32", 3, 4), np.array(-1)]
+        yield Case("CumProd", given, named, fixed=(1,), sums=True, opset=26)
+    yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
+    yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
+
+
+def _others() -> Iterator[Case]:
+    x, w = numbers("float32", 1, 4, 5, 6), numbers("float32", 4, 2, 3, 2, seed=1)
+    for size in ([10, 18], [11, 19], [8, 13]):
+        for auto_pad in ("NOTSET", "SAME_UPPER"):
+            named = {"strides": [2, 3], "output_shape": size, "auto_pad": auto_pad, "group": 2}
+            yield Case("ConvTranspose", [x, w, numbers("float32", 4)], named, sums=True)
+    cut = np.array([0, -1, 1, 2])
+    yield Case("Pad", [numbers("float32", 3, 4), cut], {"mode": "wrap"}, fixed=(1,))
+    yield Case("EyeLike", [numbers("float32", 3, 4)], {"k": 1, "dtype": 6})
+    yield Case("Sign", [edges("uint8")])
+    yield Case("Pow", [np.array([-100, 7], "int16"), np.array([3, 2], "int16")])
+    yield Case("GatherND", [numbers("float32", 4, 5), np.array([0, 1])])
+    for p in (1, 2):
+        yield Case("LpNormalization", [numbers("float32", 2, 3)], {"p": p, "axis": 0}, sums=True)
+    named = {"axis": 1, "epsilon": 1e-3}
+    scale = numbers("float64", 4, 3)
+    for outputs in (1, 3):
+        given = [numbers("float64", 2, 4, 3), scale]
+        yield Case("LayerNormalization", given, named, outputs=outputs, sums=True)
+    given = [numbers("float32", 2, 4, 3), numbers("float32", 4), numbers("float32", 4, seed=1)]
+    yield Case("GroupNormalization", given, {"num_groups": 2}, sums=True)
+    for dtype, count in (("float16", 2), ("float64", 4)):
+        given = [numbers(dtype, 2, 4, 3), numbers(dtype, count), numbers(dtype, count, seed=1)]
+        yield Case("GroupNormalization", given, {"num_groups": count}, opset=18, sums=True)
+    given = [numbers("float16", 2, 4, 3), *(abs(numbers("float16", 4, seed=s)) for s in range(4))]
+    yield Case("BatchNormalization", given, sums=True)

@@ -1,0 +1,67 @@
+"""Every operator gives what the oracles give, as input and as constant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from .__main__ import selected
+from .case import Case, numbers
+from .families import FAMILIES
+from .judge import FAULTS, judge, trials
+from .mended import mended
+
+_SAMPLE = 47
+"""Of so many cases one runs each time."""
+
+
+def _run(family: str, every: int) -> None:
+    # In a process of its own: kernels that end it are found, and named.
+    command = [sys.executable, "-m", "tests.operators", family, "--every", str(every)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
+
+
+def test_what_was_mended_stays_right() -> None:
+    found = trials(list(mended()))
+    judge(found)
+    faults = [str(trial) for trial in found if trial.verdict in (*FAULTS, "limit")]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_some_are_right(family: str) -> None:
+    _run(family, _SAMPLE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_are_right(family: str) -> None:
+    _run(family, 1)
+
+
+def test_a_fault_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: `Neg` leaves numbers as they are, `Abs` is refused, `Sign` fails in raw words."""
+    from tvm_interop.errors import UnsupportedModelError
+    from tvm_interop.frontend import converters
+
+    def refused(*_: object) -> None:
+        raise UnsupportedModelError("no")
+
+    kinds = {"Neg": lambda bb, inputs, attrs: inputs[0], "Abs": refused}
+    for op, converter in kinds.items():
+        monkeypatch.setitem(converters._CONVERTERS, op, converter)
+    found = trials([Case(op, [numbers("float32", 3)]) for op in ("Neg", "Abs", "Sign")])
+    judge(found)
+    verdicts = {(trial.case.op, trial.verdict) for trial in found}
+    # A constant is folded before it comes to a converter.
+    assert verdicts == {
+        ("Neg", "wrong"), ("Neg", "right"), ("Abs", "refused"), ("Abs", "right"), ("Sign", "right")
+    }  # fmt: skip
+
+
+def test_there_are_cases_of_each_family() -> None:
+    assert all(len(selected([name])) > 100 for name in FAMILIES)

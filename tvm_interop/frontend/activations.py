@@ -1,0 +1,88 @@
+"""Converters for activations, that keep NaN and the digits of small numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from .constants import number_like
+
+
+def _softplus(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    small = bb.emit(relax.op.exp(relax.op.negative(relax.op.abs(x))))
+    return relax.op.add(relax.op.maximum(x, number_like(x, 0)), _log1p(bb, small))
+
+
+def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
+    """log(1 + x) for x in 0 to 1, accurate for small x too (Kahan's correction of the rounding)."""
+    one = number_like(x, 1)
+    shifted = bb.emit(relax.op.add(x, one))
+    rounded = bb.emit(relax.op.subtract(shifted, one))
+    lost_all = relax.op.equal(rounded, number_like(x, 0))
+    divisor = relax.op.where(lost_all, one, rounded)
+    corrected = relax.op.multiply(relax.op.log(shifted), relax.op.divide(x, divisor))
+    return relax.op.where(lost_all, x, corrected)
+
+
+def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # x * tanh(log(1 + e)) with e = exp(x) is x * n / (n + 2) with n = e * (e + 2). Above 20 the
+    # quotient is 1 in float32 and float64 alike, and e cannot overflow.
+    x = inputs[0]
+    e = bb.emit(relax.op.exp(relax.op.minimum(x, number_like(x, 20))))
+    n = bb.emit(relax.op.multiply(e, relax.op.add(e, number_like(x, 2))))
+    return relax.op.multiply(x, relax.op.divide(n, relax.op.add(n, number_like(x, 2))))
+
+
+def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's is of float32 alone.
+    x = inputs[0]
+    below = relax.op.subtract(
+        relax.op.exp(relax.op.minimum(x, number_like(x, 0))), number_like(x, 1)
+    )
+    scaled = relax.op.multiply(number_like(x, float(attrs.get("alpha", 1.0))), below)
+    return relax.op.where(relax.op.less(x, number_like(x, 0)), bb.normalize(scaled), x)
+
+
+def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # ONNX's definition by other operators makes a vector of a scalar.
+    x = inputs[0]
+    alpha = number_like(x, float(attrs.get("alpha", 1.0)))
+    power = relax.op.exp(relax.op.divide(relax.op.minimum(x, number_like(x, 0)), alpha))
+    scaled = relax.op.multiply(alpha, relax.op.subtract(power, number_like(x, 1)))
+    return relax.op.where(relax.op.less(x, number_like(x, 0)), bb.normalize(scaled), x)
+
+
+def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's makes 0 of NaN.
+    x = inputs[0]
+    alpha = float(attrs.get("alpha", 1.67326319217681884765625))
+    gamma = float(attrs.get("gamma", 1.05070102214813232421875))
+    below = relax.op.subtract(
+        relax.op.exp(relax.op.minimum(x, number_like(x, 0))), number_like(x, 1)
+    )
+    scaled = bb.normalize(relax.op.multiply(number_like(x, alpha), below))
+    chosen = bb.normalize(relax.op.where(relax.op.less(x, number_like(x, 0)), scaled, x))
+    return relax.op.multiply(number_like(x, gamma), chosen)
+
+
+def _thresholded_relu(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    # TVM multiplies by 0 or 1, which makes NaN of minus infinity.
+    x = inputs[0]
+    is_above = relax.op.greater(x, number_like(x, float(attrs.get("alpha", 1.0))))
+    return relax.op.where(bb.normalize(is_above), x, number_like(x, 0))
+
+
+ACTIVATIONS = {
+    "Celu": _celu,
+    "Elu": _elu,
+    "Mish": _mish,
+    "Selu": _selu,
+    "Softplus": _softplus,
+    "ThresholdedRelu": _thresholded_relu,
+}
+"""The converters, by operator."""

@@ -1,0 +1,105 @@
+"""Converters for normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .constants import number_like
+
+
+def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs.get("training_mode", 0):
+        raise UnsupportedModelError(
+            "it normalises by the batch and updates running means, as in training: export the "
+            "model for inference"
+        )
+    return None
+
+
+def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's converter has constants for mean and inverse deviation, and no kernel for float64.
+    x, scale = inputs[0], inputs[1]
+    if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64":
+        return None
+    rank = x.ty.ndim
+    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
+    wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = bb.emit(relax.op.subtract(wide, mean))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
+    inverse = bb.emit(relax.op.rsqrt(bb.normalize(relax.op.add(variance, epsilon))))
+    normal = relax.op.astype(bb.normalize(relax.op.multiply(centred, inverse)), x.ty.dtype)
+    result = relax.op.multiply(bb.normalize(normal), scale)
+    if len(inputs) > 2 and inputs[2] is not None:
+        result = relax.op.add(bb.normalize(result), inputs[2])
+    outputs = [bb.emit(result), *(bb.emit(relax.op.astype(s, "float32")) for s in (mean, inverse))]
+    number = attrs["tvm_custom"]["num_outputs"]
+    return outputs[0] if number == 1 else relax.Tuple(outputs[:number])
+
+
+def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, scale = inputs[:2]
+    rank = x.ty.ndim
+    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
+    if len(axes) < rank:
+        return None
+    # TVM's kernel lacks a dimension where it normalises over all of them.
+    wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
+    epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
+    normal = relax.op.multiply(wide, relax.op.rsqrt(relax.op.add(square, epsilon)))
+    return relax.op.multiply(bb.emit(relax.op.astype(normal, str(x.ty.dtype))), scale)
+
+
+def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, scale, bias = inputs
+    dtype, shape = str(x.ty.dtype), static_shape(x.ty)
+    if dtype == "float32" or shape is None:
+        return None  # TVM's converter of opset 18 is for that alone.
+    groups, channels = int(attrs["num_groups"]), shape[1]
+    wide = bb.emit(relax.op.astype(x, "float32")) if dtype == "float16" else x
+    rows = bb.emit(relax.op.reshape(wide, (shape[0], groups, -1)))
+    centred = bb.emit(relax.op.subtract(rows, bb.emit(relax.op.mean(rows, [2], keepdims=True))))
+    variance = bb.emit(relax.op.mean(relax.op.multiply(centred, centred), [2], keepdims=True))
+    epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
+    deviation = bb.emit(relax.op.sqrt(bb.emit(relax.op.add(variance, epsilon))))
+    normal = bb.emit(relax.op.reshape(relax.op.divide(centred, deviation), shape))
+
+    def of_channels(values: Any) -> Any:
+        # Opset 18 has one for each group.
+        each = channels // int(values.ty.shape[0])
+        repeated = bb.emit(relax.op.repeat(values, each, 0)) if each > 1 else values
+        return bb.emit(relax.op.reshape(repeated, (1, channels, *[1] * (len(shape) - 2))))
+
+    narrow = bb.emit(relax.op.astype(normal, dtype))
+    scaled = bb.emit(relax.op.multiply(narrow, of_channels(scale)))
+    return relax.op.add(scaled, of_channels(bias))
+
+
+def _lp_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, axis = inputs[0], [int(attrs.get("axis", -1))]
+    if int(attrs.get("p", 2)) == 1:
+        norm = relax.op.sum(bb.emit(relax.op.abs(x)), axis, keepdims=True)
+    else:
+        squares = bb.emit(relax.op.multiply(x, x))
+        norm = relax.op.sqrt(bb.emit(relax.op.sum(squares, axis, keepdims=True)))
+    norm = bb.emit(norm)
+    # What is zero stays zero.
+    is_zero = bb.emit(relax.op.equal(norm, number_like(x, 0)))
+    return relax.op.divide(x, bb.emit(relax.op.where(is_zero, number_like(x, 1), norm)))
+
+
+NORMALISATIONS = {
+    "BatchNormalization": _batch_norm,
+    "GroupNormalization": _group_norm,
+    "LayerNormalization": _layer_norm,
+    "LpNormalization": _lp_norm,
+    "RMSNormalization": _rms_norm,
+}
+"""The converters, by operator."""

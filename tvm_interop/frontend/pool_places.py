@@ -1,0 +1,121 @@
+"""Where the largest elements of a pooling were: the second output of ONNX's `MaxPool`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from tvm import relax, tirx
+
+from ..kernels import loops
+from ..lowering.static_shape import static_shape
+from .pool_windows import Window
+
+
+def pool_with_places(
+    bb: relax.BlockBuilder,
+    x: Any,
+    windows: Sequence[Window],
+    is_ceiled: bool,
+    by_columns: bool,
+) -> relax.Tuple:
+    """The largest elements and their places in `x` as a flat tensor; of equal ones the first.
+
+    Parameters
+    ----------
+    by_columns: an image's elements are counted down its columns, those of a volume likewise.
+    """
+    shape, dtype = static_shape(x.ty), str(x.ty.dtype)
+    assert shape is not None  # The caller has seen to it.
+    lengths = shape[2:]
+    steps = [w.steps(n, is_ceiled) for w, n in zip(windows, lengths, strict=True)]
+    images, inside = prod(shape[:2]), prod(lengths)
+    made = places_kernel(images, lengths, steps, windows, dtype, by_columns)
+    kernel = bb.add_func(made, "max_pool_with_places")
+    flat = bb.emit(relax.op.reshape(x, (images, inside)))
+    types = [relax.TensorType((images, prod(steps)), kind) for kind in (dtype, "int64")]
+    found = bb.emit(relax.call_tir(kernel, [flat], types))
+    fields = (bb.emit(relax.TupleGetItem(found, i)) for i in (0, 1))
+    return relax.Tuple([bb.emit(relax.op.reshape(f, (*shape[:2], *steps))) for f in fields])
+
+
+def places_kernel(
+    images: int,
+    lengths: Sequence[int],
+    steps: Sequence[int],
+    windows: Sequence[Window],
+    dtype: str,
+    by_columns: bool,
+) -> tirx.PrimFunc:
+    """A kernel with its loops made; takes (images, elements), makes two of (images, windows)."""
+    inside, number = prod(lengths), prod(steps)
+    data = tirx.decl_buffer((images, inside), dtype, "data")
+    values = tirx.decl_buffer((images, number), dtype, "values")
+    places = tirx.decl_buffer((images, number), "int64", "places")
+    best = tirx.decl_buffer((1,), "int64", "best")  # Of the element so far; -1 before the first.
+    none, zero = loops.index(-1), loops.index(0)
+
+    def offer(image: Any, at: Sequence[Any]) -> tirx.Stmt:
+        """Take the element at `at`, if there is one and it is larger than what is there."""
+        flat = _flat(at, lengths)
+        exists = [tirx.And(i >= zero, i < n) for i, n in zip(at, lengths, strict=True)]
+        # Both sides of an "and" may be computed: the index must be one of an element.
+        old = data[image, tirx.max(best[0], zero)]
+        here = data[image, tirx.max(tirx.min(flat, loops.index(inside - 1)), zero)]
+        wins = tirx.Or(best[0] < zero, here > old)
+        return tirx.IfThenElse(_all([*exists, wins]), tirx.BufferStore(best, flat, [0]), None)
+
+    def pool(image: Any, step: Sequence[Any]) -> tirx.Stmt:
+        starts = [s * w.stride - w.before for s, w in zip(step, windows, strict=True)]
+        offers = (
+            offer(
+                image,
+                [s + k * w.dilation for s, k, w in zip(starts, inner, windows, strict=True)],
+            )
+            for inner in product(*(range(w.size) for w in windows))
+        )
+        column = _flat(step, steps)
+        found = tirx.max(best[0], zero)
+        counted = _by_columns(found, lengths) if by_columns else found
+        return loops.in_turn(
+            [
+                tirx.BufferStore(best, none, [0]),
+                *offers,
+                tirx.BufferStore(values, data[image, found], [image, column]),
+                tirx.BufferStore(places, image * inside + counted, [image, column]),
+            ]
+        )
+
+    def nest(image: Any, outer: list[Any]) -> tirx.Stmt:
+        if len(outer) == len(steps):
+            return pool(image, outer)
+        return loops.loop(steps[len(outer)], lambda i: nest(image, [*outer, i]))
+
+    body = loops.loop(images, lambda image: nest(image, []))
+    return loops.kernel([data, values, places], body, [best], op_pattern=loops.OPAQUE)
+
+
+def _flat(at: Sequence[Any], lengths: Sequence[int]) -> Any:
+    result: Any = loops.index(0)
+    for i, length in zip(at, lengths, strict=True):
+        result = result * length + i
+    return result
+
+
+def _by_columns(flat: Any, lengths: Sequence[int]) -> Any:
+    """The place that `flat` is where the first axis is counted first."""
+    result, step = loops.index(0), 1
+    sizes = [prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
+    for length, size in zip(lengths, sizes, strict=True):
+        result = result + tirx.indexmod(tirx.indexdiv(flat, size), length) * step
+        step *= length
+    return result
+
+
+def _all(conditions: Sequence[Any]) -> Any:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = tirx.And(result, condition)
+    return result

@@ -1,0 +1,66 @@
+"""How the windows of a pooling lie.
+
+Source: the definitions of `MaxPool`, `AveragePool` and `LpPool` in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Window(NamedTuple):
+    """How a window goes along one axis.
+
+    Attributes
+    ----------
+    before, after: zeros, or what never is the largest, at the ends.
+    """
+
+    size: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def extent(self) -> int:
+        """The elements from its first to its last."""
+        return (self.size - 1) * self.dilation + 1
+
+    def steps(self, length: int, is_ceiled: bool) -> int:
+        """How many there are along an axis of `length`."""
+        free = length + self.before + self.after - self.extent
+        if not is_ceiled:
+            return free // self.stride + 1
+        steps = -(-free // self.stride) + 1
+        # One that would begin behind the last element is none.
+        return steps - ((steps - 1) * self.stride >= length + self.before)
+
+
+def windows_of(lengths: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[Window], bool]:
+    """Of each axis the window, and whether one may hang over the end."""
+    rank = len(lengths)
+    sizes = [int(size) for size in attrs["kernel_shape"]]
+    strides = [int(stride) for stride in attrs.get("strides", [1] * rank)]
+    dilations = [int(dilation) for dilation in attrs.get("dilations", [1] * rank)]
+    pads = [int(pad) for pad in attrs.get("pads", [0] * 2 * rank)]
+    auto_pad = attrs.get("auto_pad", b"NOTSET").decode()
+    windows = [
+        Window(*each)
+        for each in zip(sizes, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    ]
+    if auto_pad == "NOTSET":
+        return windows, bool(attrs.get("ceil_mode", 0))
+    return [_placed(*each, auto_pad) for each in zip(windows, lengths, strict=True)], False
+
+
+def _placed(window: Window, length: int, auto_pad: str) -> Window:
+    """The window with as much around as `auto_pad` asks for."""
+    if auto_pad == "VALID":
+        return window._replace(before=0, after=0)
+    steps = -(-length // window.stride)
+    total = max((steps - 1) * window.stride + window.extent - length, 0)
+    half = total // 2
+    before = half if auto_pad == "SAME_UPPER" else total - half
+    return window._replace(before=before, after=total - before)

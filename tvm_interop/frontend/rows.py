@@ -1,0 +1,79 @@
+"""Takes rows from where numbers that come with the data say: `ReverseSequence`, `TensorScatter`.
+
+TVM has no converter for them. No place is taken that does not exist: the nearest one is.
+
+Source: the operators' definitions in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..lowering.static_shape import static_shape
+from .constants import number_like
+
+
+def import_reverse_sequence(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Of each sequence of a batch the first so many elements in reverse, the others as they are."""
+    x, lengths = inputs
+    shape = static_shape(x.ty)
+    if shape is None:
+        return None
+    time, batch = int(attrs.get("time_axis", 0)), int(attrs.get("batch_axis", 1))
+    order = [batch, time, *(a for a in range(len(shape)) if a not in (batch, time))]
+    number, size = shape[batch], shape[time]
+    steps = relax.const(np.arange(size).reshape(1, size), "int64")
+    length = bb.emit(relax.op.reshape(bb.emit(relax.op.astype(lengths, "int64")), (number, 1)))
+    last = relax.op.subtract(length, number_like(length, 1))
+    turned = bb.emit(relax.op.subtract(bb.emit(last), steps))
+    is_within = bb.emit(relax.op.less(steps, length))
+    places = bb.emit(relax.op.where(is_within, turned, steps))
+    rows = _rows(bb, bb.emit(relax.op.permute_dims(x, order)), places)
+    return relax.op.permute_dims(rows, [order.index(a) for a in range(len(shape))])
+
+
+def import_tensor_scatter(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """A cache with rows of an update in it, from where each sequence of the batch says."""
+    cache, update, begins = (*inputs, None)[:3]
+    shape, new = static_shape(cache.ty), static_shape(update.ty)
+    if shape is None or new is None:
+        return None
+    axis = int(attrs.get("axis", -2)) % len(shape)
+    order = [0, axis, *(a for a in range(1, len(shape)) if a != axis)]
+    size, count = shape[axis], new[axis]
+    begin = relax.const(np.zeros((shape[0], 1)), "int64")
+    if begins is not None:
+        begin = bb.emit(relax.op.reshape(begins, (shape[0], 1)))
+    steps = relax.const(np.arange(size).reshape(1, size), "int64")
+    places = bb.emit(relax.op.subtract(steps, begin))
+    if attrs.get("mode", b"linear") == b"circular":
+        places = bb.emit(relax.op.floor_mod(places, relax.const(size, "int64")))
+    zero, end = (relax.const(number, "int64") for number in (0, count))
+    is_new = relax.op.logical_and(
+        bb.emit(relax.op.greater_equal(places, zero)), bb.emit(relax.op.less(places, end))
+    )
+    old = bb.emit(relax.op.permute_dims(cache, order))
+    rows = _rows(bb, bb.emit(relax.op.permute_dims(update, order)), places)
+    wide = (shape[0], size, *[1] * (len(shape) - 2))
+    mixed = bb.emit(relax.op.where(bb.emit(relax.op.reshape(bb.emit(is_new), wide)), rows, old))
+    return relax.op.permute_dims(mixed, [order.index(a) for a in range(len(shape))])
+
+
+def _rows(bb: relax.BlockBuilder, x: Any, places: Any) -> Any:
+    """Of `x`, (batch, rows, ...), the rows at `places`, (batch, places)."""
+    batch, size, *rest = (int(n) for n in x.ty.shape)
+    last = relax.const(size - 1, "int64")
+    inside = relax.op.minimum(relax.op.maximum(places, relax.const(0, "int64")), last)
+    first = relax.const(np.arange(batch).reshape(batch, 1) * size, "int64")
+    flat = bb.emit(relax.op.reshape(bb.emit(relax.op.add(bb.emit(inside), first)), (-1,)))
+    together = bb.emit(relax.op.reshape(x, (batch * size, *rest)))
+    taken = bb.emit(relax.op.take(together, flat, 0, mode="clip"))
+    return bb.emit(relax.op.reshape(taken, (batch, -1, *rest)))

@@ -1,0 +1,66 @@
+"""Imports transposed convolutions whose result is to have a size that the node says.
+
+Source: the definition of `ConvTranspose` in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ..lowering.static_shape import static_shape
+
+_LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
+
+
+def import_transposed_convolution(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """The result of a `ConvTranspose` with `output_shape`; None where TVM's converter does well.
+
+    What the full result has more than that is cut off at its ends, the larger half behind where
+    `auto_pad` is `SAME_UPPER`, and before otherwise. What it lacks is zeros behind.
+    """
+    if "output_shape" not in attrs:
+        return None
+    x, weight, bias = (*inputs, None)[:3]
+    shape, kernel = static_shape(x.ty), static_shape(weight.ty)
+    if shape is None or kernel is None or len(shape) - 2 not in _LAYOUTS:
+        return None
+    rank = len(shape) - 2
+    strides = [int(stride) for stride in attrs.get("strides", [1] * rank)]
+    dilations = [int(dilation) for dilation in attrs.get("dilations", [1] * rank)]
+    extra = [int(size) for size in attrs.get("output_padding", [0] * rank)]
+    wanted = [int(size) for size in attrs["output_shape"]][-rank:]
+    before, after, missing = [], [], [0, 0, 0, 0]
+    for axis in range(rank):
+        extent = (kernel[2 + axis] - 1) * dilations[axis] + 1
+        full = strides[axis] * (shape[2 + axis] - 1) + extent
+        total = full + extra[axis] - wanted[axis]
+        half = max(total, 0) // 2
+        is_upper = attrs.get("auto_pad") == b"SAME_UPPER"
+        before.append(half if is_upper else max(total, 0) - half)
+        after.append(max(total, 0) - before[-1])
+        missing += [0, max(-total, 0)]
+    data_layout, kernel_layout = _LAYOUTS[rank]
+    convolution = getattr(relax.op.nn, f"conv{rank}d_transpose")
+    result = bb.emit(
+        convolution(
+            x,
+            weight,
+            strides=strides,
+            padding=[*before, *after],
+            output_padding=extra,
+            dilation=dilations,
+            groups=int(attrs.get("group", 1)),
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+        )
+    )
+    if any(missing):
+        result = bb.emit(relax.op.nn.pad(result, missing, "constant", 0.0))
+    if bias is not None:
+        result = relax.op.add(result, bb.emit(relax.op.reshape(bias, (1, -1, *[1] * rank))))
+    return result

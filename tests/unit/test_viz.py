@@ -200,6 +200,18 @@ def test_one_device_needs_no_name(records: dict[str, Record]) -> None:
     assert "copies between" not in to_page([shown], "m")
 
 
+def test_names_with_control_characters_are_drawn(records: dict[str, Record]) -> None:
+    """They come from models; a NUL has no place in XML, nor in a page."""
+    shown = records["greedy"]
+    odd = "a\x00b\x1b[31m\ufffe<i>&"
+    operators = tuple(replace(op, name=f"{odd}{i}") for i, op in enumerate(shown.operators))
+    named = replace(shown, title=odd, operators=operators)
+    for drawn in (to_svg([named]), to_page([named], odd)):
+        assert "\x00" not in drawn
+        assert "a\\x00b\\x1b[31m\\ufffe&lt;i&gt;&amp;" in drawn
+    ElementTree.fromstring(to_svg([named]))
+
+
 def test_png(records: dict[str, Record]) -> None:
     pytest.importorskip("resvg_py")
     assert to_png([records["greedy"]]).startswith(b"\x89PNG")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
 from ..errors import DeviceError
+from ..scratch import scratch_folder
 from .cpu import take_over_parallel_loops
 
 
@@ -33,8 +33,8 @@ def load_kernels_from(code: bytes) -> Any:
     """
     # The loader wants a file; once mapped, the file may go.
     try:
-        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
-            library = Path(folder) / "kernels.so"
+        with scratch_folder() as folder:
+            library = folder / "kernels.so"
             library.write_bytes(code)
             try:
                 return load_kernels(library)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -25,7 +28,7 @@ from . import schedule as schedule_verb
 from . import serve as serve_verb
 from . import show as show_verb
 from . import tune as tune_verb
-from .console import complain
+from .console import INTERRUPTED, complain
 
 app = typer.Typer(
     name="tvm-interop",
@@ -74,26 +77,57 @@ def _top(
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code: 0, or 2 for a request that is wrong.
 
-    An error is one message on standard error; `--verbose` adds the traceback.
+    An error is one message on standard error; `--verbose` adds the traceback. Ctrl-C and SIGTERM
+    end the command as an error would, so that nothing half-written stays; the code is what shells
+    have for them, 130 and 143.
     """
     verbose = "--verbose" in arguments or "-v" in arguments
     if verbose:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("tvm_interop").setLevel(logging.INFO)
     try:
-        code = typer.main.get_command(app).main(
-            args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
-        )
+        with _ended_by_sigterm():
+            code = typer.main.get_command(app).main(
+                args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
+            )
     except SystemExit as exit:  # How completion ends.
         return exit.code if isinstance(exit.code, int) else 0
     except typer.Abort:
-        return 130
+        code = INTERRUPTED
+    except _Terminated:
+        complain("terminated")
+        return _TERMINATED
     except (TVMInteropError, OSError, typer.TyperException) as error:
         if verbose:
             traceback.print_exc(file=sys.stderr)
         complain(_message(error))
         return 2
     return code if isinstance(code, int) else 0
+
+
+class _Terminated(BaseException):
+    """SIGTERM came."""
+
+
+_TERMINATED = 143
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise `_Terminated`, where nobody else has a use for it."""
+
+    def end(*_: object) -> None:
+        raise _Terminated
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _message(error: Exception) -> str:

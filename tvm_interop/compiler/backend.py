@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
 from ..scheduling.schedules import Schedule
+from ..scratch import scratch_folder
 from .checked_kernels import CheckedKernels, KernelChecker
 from .kept_kernels import keep_kernels, kept_kernels
 
@@ -86,8 +86,8 @@ class Kernels:
 
     def _built(self) -> bytes:
         tell(self._progress, f"compiling {len(self._module.functions_items())} kernels")
-        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
-            path = Path(folder) / "kernels.so"
+        with scratch_folder() as folder:
+            path = folder / "kernels.so"
             self._build(self._written_out, path)
             return path.read_bytes()
 

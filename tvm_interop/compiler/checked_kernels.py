@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvm
@@ -21,6 +19,7 @@ from ..kernels.reference import reference_target
 from ..machine.cpu_target import runs_here
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, tell
+from ..scratch import scratch_folder
 from .kept_kernels import kernels_key
 
 _LOG = logging.getLogger("tvm_interop")
@@ -162,8 +161,8 @@ class KernelChecker:
         for var in list(module.functions):
             if var.name_hint in names:
                 module.update_func(var, before[var.name_hint])
-        with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
-            path = Path(folder) / "kernels.so"
+        with scratch_folder() as folder:
+            path = folder / "kernels.so"
             others = dict.fromkeys(names, reference_target())
             return build_kernels(module, self.target, path, others).read_bytes()
 
@@ -177,6 +176,6 @@ def _reference(module: tvm.IRModule) -> Any:
         var.name_hint for var, func in module.functions_items() if operations_of(func) < _SHORT
     ]
     others = dict.fromkeys(short, reference_target(0))
-    with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
-        path = Path(folder) / "reference.so"
+    with scratch_folder() as folder:
+        path = folder / "reference.so"
         return load_kernels(build_kernels(module, reference_target(), path, others))

@@ -30,7 +30,7 @@ from ..measure.active import ActiveSearch, active_search
 from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
 from ..measure.stage_timer import StageTimer
-from ..measure.store import LatencyStore
+from ..measure.store import LatencyStore, open_store
 from ..measure.workloads import workload_hash
 from ..plan.plan import Plan
 from ..program.traits import OperatorTraits, operator_traits
@@ -131,7 +131,7 @@ class Compilation:
 
     @cached_property
     def _store(self) -> LatencyStore:
-        return LatencyStore(self.options.latency_db)
+        return open_store(self.options.latency_db)
 
     def _latency_of(self, streams: int, threads: int) -> MeasuredLatency:
         return self._measured_by(

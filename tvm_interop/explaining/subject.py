@@ -22,7 +22,7 @@ from ..execution.cpu import threads_per_stream
 from ..execution.cuda import runs_on_cuda
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.measured import MeasuredLatency
-from ..measure.store import LatencyStore
+from ..measure.store import open_store
 from ..plan.plan import Plan
 from ..program.graph import OpGraph
 from ..program.program import Operator, Program, Value
@@ -161,7 +161,7 @@ def _of_artifact(artifact: Artifact, options: CompileOptions, measure: bool) -> 
         _kernel_hashes(artifact, program.operators),
         timer,
         parallel_kernels=plan.parallel_kernels,
-        store=LatencyStore(options.latency_db),
+        store=open_store(options.latency_db),
         progress=options.progress,
     )
     whole_of = [op.whole for op in program.operators]

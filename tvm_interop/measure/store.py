@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import time
@@ -16,6 +17,7 @@ from ..errors import TVMInteropError
 from ..latency.estimate import Estimate
 from ..latency.measurement import Record, Setting, Workload
 
+_LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
 _APPLICATION_ID = 0x74766D69
 """Marks the file as ours: "tvmi"."""
@@ -48,6 +50,39 @@ def default_path() -> Path:
         if override
         else Path(platformdirs.user_cache_dir("tvm_interop")) / "latency.db"
     )
+
+
+def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
+    """The database at `path`, or else the default one; in memory where there can be no such file.
+
+    In a container there may be no home, or none that can be written to: what is measured then lives
+    as long as the process, and that is logged.
+
+    Raises
+    ------
+    TVMInteropError
+        As `LatencyStore`, for a file that was named, here or in the environment.
+    OSError
+        The folder of such a file cannot be made.
+    """
+    if path is not None or os.environ.get(_ENVIRONMENT):
+        return LatencyStore(path)
+    default = default_path()
+    reason: object = "it may not be written to"
+    if not default.exists():
+        try:
+            default.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+    if os.access(default if default.exists() else default.parent, os.W_OK):
+        return LatencyStore(default)
+    _LOG.warning(
+        "latencies are not kept in `%s`: %s; name a file that can be written to in %s",
+        default,
+        reason,
+        _ENVIRONMENT,
+    )
+    return LatencyStore(":memory:")
 
 
 class LatencyStore:

@@ -13,7 +13,7 @@ from ..explaining.api import Explanation
 from .graph_svg import graph
 from .kinds import KINDS, WAIT
 from .record import OperatorRecord, Record
-from .svg import to_text
+from .svg import printable, to_text
 from .timeline import MARGIN, labels, scale_of, timeline
 
 
@@ -28,6 +28,7 @@ def to_page(records: list[Record], machine: str, explanations: Sequence[Explanat
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "."),
         autoescape=True,
+        finalize=_printable,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -54,6 +55,10 @@ def to_page(records: list[Record], machine: str, explanations: Sequence[Explanat
         rows=jinja2.utils.htmlsafe_json_dumps(_rows(records)),
         titles=[record.title for record in records],
     )
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
 
 
 def _figures(record: Record) -> list[tuple[str, str]]:

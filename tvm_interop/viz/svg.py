@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 Element = ElementTree.Element
@@ -13,7 +14,7 @@ def child(parent: Element, tag: str, text: str | None = None, **attributes: obje
     """Add an element; `class_` and `font_size` become `class` and `font-size`."""
     named = {key.rstrip("_").replace("_", "-"): _number(value) for key, value in attributes.items()}
     made = ElementTree.SubElement(parent, tag, named)
-    made.text = text
+    made.text = None if text is None else printable(text)
     return made
 
 
@@ -61,5 +62,21 @@ def to_text(root: Element, *, standalone: bool = False) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def printable(text: str) -> str:
+    r"""The text without what neither XML nor a page may have, each such character by its number.
+
+    Names come from models, and may be anything.
+
+    Examples
+    --------
+    >>> printable("a\x00b")
+    'a\\x00b'
+    """
+    return _FORBIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
 def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import queue
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +29,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from tritonclient.utils import InferenceServerException
 
 from tests import server_faults as faults
 from tests.costly_requests import costly_http, costly_message
@@ -133,7 +136,9 @@ def be_honest(ports: tuple[int, int], end: Event, told: Any) -> None:
                 else:
                     faults.check_serves(server)
                     right = True
-            except (AssertionError, OSError, grpc.RpcError):
+            except (
+                AssertionError, ValueError, OSError, grpc.RpcError, InferenceServerException,
+            ):  # fmt: skip
                 right = False
             counts["right" if right else "wrong"] += 1
             time.sleep(_PAUSE_S)
@@ -175,16 +180,20 @@ def fuzz(server: faults.Process, seconds: float, seed: int) -> list[str]:
     faults.check_serves(server)
     time.sleep(3)
     descriptors = server.descriptors()
-    processes = [spawn.Process(target=be_honest, args=(ports, end, told))]
-    processes[0].start()
-    alone, honest_memory = watch(server, seconds / 6)
-    processes.append(spawn.Process(target=attack, args=(ports, seed, end, told)))
-    processes[1].start()
-    beside, memory = watch(server, seconds * 5 / 6)
-    end.set()
-    counts = dict(told.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join()
+    honest = spawn.Process(target=be_honest, args=(ports, end, told))
+    attackers = spawn.Process(target=attack, args=(ports, seed, end, told))
+    try:
+        honest.start()
+        alone, honest_memory = watch(server, seconds / 6)
+        attackers.start()
+        beside, memory = watch(server, seconds * 5 / 6)
+        end.set()
+        counts = dict(told.get(timeout=120) for _ in range(2))
+    finally:
+        for process in (honest, attackers):
+            if process.pid is not None:
+                process.kill()
+                process.join()
     faults.check_serves(server)
     left = faults.settled_descriptors(server, descriptors, 30)
 
@@ -221,10 +230,14 @@ def main() -> int:
     print(f"seed {options.seed}")
     limits = {"max_request_bytes": 64 * 2**20, "max_queue": 1000}
     with tempfile.TemporaryDirectory() as folder, faults.served(Path(folder), **limits) as server:
-        found = fuzz(server, options.seconds, options.seed)
-        code = server.stop()
-        if code:
-            found.append(f"the server ended with {code}")
+        try:
+            found = fuzz(server, options.seconds, options.seed)
+            code = server.stop()
+        except (AssertionError, OSError, queue.Empty, subprocess.TimeoutExpired) as error:
+            found = [f"the server did not answer, or did not end: {error!r}"]
+        else:
+            if code:
+                found.append(f"the server ended with {code}")
     for text in found:
         print("FAILED:", text)
     return 1 if found else 0

@@ -44,7 +44,9 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def _read_at_once(self, size: int) -> None:
             """Read so many bytes before others have their turn."""
-            self.transport.max_size = size
+            # Loops that are not asyncio's own, such as uvloop's, have it fixed.
+            with contextlib.suppress(AttributeError):
+                self.transport.max_size = size
 
         def _is_one_piece(self) -> bool:
             """Whether what comes is a body of a known length, so no chunks of a byte each."""

@@ -33,6 +33,7 @@ DECIDED: dict[str, Decision] = {
     "LpNormalization": Decision("onnxruntime", "the reference takes no absolute values"),
     "LpPool": Decision("onnxruntime", "the reference takes a mean of fewer times more elements"),
     "MaxPool": Decision("onnxruntime", "sizes by SAME_LOWER are rounded up, as by SAME_UPPER"),
+    "MaxUnpool": Decision("reference", "ONNX's own test counts places before a size is given"),
     "ReduceLogSumExp": Decision("either", "of infinity and its opposite"),
     "ReduceProd": Decision("either", "what is too large wraps around, or not"),
     "ReduceMean": Decision("onnxruntime", _TYPE),

@@ -32,6 +32,11 @@ def _poolings() -> Iterator[Case]:
         named = {"kernel_shape": [2, 3], "strides": [2, 2], "storage_order": order}
         yield Case("MaxPool", [x], named | {"pads": [1, 0, 0, 1], "dilations": [1, 2]}, outputs=2)
     yield Case("MaxPool", [np.zeros((1, 1, 4, 4), "float32")], {"kernel_shape": [2, 2]}, outputs=2)
+    elements = np.array([[[[1, 2], [3, 4]]]], "float32")
+    given = [elements, np.array([[[[5, 7], [13, 15]]]]), np.array([1, 1, 5, 5])]
+    doubled = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    yield Case("MaxUnpool", given[:2], doubled)
+    yield Case("MaxUnpool", given, doubled, fixed=(2,))
     rois, batches = np.array([[1, 2, 5, 4]], "float32"), np.array([1])
     named = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7, "sampling_ratio": 2}
     yield Case("RoiAlign", [numbers("float32", 2, 3, 8, 8), rois, batches], named, sums=True)

@@ -25,6 +25,7 @@ from .integer_division import divided
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
+from .pool_places import import_max_unpool
 from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
@@ -158,6 +159,8 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
+    if "bool" in (dtype, str(inputs[0].ty.dtype)):  # A byte in memory, a bit for LLVM.
+        return relax.op.astype(inputs[0], dtype)
     return bb.call_te(
         lambda x: te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at))),
         inputs[0],
@@ -360,6 +363,7 @@ _CONVERTERS: dict[str, Converter] = {
     "EyeLike": _eye_like,
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
+    "MaxUnpool": import_max_unpool,
     "Min": _of_all(relax.op.minimum),
     "Mod": _mod,
     "OneHot": import_one_hot,

@@ -17,6 +17,7 @@ from .onnx_importer import check_operators, import_graph, known_operators
 from .quantised import spell_out_integers
 from .shapes import (
     bind_relax_shapes,
+    check_narrow_types,
     check_outputs,
     onnx_batch_shapes,
     onnx_input_shapes,
@@ -127,6 +128,7 @@ def _from_onnx(
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
+    check_narrow_types(model.graph)
     _check(model, origin)
     return import_graph(model, static, origin)
 

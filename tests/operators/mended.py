@@ -47,12 +47,15 @@ def _resized() -> Iterator[Case]:
     for scales in ([1, 1, 0.6, 0.5], [1, 1, 1.5, 0.5]):
         yield Case("Resize", [x, np.array(scales, "float32")], {}, (1,), opset=10, sums=True)
     region = np.array([0, 0, 0.1, -0.2, 0.3, 1, 1, 1.2, 0.8, 0.9], "float32")
-    volume, sizes = numbers("float32", 1, 1, 4, 3, 5), np.array([1, 1, 6, 2, 9])
+    volume, whole = numbers("float32", 1, 1, 4, 3, 5), np.array([1, 1, 6, 2, 9])
     for mode in ("nearest", "linear"):
         named = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": mode}
         for value in (0.0, 7.0):
             more = named | {"extrapolation_value": value}
-            yield Case("Resize", [volume, region, None, sizes], more, (1, 3), sums=True)
+            yield Case("Resize", [volume, region, None, whole], more, (1, 3), sums=True)
+    square = np.array([[[[1, np.inf], [np.nan, 4]]]], "float32")
+    for sizes in ([1, 1, 7, 8], [1, 1, 6, 3]):
+        yield Case("Resize", [square, None, None, np.array(sizes)], {}, (3,))
     for policy in ("not_larger", "not_smaller"):
         named = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
         given = [numbers("float32", 1, 2, 6, 5), None, None, np.array([9, 4])]

@@ -2,18 +2,20 @@
 
 TVM's kernels know no antialiasing, resize the last dimensions alone, and take the quotient of the
 sizes for the scale, which differs where the scaled size is no whole number. Resizing a dimension is
-a linear map, so it is a product with a matrix: the one that resizes the identity.
+a linear map, so it is a product with a matrix: the one that resizes the identity. The nearest
+elements are taken from where that has ones: a product would spread infinity and NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
-from tvm import relax
+from tvm import relax, te
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
@@ -47,6 +49,7 @@ def import_resize(
         return None  # TVM's converter says what is missing.
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
+    is_nearest = _text(attrs, "mode", "nearest") == "nearest"
     exact = all(factors[a] * shape[a] == new_sizes[a] for a in axes)
     if (
         exact
@@ -59,37 +62,61 @@ def import_resize(
         and not (mode == "align_corners" and 1 in new_sizes.values())
         and not (mode.startswith("tf_crop") and len(shape) == 5)
         and not (SHRINKING in attrs and min(factors.values()) < 1)
+        and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))
     ):
         return None
     regions = _regions(roi, axes) if mode.startswith("tf_crop") else {}
     given_sizes = None if given[1] is None or not given[1].size else _given_sizes(given[1], axes)
     limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
-    if "float" not in dtype and _text(attrs, "mode", "nearest") != "nearest":
+    if "float" not in dtype and not is_nearest:
         # Where a mean is a whole number, rounding decides which one is cut off to.
         raise UnsupportedModelError(
             f"means of {dtype} are supported for whole factors of the last dimensions alone, "
             "without antialiasing: resize floats, and cast them"
         )
-    # Integers of 32 bits have more digits than float32.
-    wide = dtype if "float" in dtype else "float64"
-    result = x if wide == dtype else bb.emit(relax.op.astype(x, wide))
-    inside = np.ones(1)
+    matrices = {}
     for axis in sorted(axes):
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
-            matrix = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
-            result = _multiplied(bb, result, relax.const(matrix.astype(wide), wide), axis)
-            # What is outside of the image is made of none of its elements.
-            others = [1] * len(shape)
-            others[axis] = -1
-            inside = inside * (np.abs(matrix.sum(axis=0)) > 0.5).reshape(others)
-    outside = float(attrs.get("extrapolation_value", 0.0))
-    if outside and not inside.all():
-        result = bb.emit(
-            relax.op.add(result, relax.const((outside * (1 - inside)).astype(wide), wide))
+            matrices[axis] = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
+    # What is outside of the image is made of none of its elements.
+    inside = np.ones(1, bool)
+    for axis, matrix in matrices.items():
+        others = [1] * len(shape)
+        others[axis] = -1
+        inside = inside & (np.abs(matrix.sum(axis=0)) > 0.5).reshape(others)
+    if is_nearest:
+        x = _taken(bb, x, {axis: matrix.argmax(axis=0) for axis, matrix in matrices.items()})
+    else:
+        for axis, matrix in matrices.items():
+            x = _multiplied(bb, x, relax.const(matrix.astype(dtype), dtype), axis)
+    if inside.all():
+        return x
+    outside = relax.const(float(attrs.get("extrapolation_value", 0.0)), dtype)
+    return relax.op.where(relax.const(inside, "bool"), x, outside)
+
+
+def _has_no_ties(factors: Iterable[float], attrs: Mapping[str, Any], coordinates: str) -> bool:
+    """Whether float32, in which TVM's kernel computes places, rounds none of them wrongly."""
+    between = coordinates.endswith("half_pixel") and _text(
+        attrs, "nearest_mode", "round_prefer_floor"
+    ).startswith("round")
+    return all(math.frexp(f)[0] == 0.5 or (between and f.is_integer()) for f in factors)
+
+
+def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, Any]]) -> Any:
+    """Of `x` the elements at `places` of each axis."""
+    shape = [len(places[a]) if a in places else int(n) for a, n in enumerate(x.ty.shape)]
+
+    def kernel(x: te.Tensor, *rows: te.Tensor) -> te.Tensor:
+        of_axis = dict(zip(places, rows, strict=True))
+        return te.compute(
+            shape, lambda *at: x(*(of_axis[a](i) if a in of_axis else i for a, i in enumerate(at)))
         )
-    return result if wide == dtype else relax.op.astype(result, dtype)
+
+    constants = [relax.const(indices, "int64") for indices in places.values()]
+    return bb.emit(bb.call_te(kernel, x, *constants, primfunc_name_hint="resize_nearest"))
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
 
 from .case import Case, edges, numbers
@@ -102,6 +103,12 @@ def _new() -> Iterator[Case]:
         named = {"exclusive": exclusive, "reverse": reverse}
         given = [numbers("float32", 3, 4), np.array(-1)]
         yield Case("CumProd", given, named, fixed=(1,), sums=True, opset=26)
+    weights, steps = numbers("uint8", 4, 6), abs(numbers("float32", 4, 3)) + np.float32(0.1)
+    named = {"axis": 1, "block_size": 2}
+    for zero in ([], [numbers("uint8", 4, 3, seed=1)]):
+        yield Case("DequantizeLinear", [weights, steps, *zero], named, opset=21)
+    few = np.array([[-8, 7, 3], [0, -1, 5]]).astype(ml_dtypes.int4)
+    yield Case("DequantizeLinear", [few, np.array(0.5, "float32")], fixed=(0,), opset=21)
     yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
     yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
 

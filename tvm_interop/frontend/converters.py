@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
+from .blocks import import_dequantize
 from .col2im import import_col2im
 from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
@@ -357,6 +358,7 @@ _CONVERTERS: dict[str, Converter] = {
     "ConvTranspose": import_transposed_convolution,
     "CumProd": import_cumulative_product,
     "CumSum": import_cumulative_sum,
+    "DequantizeLinear": import_dequantize,
     "Div": _div,
     "Dropout": _dropout,
     "Equal": _equal,

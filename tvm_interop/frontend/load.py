@@ -13,11 +13,11 @@ import tvm
 from ..errors import InputError, UnsupportedModelError
 from ..models.source import read_onnx
 from .expand import expand_functions
+from .narrow_types import with_wider_weights
 from .onnx_importer import check_operators, import_graph, known_operators
 from .quantised import spell_out_integers
 from .shapes import (
     bind_relax_shapes,
-    check_narrow_types,
     check_outputs,
     onnx_batch_shapes,
     onnx_input_shapes,
@@ -121,6 +121,7 @@ def _from_onnx(
     _check_text(model, origin)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    model = with_wider_weights(model)
     model = spell_out_integers(model)
     # Before what knows the types of operators is written out.
     model = with_output_types(model)
@@ -128,7 +129,6 @@ def _from_onnx(
     check_operators(model.graph, origin)
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
-    check_narrow_types(model.graph)
     _check(model, origin)
     return import_graph(model, static, origin)
 

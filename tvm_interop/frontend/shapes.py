@@ -74,27 +74,6 @@ def check_outputs(graph: onnx.GraphProto) -> None:
             )
 
 
-def check_narrow_types(graph: onnx.GraphProto) -> None:
-    """Refuse to cast to a type of few bits: TVM holds constants of such a type in 8.
-
-    That a value is cast to it would be lost, and its rounding with it.
-    """
-    narrow = {
-        tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type)
-        for tensor in graph.initializer
-        if onnx.TensorProto.DataType.Name(tensor.data_type).startswith(_FEW_BITS)
-    }
-    for node in graph.node:
-        if node.op_type == "CastLike" and node.input[1] in narrow:
-            raise UnsupportedModelError(
-                f"node `{node.name or node.output[0]}` (`CastLike`) casts to "
-                f"{narrow[node.input[1]]}, which NumPy lacks: convert the model to another type"
-            )
-
-
-_FEW_BITS = ("INT2", "INT4", "UINT2", "UINT4", "FLOAT4", "FLOAT8")
-
-
 def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRModule:
     """`mod` with the symbolic dimensions of `main`'s inputs replaced by those `given`."""
     functions = [var.name_hint for var in mod.get_global_vars()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -123,3 +124,17 @@ def test_length_does_not_change_the_number_of_operators() -> None:
 def test_unknown_activation_is_named() -> None:
     with pytest.raises(UnsupportedModelError, match="wobble"):
         load_model(_model("RNN", 2, 1, 4, activations=["Wobble"]))
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("options", [{}, {"states": True}, {"states": True, **_BOTH}])
+def test_a_sequence_of_no_steps_leaves_the_states(op: str, options: dict[str, Any]) -> None:
+    model = _model(op, length=0, batch=2, hidden=4, **options)
+    got = onnx_backend.prepare(model).run([np.zeros((0, 2, 9), "float32")])
+    directions = options.get("directions", 1)
+    assert got[0].shape == (0, directions, 2, 4)
+    weights = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    for state, name in zip(got[1:], ("h0", "c0"), strict=False):
+        np.testing.assert_array_equal(state, weights.get(name, np.zeros((directions, 2, 4))))

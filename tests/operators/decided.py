@@ -21,18 +21,24 @@ class Decision(NamedTuple):
 
 
 _AS_LATER = "the reference computes old opsets as it does later ones"
+_RECURRENT = "the reference has no lengths, clips, peepholes or activations but the usual ones"
 _TYPE = "the reference adds small integers up in 64 bits, and gives that type"
 DECIDED: dict[str, Decision] = {
     "BatchNormalization": Decision("onnxruntime", "opset 9 divides by sqrt(var + epsilon) too", 14),
     "Clip": Decision("onnxruntime", "NaN is no bound: `x < NaN` is false in ONNX's definition"),
     "ConvTranspose": Decision("onnxruntime", "SAME_* means a size of input times stride"),
+    "GRU": Decision("onnxruntime", _RECURRENT),
     "Hardmax": Decision("onnxruntime", _AS_LATER, 13),
     "LRN": Decision("onnxruntime", "the reference rounds to float16 in between"),
+    "LSTM": Decision("onnxruntime", _RECURRENT),
     "LayerNormalization": Decision("onnxruntime", "mean and deviation are float32 by their type"),
     "LogSoftmax": Decision("onnxruntime", _AS_LATER, 13),
     "LpNormalization": Decision("onnxruntime", "the reference takes no absolute values"),
     "LpPool": Decision("onnxruntime", "the reference takes a mean of fewer times more elements"),
     "MaxPool": Decision("onnxruntime", "sizes by SAME_LOWER are rounded up, as by SAME_UPPER"),
+    "MaxUnpool": Decision("reference", "ONNX's own test counts places before a size is given"),
+    "QuantizeLinear": Decision("onnxruntime", "the reference overflows before it saturates"),
+    "RNN": Decision("onnxruntime", _RECURRENT),
     "ReduceLogSumExp": Decision("either", "of infinity and its opposite"),
     "ReduceProd": Decision("either", "what is too large wraps around, or not"),
     "ReduceMean": Decision("onnxruntime", _TYPE),
@@ -63,6 +69,7 @@ class Refusal(NamedTuple):
 
 
 REFUSED: list[Refusal] = [
+    Refusal("QuantizeLinear", "blocked", "weights come quantised: nobody quantises in blocks"),
     Refusal("Resize", "means of", "onnxruntime's own rounding decides where they are whole"),
     Refusal("RoiAlign", "mode `max`", "no kernel takes ONNX's maximum of weighted corners"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
 
 from .case import Case, edges, numbers
@@ -32,6 +33,11 @@ def _poolings() -> Iterator[Case]:
         named = {"kernel_shape": [2, 3], "strides": [2, 2], "storage_order": order}
         yield Case("MaxPool", [x], named | {"pads": [1, 0, 0, 1], "dilations": [1, 2]}, outputs=2)
     yield Case("MaxPool", [np.zeros((1, 1, 4, 4), "float32")], {"kernel_shape": [2, 2]}, outputs=2)
+    elements = np.array([[[[1, 2], [3, 4]]]], "float32")
+    given = [elements, np.array([[[[5, 7], [13, 15]]]]), np.array([1, 1, 5, 5])]
+    doubled = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    yield Case("MaxUnpool", given[:2], doubled)
+    yield Case("MaxUnpool", given, doubled, fixed=(2,))
     rois, batches = np.array([[1, 2, 5, 4]], "float32"), np.array([1])
     named = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7, "sampling_ratio": 2}
     yield Case("RoiAlign", [numbers("float32", 2, 3, 8, 8), rois, batches], named, sums=True)
@@ -42,12 +48,15 @@ def _resized() -> Iterator[Case]:
     for scales in ([1, 1, 0.6, 0.5], [1, 1, 1.5, 0.5]):
         yield Case("Resize", [x, np.array(scales, "float32")], {}, (1,), opset=10, sums=True)
     region = np.array([0, 0, 0.1, -0.2, 0.3, 1, 1, 1.2, 0.8, 0.9], "float32")
-    volume, sizes = numbers("float32", 1, 1, 4, 3, 5), np.array([1, 1, 6, 2, 9])
+    volume, whole = numbers("float32", 1, 1, 4, 3, 5), np.array([1, 1, 6, 2, 9])
     for mode in ("nearest", "linear"):
         named = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": mode}
         for value in (0.0, 7.0):
             more = named | {"extrapolation_value": value}
-            yield Case("Resize", [volume, region, None, sizes], more, (1, 3), sums=True)
+            yield Case("Resize", [volume, region, None, whole], more, (1, 3), sums=True)
+    square = np.array([[[[1, np.inf], [np.nan, 4]]]], "float32")
+    for sizes in ([1, 1, 7, 8], [1, 1, 6, 3]):
+        yield Case("Resize", [square, None, None, np.array(sizes)], {}, (3,))
     for policy in ("not_larger", "not_smaller"):
         named = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
         given = [numbers("float32", 1, 2, 6, 5), None, None, np.array([9, 4])]
@@ -94,6 +103,12 @@ def _new() -> Iterator[Case]:
         named = {"exclusive": exclusive, "reverse": reverse}
         given = [numbers("float32", 3, 4), np.array(-1)]
         yield Case("CumProd", given, named, fixed=(1,), sums=True, opset=26)
+    weights, steps = numbers("uint8", 4, 6), abs(numbers("float32", 4, 3)) + np.float32(0.1)
+    named = {"axis": 1, "block_size": 2}
+    for zero in ([], [numbers("uint8", 4, 3, seed=1)]):
+        yield Case("DequantizeLinear", [weights, steps, *zero], named, opset=21)
+    few = np.array([[-8, 7, 3], [0, -1, 5]]).astype(ml_dtypes.int4)
+    yield Case("DequantizeLinear", [few, np.array(0.5, "float32")], fixed=(0,), opset=21)
     yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
     yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
 

@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
+from .blocks import import_dequantize
 from .col2im import import_col2im
 from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
@@ -25,6 +26,7 @@ from .integer_division import divided
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
+from .pool_places import import_max_unpool
 from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
@@ -158,6 +160,8 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
+    if "bool" in (dtype, str(inputs[0].ty.dtype)):  # A byte in memory, a bit for LLVM.
+        return relax.op.astype(inputs[0], dtype)
     return bb.call_te(
         lambda x: te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at))),
         inputs[0],
@@ -354,12 +358,14 @@ _CONVERTERS: dict[str, Converter] = {
     "ConvTranspose": import_transposed_convolution,
     "CumProd": import_cumulative_product,
     "CumSum": import_cumulative_sum,
+    "DequantizeLinear": import_dequantize,
     "Div": _div,
     "Dropout": _dropout,
     "Equal": _equal,
     "EyeLike": _eye_like,
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
+    "MaxUnpool": import_max_unpool,
     "Min": _of_all(relax.op.minimum),
     "Mod": _mod,
     "OneHot": import_one_hot,

@@ -41,6 +41,10 @@ def with_safe_indices(
     UnsupportedModelError
         A constant index is out of range.
     """
+    if op_type == "MaxRoiPool":
+        inputs = copy(inputs)
+        inputs[1] = _regions_of_images(bb, inputs[1], int(inputs[0].ty.shape[0]))
+        return inputs
     at = _INDEX_INPUT.get(op_type)
     if at is None or len(inputs) <= at:
         return inputs
@@ -69,6 +73,15 @@ def _sizes(
         return np.array(shape[first : first + indices[-1]], np.int64)
     axis = 0 if op_type == "RoiAlign" else int(attrs.get("axis", 0))
     return np.array(shape[axis], np.int64)
+
+
+def _regions_of_images(bb: relax.BlockBuilder, regions: Any, images: int) -> Any:
+    """Regions (image, left, top, right, bottom), each of an image that exists."""
+    dtype = str(regions.ty.dtype)
+    limits = np.array([[-np.inf] * 5, [np.inf] * 5])
+    limits[:, 0] = 0, images - 1
+    low, high = (relax.const(row, dtype) for row in limits.astype(dtype))
+    return bb.emit(relax.op.minimum(bb.emit(relax.op.maximum(regions, low)), high))
 
 
 def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ import tvm
 from ..errors import InputError, UnsupportedModelError
 from ..models.source import read_onnx
 from .expand import expand_functions
+from .narrow_types import with_wider_weights
 from .onnx_importer import check_operators, import_graph, known_operators
 from .quantised import spell_out_integers
 from .shapes import (
@@ -120,6 +121,7 @@ def _from_onnx(
     _check_text(model, origin)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    model = with_wider_weights(model)
     model = spell_out_integers(model)
     # Before what knows the types of operators is written out.
     model = with_output_types(model)

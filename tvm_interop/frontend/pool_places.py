@@ -1,16 +1,22 @@
-"""Where the largest elements of a pooling were: the second output of ONNX's `MaxPool`."""
+"""Where the largest elements of a pooling were: the second output of ONNX's `MaxPool`, and back.
+
+Source: the definitions of `MaxPool` and `MaxUnpool` in the ONNX specification.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import relax, tirx
 
 from ..kernels import loops
 from ..lowering.static_shape import static_shape
+from .constants import constant_array
+from .indices import bounded
 from .pool_windows import Window
 
 
@@ -39,6 +45,44 @@ def pool_with_places(
     found = bb.emit(relax.call_tir(kernel, [flat], types))
     fields = (bb.emit(relax.TupleGetItem(found, i)) for i in (0, 1))
     return relax.Tuple([bb.emit(relax.op.reshape(f, (*shape[:2], *steps))) for f in fields])
+
+
+def import_max_unpool(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Zeros, with the elements of the first input at the places that the second one says.
+
+    A place that does not exist is taken as the nearest one that does.
+    """
+    x, places, wanted = (*inputs, None)[:3]
+    shape = static_shape(x.ty)
+    if shape is None:
+        return None
+    rank = len(shape) - 2
+    sizes = [int(size) for size in attrs["kernel_shape"]]
+    strides = [int(stride) for stride in attrs.get("strides", [1] * rank)]
+    pads = [int(pad) for pad in attrs.get("pads", [0] * 2 * rank)]
+    whole = [
+        (n - 1) * stride + size - before - after
+        for n, stride, size, before, after in zip(
+            shape[2:], strides, sizes, pads[:rank], pads[rank:], strict=True
+        )
+    ]
+    number = prod(shape[:2]) * prod(whole)
+    inside = bounded(bb, bb.emit(relax.op.reshape(places, (-1,))), np.array(number))
+    empty = bb.emit(relax.op.zeros((number,), str(x.ty.dtype)))
+    flat = bb.emit(relax.op.reshape(x, (-1,)))
+    filled = bb.emit(relax.op.scatter_elements(empty, inside, flat, axis=0))
+    result = bb.emit(relax.op.reshape(filled, [*shape[:2], *whole]))
+    given = None if wanted is None else constant_array(wanted)
+    if given is None:
+        return result
+    # Places are counted without what is added to come to the size given.
+    added = [max(int(n) - m, 0) for n, m in zip(given[2:], whole, strict=True)]
+    widths = [0, 0, 0, 0, *(width for after in added for width in (0, after))]
+    wide = bb.emit(relax.op.nn.pad(result, widths, "constant", 0.0))
+    axes, ends = list(range(2, 2 + rank)), [int(n) for n in given[2:]]
+    return relax.op.strided_slice(wide, axes, [0] * rank, ends)
 
 
 def places_kernel(

@@ -91,6 +91,8 @@ class _Importer:
                 f"`{self._op_type}` has direction `{name}` and weights for {self._directions} "
                 f"direction(s); known are {', '.join(f'`{known}`' for known in directions)}"
             )
+        if self._length == 0:
+            return self._nothing()
         # By output, then by direction.
         results = list(
             zip(*(self._one(d, back) for d, back in enumerate(directions[name])), strict=True)
@@ -101,6 +103,18 @@ class _Importer:
             sequence = self._emit(relax.op.permute_dims(sequence, [2, 0, 1, 3]))
             states = [self._swap(state) for state in states]
         return relax.Tuple([sequence, *states])
+
+    def _nothing(self) -> relax.Tuple:
+        """The outputs for a sequence without steps: the states stay what they are."""
+        shape = [0, self._directions, self._batch, self._hidden]
+        if self._batch_first:
+            shape = [self._batch, 0, *shape[1::2]]
+        given = [self._h0, self._c0][: 2 if self._op_type == "LSTM" else 1]
+        zeros = np.zeros((self._directions, self._batch, self._hidden))
+        states = [relax.const(zeros, self._dtype) if s is None else s for s in given]
+        if self._batch_first:
+            states = [self._swap(state) for state in states]
+        return relax.Tuple([relax.const(np.empty(shape), self._dtype), *states])
 
     def _one(self, direction: int, reverse: bool) -> list[relax.Expr]:
         """The hidden state at each step, (length, batch, hidden), and the last states."""

@@ -1,22 +1,21 @@
-"""Imports those `Resize` nodes that TVM's converter gets wrong: as elements taken, or products.
+"""Imports those `Resize` nodes that TVM's converter gets wrong, as products with matrices.
 
 TVM's kernels know no antialiasing, resize the last dimensions alone, and take the quotient of the
 sizes for the scale, which differs where the scaled size is no whole number. Resizing a dimension is
-a linear map, so it is a product with a matrix: the one that resizes the identity. Where that takes
-each number from one place, as `nearest` does, the numbers are taken from there instead. TVM finds
-the place by the scale's inverse, which float32 rounds: half-way, that gives the place beside it.
+a linear map, so it is a product with a matrix: the one that resizes the identity. The nearest
+elements are taken from where that has ones: a product would spread infinity and NaN.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
-from tvm import relax
+from tvm import relax, te
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
@@ -50,8 +49,8 @@ def import_resize(
         return None  # TVM's converter says what is missing.
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
+    is_nearest = _text(attrs, "mode", "nearest") == "nearest"
     exact = all(factors[a] * shape[a] == new_sizes[a] for a in axes)
-    nearest = _text(attrs, "mode", "nearest") == "nearest"
     if (
         exact
         and "axes" not in attrs
@@ -61,42 +60,63 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
-        and not (nearest and not all(_is_power_of_two(factors[a]) for a in axes))
         and not (mode.startswith("tf_crop") and len(shape) == 5)
         and not (SHRINKING in attrs and min(factors.values()) < 1)
+        and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))
     ):
         return None
     regions = _regions(roi, axes) if mode.startswith("tf_crop") else {}
     given_sizes = None if given[1] is None or not given[1].size else _given_sizes(given[1], axes)
     limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
-    if "float" not in dtype and not nearest:
+    if "float" not in dtype and not is_nearest:
         # Where a mean is a whole number, rounding decides which one is cut off to.
         raise UnsupportedModelError(
             f"means of {dtype} are supported for whole factors of the last dimensions alone, "
             "without antialiasing: resize floats, and cast them"
         )
-    result = x
-    inside = np.ones(1)
+    matrices = {}
     for axis in sorted(axes):
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
-            matrix = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
-            # What is outside of the image is made of none of its elements.
-            is_inside = np.abs(matrix.sum(axis=0)) > 0.5
-            if nearest:
-                places = relax.const(matrix.argmax(axis=0).astype("int64"), "int64")
-                result = bb.emit(relax.op.take(result, places, axis, mode="clip"))
-            else:
-                constant = relax.const(matrix.astype(dtype), dtype)
-                result = _multiplied(bb, result, constant, axis)
-            others = [1] * len(shape)
-            others[axis] = -1
-            inside = inside * is_inside.reshape(others)
+            matrices[axis] = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
+    # What is outside of the image is made of none of its elements.
+    inside = np.ones(1, bool)
+    for axis, matrix in matrices.items():
+        others = [1] * len(shape)
+        others[axis] = -1
+        inside = inside & (np.abs(matrix.sum(axis=0)) > 0.5).reshape(others)
+    if is_nearest:
+        x = _taken(bb, x, {axis: matrix.argmax(axis=0) for axis, matrix in matrices.items()})
+    else:
+        for axis, matrix in matrices.items():
+            x = _multiplied(bb, x, relax.const(matrix.astype(dtype), dtype), axis)
     if inside.all():
-        return result
-    outside = np.asarray(attrs.get("extrapolation_value", 0.0)).astype(dtype)
-    return relax.op.where(relax.const(inside > 0, "bool"), result, relax.const(outside, dtype))
+        return x
+    outside = relax.const(float(attrs.get("extrapolation_value", 0.0)), dtype)
+    return relax.op.where(relax.const(inside, "bool"), x, outside)
+
+
+def _has_no_ties(factors: Iterable[float], attrs: Mapping[str, Any], coordinates: str) -> bool:
+    """Whether float32, in which TVM's kernel computes places, rounds none of them wrongly."""
+    between = coordinates.endswith("half_pixel") and _text(
+        attrs, "nearest_mode", "round_prefer_floor"
+    ).startswith("round")
+    return all(math.frexp(f)[0] == 0.5 or (between and f.is_integer()) for f in factors)
+
+
+def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, Any]]) -> Any:
+    """Of `x` the elements at `places` of each axis."""
+    shape = [len(places[a]) if a in places else int(n) for a, n in enumerate(x.ty.shape)]
+
+    def kernel(x: te.Tensor, *rows: te.Tensor) -> te.Tensor:
+        of_axis = dict(zip(places, rows, strict=True))
+        return te.compute(
+            shape, lambda *at: x(*(of_axis[a](i) if a in of_axis else i for a, i in enumerate(at)))
+        )
+
+    constants = [relax.const(indices, "int64") for indices in places.values()]
+    return bb.emit(bb.call_te(kernel, x, *constants, primfunc_name_hint="resize_nearest"))
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -124,10 +144,6 @@ def _limit(
         return None
     chosen = (min if policy == "not_larger" else max)(sizes, key=lambda a: sizes[a] / shape[a])
     return shape[chosen], sizes[chosen]
-
-
-def _is_power_of_two(factor: float) -> bool:
-    return math.frexp(factor)[0] == 0.5
 
 
 def _factors(

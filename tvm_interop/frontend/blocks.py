@@ -1,0 +1,39 @@
+"""Numbers quantised in blocks along an axis, each with a scale of its own, made floats again.
+
+TVM's `dequantize` has one scale for all, or one for each index of an axis.
+
+Source: the definition of `DequantizeLinear` in the ONNX specification, opset 21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ..lowering.static_shape import static_shape
+
+
+def import_dequantize(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """The floats of a node with `block_size`; None where TVM's converter does well."""
+    block = int(attrs.get("block_size", 0))
+    x, scale, zero = (*inputs, None)[:3]
+    shape = static_shape(x.ty)
+    if not block or shape is None:
+        return None
+    axis = int(attrs.get("axis", 1)) % len(shape)
+
+    def of_elements(values: Any) -> Any:
+        repeated = bb.emit(relax.op.repeat(values, block, axis))
+        # The last block may be shorter.
+        return bb.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
+
+    dtype = str(scale.ty.dtype)
+    result = bb.emit(relax.op.astype(x, dtype))
+    if zero is not None:
+        shift = of_elements(bb.emit(relax.op.astype(zero, dtype)))
+        result = bb.emit(relax.op.subtract(result, shift))
+    return relax.op.multiply(result, of_elements(scale))

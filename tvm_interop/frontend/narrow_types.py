@@ -1,0 +1,54 @@
+"""Weights of integers of two and four bits: held in eight where `DequantizeLinear` reads them.
+
+NumPy has no such types, and TVM's importer takes their bytes for those of wider ones. What is cast
+to such a type is rounded to it, so that is refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import onnx
+
+from ..errors import UnsupportedModelError
+
+_WIDER = {"INT2": "int8", "INT4": "int8", "UINT2": "uint8", "UINT4": "uint8"}
+_FEW_BITS = (*_WIDER, "FLOAT4", "FLOAT8")
+
+
+def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model`, whose weights of a few bits have 8.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Another operator than `DequantizeLinear` reads one.
+    """
+    narrow = {t.name: t for t in model.graph.initializer if _kind(t).startswith(_FEW_BITS)}
+    if not narrow:
+        return model
+    readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    for node in model.graph.node:
+        for name in narrow.keys() & set(node.input):
+            readers[name].append(node)
+    wider = onnx.ModelProto()
+    wider.CopyFrom(model)
+    for tensor in wider.graph.initializer:
+        if tensor.name not in narrow:
+            continue
+        kind = _kind(tensor)
+        for node in readers[tensor.name]:
+            if kind not in _WIDER or node.op_type != "DequantizeLinear":
+                raise UnsupportedModelError(
+                    f"node `{node.name or node.output[0]}` (`{node.op_type}`) reads weights of "
+                    f"{kind}, which NumPy lacks: convert the model to another type"
+                )
+        if kind in _WIDER:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.dtype(_WIDER[kind]))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    return wider
+
+
+def _kind(tensor: onnx.TensorProto) -> str:
+    return str(onnx.TensorProto.DataType.Name(tensor.data_type))

@@ -68,7 +68,9 @@ CpuExecutor::CpuExecutor(int num_streams, int threads, const std::vector<Planned
 }
 
 CpuExecutor::~CpuExecutor() {
-  if (num_streams_ > 1) ThreadPool::Get().WaitUntilLeft(&streams_);
+  // No pool, no helpers: the child of a process that ran has none of them.
+  ThreadPool* const pool = ThreadPool::IfThere();
+  if (num_streams_ > 1 && pool != nullptr) pool->WaitUntilLeft(&streams_);
 }
 
 void CpuExecutor::StartHelpers() {

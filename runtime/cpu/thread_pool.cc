@@ -190,6 +190,8 @@ ThreadPool& ThreadPool::Get() {
   return pool != nullptr ? *pool : *MakeForThisProcess();
 }
 
+ThreadPool* ThreadPool::IfThere() { return pool_of_process.load(std::memory_order_acquire); }
+
 ThreadPool* ThreadPool::MakeForThisProcess() {
   std::mutex& making = MakingPool();
   const std::lock_guard<std::mutex> lock(making);

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
+from .gate import GATE
 from .library import OperatorTiming, cpu_timings, native_function
 from .operators import BoundOperator, as_native
 
@@ -151,17 +152,20 @@ def run(executor: Executor) -> None:
     ExecutionError
         An operator failed (named), or another thread is in `run`.
     """
-    _function("run")(executor)
+    with GATE:
+        _function("run")(executor)
 
 
 def profile(executor: Executor) -> list[OperatorTiming]:
     """Run once, and tell when each operator ran."""
-    return cpu_timings(_function("profile")(executor))
+    with GATE:
+        return cpu_timings(_function("profile")(executor))
 
 
 def time(executor: Executor, number: int) -> float:
     """Seconds that `number` runs took, one after the other."""
-    return float(_function("time")(executor, number))
+    with GATE:
+        return float(_function("time")(executor, number))
 
 
 def measure_interleaved(
@@ -182,7 +186,10 @@ def measure_interleaved(
     -------
     For each executor its `repeats` times, in seconds, in the order of the rounds.
     """
-    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, primed))
+    with GATE:
+        flat = list(
+            _function("measure_interleaved")(list(executors), warmup, repeats, seed, primed)
+        )
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]
 
 

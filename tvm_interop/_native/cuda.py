@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import tvm_ffi
 
+from .gate import GATE
 from .library import OperatorTiming, gpu_timings, native_function
 from .operators import BoundOperator, as_native
 
@@ -239,12 +240,14 @@ def run(executor: CudaExecutor) -> None:
         The GPU reports a failure, an operator (named) could not be launched, or another thread
         is using the streams.
     """
-    _function("run")(executor)
+    with GATE:
+        _function("run")(executor)
 
 
 def time(executor: CudaExecutor, number: int) -> float:
     """Seconds the GPU took for `number` runs, one after the other."""
-    return float(_function("time")(executor, number))
+    with GATE:
+        return float(_function("time")(executor, number))
 
 
 def time_launches(executor: CudaExecutor, number: int) -> float:
@@ -257,7 +260,8 @@ def profile(executor: CudaExecutor) -> list[OperatorTiming]:
 
     Operators are launched one by one for this, whatever the dispatch.
     """
-    return gpu_timings(_function("profile")(executor))
+    with GATE:
+        return gpu_timings(_function("profile")(executor))
 
 
 def measure_interleaved(
@@ -278,7 +282,10 @@ def measure_interleaved(
     -------
     For each executor its `repeats` times on the GPU, in seconds, in the order of the rounds.
     """
-    flat = list(_function("measure_interleaved")(list(executors), warmup, repeats, seed, primed))
+    with GATE:
+        flat = list(
+            _function("measure_interleaved")(list(executors), warmup, repeats, seed, primed)
+        )
     return [flat[i * repeats : (i + 1) * repeats] for i in range(len(executors))]
 
 

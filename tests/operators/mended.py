@@ -125,6 +125,7 @@ def _others() -> Iterator[Case]:
     yield Case("Sign", [edges("uint8")])
     yield Case("Pow", [np.array([-100, 7], "int16"), np.array([3, 2], "int16")])
     yield Case("GatherND", [numbers("float32", 4, 5), np.array([0, 1])])
+    yield Case("Split", [numbers("float32", 6, 5)], {"num_outputs": 4}, outputs=4)
     for p in (1, 2):
         yield Case("LpNormalization", [numbers("float32", 2, 3)], {"p": p, "axis": 0}, sums=True)
     named = {"axis": 1, "epsilon": 1e-3}

@@ -44,14 +44,18 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def checked(name: str, library: Any, references: Any) -> Checked:
     function = kernels()[name]
     kernel = name if library is references else "planted"
-    inputs = len(function.params) - 1
-    return Checked(name, function, library[kernel], references[name], inputs)
+    return of_floats(name, function, library[kernel], references[name])
+
+
+def of_floats(name: str, function: tirx.PrimFunc, kernel: Any, reference: Any) -> Checked:
+    inputs = ["float32"] * (len(function.params) - 1)
+    return Checked(name, function, kernel, reference, inputs, ["float32"])
 
 
 def test_nothing_is_found_where_nothing_is_wrong(references: Any, tmp_path: Path) -> None:
     library = built(kernels(), tmp_path / "k.so")
     for name, function in kernels().items():
-        kernel = Checked(name, function, library[name], references[name], len(function.params) - 1)
+        kernel = of_floats(name, function, library[name], references[name])
         assert find_fault(kernel) is None, name
 
 
@@ -89,7 +93,7 @@ def test_the_fault_of_llvm_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def tile_checked(function: tirx.PrimFunc, library: Any, references: Any) -> Checked:
-    return Checked("tile", function, library["tile"], references["tile"], 1)
+    return of_floats("tile", function, library["tile"], references["tile"])
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,12 +48,12 @@ class KernelChecker:
     Attributes
     ----------
     as_written: the kernels before any schedule.
-    num_inputs: how many of a kernel's parameters are inputs, by name.
+    parameters: types of a kernel's inputs and of its outputs, by its name.
     target: what they are compiled for.
     """
 
     as_written: tvm.IRModule
-    num_inputs: Mapping[str, int]
+    parameters: Mapping[str, tuple[Sequence[str], Sequence[str]]]
     target: Any
 
     def check(
@@ -140,7 +140,7 @@ class KernelChecker:
                     functions[name][1],
                     built[name],
                     reference[name],
-                    self.num_inputs[name],
+                    *self.parameters[name],
                     name in divisible,
                 )
                 for name in firsts

@@ -151,7 +151,7 @@ class CpuBackend:
             self._options.progress,
             KernelChecker(
                 as_written,
-                {op.kernel: len(op.inputs) for op in program.operators},
+                _parameters(program),
                 self.target,
             ),
         )
@@ -186,6 +186,15 @@ class CpuBackend:
     def cpu_features(self) -> tuple[str, ...]:
         """What the target has beyond the oldest processor of its kind."""
         return target_features(self.target)
+
+
+def _parameters(program: Program) -> dict[str, tuple[list[str], list[str]]]:
+    """Types of inputs and of outputs, by kernel."""
+
+    def types(values: Sequence[int]) -> list[str]:
+        return [program.values[v].dtype for v in values]
+
+    return {op.kernel: (types(op.inputs), types(op.outputs)) for op in program.operators}
 
 
 def _check_kept(program: Program, keep: Sequence[str]) -> None:

@@ -137,4 +137,4 @@ def _equal_parts(size: int, number: int) -> list[int]:
     """The sizes of so many parts, of which the last may be smaller; empty where that fails."""
     each = -(-size // number)
     last = size - each * (number - 1)
-    return [each] * (number - 1) + [last] if last > 0 else []
+    return [each] * (number - 1) + [last] if last >= 0 else []

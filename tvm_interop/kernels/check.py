@@ -48,7 +48,8 @@ class Checked:
     function: the PrimFunc as its mathematics is written down, before any schedule.
     built: what ships, loaded: called with its tensors, outputs last.
     reference: what `function` says, built in another way.
-    num_inputs: how many of the parameters are inputs; the others are outputs.
+    inputs, outputs: types of the parameters, inputs first; those of bfloat16 are words of 16 bits
+        to the kernel itself.
     divisible: whether it is run in shares, too.
     """
 
@@ -56,7 +57,8 @@ class Checked:
     function: tirx.PrimFunc
     built: Any
     reference: Any
-    num_inputs: int
+    inputs: Sequence[str]
+    outputs: Sequence[str]
     divisible: bool = False
 
 
@@ -86,8 +88,10 @@ def find_fault(kernel: Checked) -> str | None:
 
 def _faults(kernel: Checked) -> Iterator[str]:
     traits = traits_of(kernel.function)
-    arguments = [_argument(param) for param in kernel.function.params]
-    inputs, outputs = arguments[: kernel.num_inputs], arguments[kernel.num_inputs :]
+    shapes = [tuple(int(size) for size in param.shape) for param in kernel.function.params]
+    dtypes = [np.dtype(dtype) for dtype in (*kernel.inputs, *kernel.outputs)]
+    arguments = list(zip(shapes, dtypes, strict=True))
+    inputs, outputs = arguments[: len(kernel.inputs)], arguments[len(kernel.inputs) :]
     for number, of_inputs in enumerate(_kinds(traits, len(inputs))):
         kind = of_inputs[0] if of_inputs else "ordinary"
         tensors = [
@@ -153,10 +157,6 @@ class _Run:
         except Exception as error:  # Whatever it raises: a kernel of TVM's may refuse its data.
             said = f"fails: {error}"
         return said, results
-
-
-def _argument(param: Any) -> tuple[tuple[int, ...], np.dtype]:
-    return tuple(int(size) for size in param.shape), np.dtype(str(param.dtype))
 
 
 @dataclass

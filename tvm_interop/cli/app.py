@@ -90,8 +90,8 @@ def run_app(arguments: Sequence[str]) -> int:
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
             )
-    except SystemExit as exit:  # How completion ends.
-        return exit.code if isinstance(exit.code, int) else 0
+    except SystemExit as exit:  # How completion ends, and what typer makes of Ctrl-C.
+        code = exit.code
     except typer.Abort:
         code = INTERRUPTED
     except _Terminated:
@@ -102,6 +102,8 @@ def run_app(arguments: Sequence[str]) -> int:
             traceback.print_exc(file=sys.stderr)
         complain(_message(error))
         return 2
+    if code == INTERRUPTED:
+        complain("interrupted")
     return code if isinstance(code, int) else 0
 
 

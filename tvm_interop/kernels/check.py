@@ -23,6 +23,7 @@ from tvm import s_tir, tirx
 from .._native import cpu as _native
 from .edge_data import Kind, edge_data, is_float
 from .flops import kernel_flops
+from .loops import SCHEDULED
 
 SHARES = 3
 """How many shares a kernel that can be divided is also run in: with a last one that is smaller."""
@@ -106,7 +107,7 @@ def _faults(kernel: Checked) -> Iterator[str]:
         if said:
             yield f"it {said}, on {kind} numbers"
             return
-        if kernel.divisible and kind == "ordinary":
+        if kernel.divisible and kind in ("ordinary", "small"):
             said, in_shares = run(kernel.built, 0x7F, SHARES)
             if said:
                 yield f"a share of it {said}, on {kind} numbers"
@@ -114,7 +115,7 @@ def _faults(kernel: Checked) -> Iterator[str]:
             for i, (whole, parts) in enumerate(zip(got, in_shares, strict=True)):
                 if whole.tobytes() != parts.tobytes():
                     yield f"output {i} is another one in shares than in one piece"
-        if traits.rounds_to_integers and kind != "ordinary":
+        if traits.rounds_to_integers and kind not in ("ordinary", "small"):
             continue
         spare = _ON_THE_EDGE if traits.rounds_to_integers else 0.0
         tolerances = [_Tolerance(array, traits.terms(array.size), kind, spare) for array in want]
@@ -170,14 +171,15 @@ class Traits:
     below: where elements are chosen by data: integers below this one choose any; None where none
         are.
     rounds_to_integers: whether floats become integers somewhere.
-    is_opaque: whether nothing can be told of it, such as of a loop over a sequence.
+    is_made_by_hand: whether it has loops of its own before it is scheduled, such as one over a
+        sequence, in which what is large grows and what is hardly different goes far apart.
     has_extremes: whether it has a maximum or minimum of floats that NaN has no place in.
     """
 
     operations: int = 0
     below: int | None = None
     rounds_to_integers: bool = False
-    is_opaque: bool = False
+    is_made_by_hand: bool = False
     has_extremes: bool = False
 
     @property
@@ -188,8 +190,10 @@ class Traits:
         if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"
-        if self.operations > _LONG or self.is_opaque:
-            return (special, "ordinary")  # In a loop, large numbers grow until they overflow.
+        if self.is_made_by_hand:
+            return ("small", "small")
+        if self.operations > _LONG:
+            return (special, "ordinary")
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
@@ -200,8 +204,9 @@ class Traits:
 def traits_of(function: tirx.PrimFunc) -> Traits:
     """The traits of a kernel that has no schedule yet."""
     traits = Traits(operations_of(function))
-    traits.is_opaque = not isinstance(function.body, s_tir.SBlockRealize)
-    if traits.is_opaque:  # Its indices may come from anywhere: 0 is always one.
+    has_blocks = isinstance(function.body, s_tir.SBlockRealize)
+    traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
+    if traits.is_made_by_hand:  # Its indices may come from anywhere: 0 is always one.
         traits.below = 1
 
     def index(source: Any, indices: Sequence[Any]) -> None:

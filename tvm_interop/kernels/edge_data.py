@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-Kind: TypeAlias = Literal["special", "infinite", "denormal", "large", "ordinary"]
+Kind: TypeAlias = Literal["special", "infinite", "denormal", "large", "ordinary", "small"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -34,10 +34,10 @@ def edge_data(
     ----------
     kind: of floats, `special` has NaN, infinities and both zeros between ordinary numbers,
         `infinite` the same without NaN, `denormal` has denormal numbers and zeros alone, `large`
-        has numbers whose cubes are still finite. Of integers, `special` and `infinite` have the
-        least and the greatest between small ones, `large` has any at all, `denormal` zeros and
-        ones, and `ordinary` small ones; those of 8 bits are any at all there, too, as in quantised
-        models.
+        has numbers whose cubes are still finite, `small` has sixteenths of ordinary ones. Of
+        integers, `special` and `infinite` have the least and the greatest between small ones,
+        `large` has any at all, `denormal` zeros and ones, `ordinary` and `small` have small ones;
+        those of 8 bits are any at all there, too, as in quantised models.
     seed: tensors of different seeds begin at different numbers of the same ones.
     below: of integers, all are from 0 up to this one, which is left out, whatever the kind.
     """
@@ -67,6 +67,8 @@ def _floats(dtype: np.dtype, kind: Kind, rng: np.random.Generator) -> np.ndarray
     if kind == "large":
         # Their cubes, and sums of thousands of these, are finite.
         ordinary = ordinary * float(info.max) ** 0.3
+    if kind == "small":
+        ordinary = ordinary / 16
     numbers: np.ndarray = ordinary.astype(dtype)
     if kind in ("special", "infinite"):
         specials = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0]).astype(dtype)

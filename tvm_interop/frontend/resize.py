@@ -75,6 +75,9 @@ def import_resize(
             f"means of {dtype} are supported for whole factors of the last dimensions alone, "
             "without antialiasing: resize floats, and cast them"
         )
+    if 0 in new_sizes.values():
+        empty = [new_sizes.get(axis, size) for axis, size in enumerate(shape)]
+        return relax.const(np.zeros(empty, dtype), dtype)
     matrices = {}
     for axis in sorted(axes):
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tvm
+from tvm import tirx
 
 from .._native.kernels import load_kernels, load_kernels_from
 from ..artifact.manifest import KernelCheck
@@ -163,7 +164,7 @@ class KernelChecker:
                 module.update_func(var, before[var.name_hint])
         with scratch_folder() as folder:
             path = folder / "kernels.so"
-            others = dict.fromkeys(names, reference_target())
+            others = {name: _target_of_reference(before[name]) for name in names}
             return build_kernels(module, self.target, path, others).read_bytes()
 
 
@@ -171,11 +172,12 @@ _SHORT = 200_000
 """Operations up to which a reference takes longer to optimise than to run as it is."""
 
 
+def _target_of_reference(function: tirx.PrimFunc) -> Any:
+    return reference_target(0 if operations_of(function) < _SHORT else 1)
+
+
 def _reference(module: tvm.IRModule) -> Any:
-    short = [
-        var.name_hint for var, func in module.functions_items() if operations_of(func) < _SHORT
-    ]
-    others = dict.fromkeys(short, reference_target(0))
+    targets = {var.name_hint: _target_of_reference(func) for var, func in module.functions_items()}
     with scratch_folder() as folder:
         path = folder / "reference.so"
-        return load_kernels(build_kernels(module, reference_target(), path, others))
+        return load_kernels(build_kernels(module, reference_target(), path, targets))

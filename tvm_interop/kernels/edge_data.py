@@ -36,8 +36,8 @@ def edge_data(
         `infinite` the same without NaN, `denormal` has denormal numbers and zeros alone, `large`
         has numbers whose cubes are still finite, `small` has sixteenths of ordinary ones. Of
         integers, `special` and `infinite` have the least and the greatest between small ones,
-        `large` has any at all, `denormal` zeros and ones, `ordinary` and `small` have small ones;
-        those of 8 bits are any at all there, too, as in quantised models.
+        `large` has any between these, `denormal` has zeros and ones, `ordinary` and `small` have
+        small ones; those of 8 bits are any at all there, too, as in quantised models.
     seed: tensors of different seeds begin at different numbers of the same ones.
     below: of integers, all are from 0 up to this one, which is left out, whatever the kind.
     """
@@ -84,6 +84,9 @@ def _integers(
         return rng.integers(0, 2, _POOL).astype(dtype)
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     least, greatest = int(info.min), int(info.max)
+    if least < 0 and info.bits >= 32:
+        # TVM tells LLVM that these never overflow: of those that would, nothing is to be expected.
+        least, greatest = -(1 << info.bits // 2 - 1), 1 << info.bits // 2 - 1
     if below is not None:
         return rng.integers(0, min(below, greatest + 1), _POOL).astype(dtype)
     if kind == "denormal":

@@ -133,6 +133,8 @@ def test_a_kernel_at_fault_is_built_plainly_and_told(
     for name in check.plain:
         assert caplog.text.count(f"kernel `{name}` is wrong as it was compiled") == 1
     np.testing.assert_allclose(output(mended), output(right), 1e-5, 1e-6)
+    again = compiled().manifest.kernel_check
+    assert again == check, "that a plain kernel is right says nothing of the one in its place"
 
 
 def kernel_names(artifact: tvm_interop.Artifact) -> list[str]:
@@ -175,6 +177,24 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
     assert warm.manifest.kernel_check == cold.manifest.kernel_check
     compiled(latency_db=db, fresh=True)
     assert len(calls) == 2
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_what_is_too_large_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_kernels, "_MOST_BYTES", 0)
+    check = compiled().manifest.kernel_check
+    assert check is not None
+    assert check.checked == 0
+    assert check.too_large > 0
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_long_kernels_are_checked_against_their_own_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_kernels, "_LONG", 0)
+    check = compiled().manifest.kernel_check
+    assert check is not None
+    assert check.checked > 0
+    assert not check.plain
 
 
 def test_kernels_of_another_processor_are_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:

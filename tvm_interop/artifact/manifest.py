@@ -108,12 +108,14 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     checked: how many did.
+    too_large: how many did not, since they would take too long, or too much memory.
     plain: those that were wrong as they were compiled, and so ship as the reference is: without a
         schedule or vectors, and slower. What was wrong, by name.
     unchecked: why none did; None where they did.
     """
 
     checked: int = 0
+    too_large: int = 0
     plain: dict[str, str] = {}
     unchecked: str | None = None
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
 import tvm
 from tvm import tirx
 
@@ -84,13 +87,15 @@ class KernelChecker:
             return CheckedKernels(
                 code, KernelCheck(unchecked="this machine's CPU does not run their target")
             )
-        passed = KernelCheck(checked=len(hashes))
-        keys = self._keys(hashes)
+        keys, too_large = self._keys(hashes)
+        passed = KernelCheck(checked=len(keys), too_large=too_large)
         key = json.dumps([_VERSION, sorted(keys.values())])
         if kept is not None and kept.get(_KIND, key) is not None:
             return CheckedKernels(code, passed)
-        divisible = divisible_kernels(scheduled)
-        faults = self._faults(keys, divisible, code, progress)
+        tell(progress, f"checking {len(keys)} kernels")
+        new = {name: key for name, key in keys.items() if key not in _right}
+        faults = self._faults(new, scheduled, code)
+        _right.update(key for name, key in new.items() if name not in faults)
         if not faults:
             if kept is not None:
                 kept.put(_KIND, key, b"right")
@@ -103,37 +108,48 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        still = self._faults({name: keys[name] for name in faults}, (), plain, progress)
+        # Of what is built plainly nothing is remembered: keys are those of the others.
+        still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
                 f"kernel `{name}` is wrong however it is compiled: {fault}; please report it"
             )
-        return CheckedKernels(plain, KernelCheck(checked=len(hashes), plain=faults))
+        return CheckedKernels(plain, msgspec.structs.replace(passed, plain=faults))
 
-    def _keys(self, hashes: Mapping[str, str]) -> dict[str, str]:
-        """By name, what a verdict on a kernel is remembered by."""
+    def _keys(self, hashes: Mapping[str, str]) -> tuple[dict[str, str], int]:
+        """By name, what a verdict on a kernel is remembered by; and how many are too large."""
         before = kernel_hashes(self.as_written)
-        return {name: kernels_key({before[name]: digest}) for name, digest in hashes.items()}
+        large = {
+            var.name_hint for var, func in self.as_written.functions_items() if _is_too_large(func)
+        } & hashes.keys()
+        keys = {
+            name: kernels_key({before[name]: digest})
+            for name, digest in hashes.items()
+            if name not in large
+        }
+        return keys, len(large)
 
     def _faults(
-        self,
-        keys: Mapping[str, str],
-        divisible: Collection[str],
-        code: bytes,
-        progress: Progress | None,
+        self, keys: Mapping[str, str], scheduled: tvm.IRModule | None, code: bytes
     ) -> dict[str, str]:
-        """What is wrong with each kernel at fault; of equal kernels one is run."""
+        """What is wrong with each kernel at fault; of equal kernels one is run.
+
+        Parameters
+        ----------
+        scheduled: the kernels with their loops; None where they have none.
+        """
         alike: dict[str, list[str]] = {}
         for name, key in keys.items():
-            if key not in _right:
-                alike.setdefault(key, []).append(name)
+            alike.setdefault(key, []).append(name)
         if not alike:
             return {}
-        tell(progress, f"checking {len(alike)} kernels")
+        divisible = divisible_kernels(scheduled) if scheduled is not None else set()
         functions = {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
+        with_loops = scheduled.functions_items() if scheduled is not None else ()
+        others = {var.name_hint: func for var, func in with_loops if operations_of(func) > _LONG}
         firsts = [names[0] for names in alike.values()]
-        built = load_kernels_from(code)
-        reference = _reference(tvm.IRModule(dict(functions[name] for name in firsts)))
+        references = {functions[name][0]: others.get(name, functions[name][1]) for name in firsts}
+        built, reference = load_kernels_from(code), _reference(tvm.IRModule(references))
         found = find_faults(
             [
                 Checked(
@@ -147,13 +163,9 @@ class KernelChecker:
                 for name in firsts
             ]
         )
-        faults: dict[str, str] = {}
-        for key, names in alike.items():
-            if names[0] in found:
-                faults |= dict.fromkeys(names, found[names[0]])
-            else:
-                _right.add(key)
-        return faults
+        return {
+            name: found[names[0]] for names in alike.values() if names[0] in found for name in names
+        }
 
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
         """The library with these kernels as they were before any schedule."""
@@ -170,6 +182,23 @@ class KernelChecker:
 
 _SHORT = 200_000
 """Operations up to which a reference takes longer to optimise than to run as it is."""
+
+
+_LONG = 1_000_000_000
+"""Operations from which on a reference has the loops of the kernel, but none of its instructions:
+as it is written it would take seconds."""
+_MOST = 50_000_000_000
+"""Operations of a kernel that is checked."""
+_MOST_BYTES = 512 * 2**20
+"""Of its tensors: there are three times as many while it is checked."""
+
+
+def _is_too_large(function: tirx.PrimFunc) -> bool:
+    nbytes = sum(
+        math.prod(int(size) for size in param.shape) * np.dtype(str(param.dtype)).itemsize
+        for param in function.params
+    )
+    return nbytes > _MOST_BYTES or operations_of(function) > _MOST
 
 
 def _target_of_reference(function: tirx.PrimFunc) -> Any:

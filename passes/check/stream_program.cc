@@ -7,6 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include "passes/check/happens_before.h"
+#include "passes/check/sweep.h"
+
 namespace tvm_interop::check {
 namespace {
 
@@ -32,75 +35,8 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// Which operators end before which others start, whatever the timing.
-class HappensBefore {
- public:
-  explicit HappensBefore(const StreamProgram& program)
-      : num_words_((program.stream_of.size() + 63) / 64), sources_(program.waits) {
-    std::map<int, int> last_of_stream;
-    for (size_t op = 0; op < sources_.size(); ++op) {
-      const auto [last, is_first] = last_of_stream.emplace(program.stream_of[op], op);
-      if (!is_first) sources_[op].push_back(std::exchange(last->second, static_cast<int>(op)));
-    }
-    Search();
-  }
-
-  bool operator()(int first, int second) const {
-    return (before_[second * num_words_ + first / 64] >> (first % 64) & 1) != 0;
-  }
-  // Operators that wait for each other, from the lowest on; none where all can run.
-  const std::vector<int>& circle() const { return circle_; }
-
- private:
-  enum State : char { kNew, kOpen, kDone };
-
-  // Depth first, against the order: an operator is done when all that come before it are.
-  void Search() {
-    before_.resize(sources_.size() * num_words_);
-    std::vector<State> state(sources_.size(), kNew);
-    std::vector<std::pair<int, size_t>> path;  // operators, and how many of their sources are done
-    for (size_t start = 0; start < sources_.size(); ++start) {
-      if (state[start] == kNew) path.emplace_back(start, 0);
-      while (!path.empty()) {
-        const int op = path.back().first;
-        state[op] = kOpen;
-        if (path.back().second == sources_[op].size()) {
-          state[op] = kDone;
-          path.pop_back();
-          continue;
-        }
-        const int source = sources_[op][path.back().second];
-        if (state[source] == kOpen) return SetCircle(path, source);
-        if (state[source] == kNew) {
-          path.emplace_back(source, 0);
-          continue;
-        }
-        Add(op, source);
-        ++path.back().second;
-      }
-    }
-  }
-
-  void Add(int op, int source) {
-    uint64_t* to = &before_[op * num_words_];
-    const uint64_t* from = &before_[source * num_words_];
-    for (size_t w = 0; w < num_words_; ++w) to[w] |= from[w];
-    to[source / 64] |= uint64_t{1} << (source % 64);
-  }
-
-  void SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
-    // The path leads from each operator to one before it: the circle is its end, backwards.
-    for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
-      circle_.push_back(place->first);
-    }
-    std::rotate(circle_.begin(), std::min_element(circle_.begin(), circle_.end()), circle_.end());
-  }
-
-  const size_t num_words_;
-  std::vector<std::vector<int>> sources_;  // of each operator, those right before it
-  std::vector<uint64_t> before_;           // a row of bits for each operator
-  std::vector<int> circle_;
-};
+// Comparisons of two accesses at most: where more are needed, the program is one made for that.
+constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
 
@@ -122,15 +58,24 @@ Range FirstUncovered(Range range, std::vector<Range> covers) {
 class Checker {
  public:
   explicit Checker(const StreamProgram& program)
-      : program_(program), accesses_(program.accesses), happens_before_(program) {}
+      : program_(program),
+        accesses_(program.accesses),
+        happens_before_(program.stream_of, program.waits) {}
 
-  Verdict Run() {
+  Verdict Run(bool sweeps) {
     Verdict verdict = {happens_before_.circle(), {}};
     if (!verdict.circle.empty()) return verdict;
+    if (sweeps && IsSafeBySweep(program_, happens_before_)) return verdict;
+    // Something may be wrong: who it is, with whom, is found by comparing each two.
     writes_of_read_.resize(accesses_.size());
     ForEachOverlap([this](size_t a, size_t b) { Compare(a, b); });
     for (size_t read = 0; read < accesses_.size(); ++read) {
       if (!accesses_[read].writes && accesses_[read].tensor >= 0) CheckFindsItsTensor(read);
+    }
+    if (steps_ > kMostSteps && faults_.empty()) {
+      throw std::length_error(
+          "operators that touch the same bytes too often to be compared two by two; check parts of "
+          "it");
     }
     for (auto& [key, fault] : faults_) verdict.faults.push_back(fault);
     return verdict;
@@ -138,7 +83,7 @@ class Checker {
 
  private:
   template <typename Visit>
-  void ForEachOverlap(Visit visit) const {
+  void ForEachOverlap(Visit visit) {
     std::vector<size_t> order;
     for (size_t i = 0; i < accesses_.size(); ++i) {
       if (accesses_[i].begin < accesses_[i].end) order.push_back(i);
@@ -152,6 +97,7 @@ class Checker {
     for (size_t i = 0; i < order.size(); ++i) {
       const Access& a = accesses_[order[i]];
       for (size_t j = i + 1; j < order.size(); ++j) {
+        if (!Spend(1)) return;
         const Access& b = accesses_[order[j]];
         if (b.buffer != a.buffer || b.begin >= a.end) break;
         if (a.writes || b.writes) visit(std::min(order[i], order[j]), std::max(order[i], order[j]));
@@ -186,7 +132,10 @@ class Checker {
       if (!happens_before_(writer.op, reader.op)) continue;
       (writer.tensor == reader.tensor ? own : strangers).push_back(write);
     }
+    size_t steps = 1;
+    for (size_t write : own) steps += 1 + static_cast<size_t>(accesses_[write].shares);
     for (size_t stranger : strangers) {
+      if (!Spend(steps)) return;
       const Range lost = FirstUncovered(Common(stranger, read), WrittenAfter(stranger, own));
       if (lost.first < lost.second) Add(Fault::kOverwritten, stranger, read, lost);
     }
@@ -219,6 +168,12 @@ class Checker {
             std::min(accesses_[a].end, accesses_[b].end)};
   }
 
+  // False once there were too many: what has been found by then is told.
+  bool Spend(size_t steps) {
+    steps_ += steps;
+    return steps_ <= kMostSteps;
+  }
+
   // Keeps the first of each two operators and kind.
   void Add(Fault::Kind kind, size_t first, size_t second, Range bytes) {
     const auto [low, high] = std::minmax(accesses_[first].op, accesses_[second].op);
@@ -230,6 +185,7 @@ class Checker {
   const std::vector<Access>& accesses_;
   const HappensBefore happens_before_;
   std::vector<std::vector<size_t>> writes_of_read_;
+  size_t steps_ = 0;
   std::map<std::tuple<int, int, Fault::Kind>, Fault> faults_;
 };
 
@@ -237,7 +193,12 @@ class Checker {
 
 Verdict CheckStreamProgram(const StreamProgram& program) {
   CheckNumbers(program);
-  return Checker(program).Run();
+  return Checker(program).Run(true);
+}
+
+Verdict CompareEachTwo(const StreamProgram& program) {
+  CheckNumbers(program);
+  return Checker(program).Run(false);
 }
 
 }  // namespace tvm_interop::check

@@ -53,14 +53,18 @@ struct Verdict {
   std::vector<Fault> faults;  // one for each two operators and kind, by the later, then the earlier
 };
 
-// Throws std::invalid_argument where a number in the program points nowhere.
+// Throws std::invalid_argument where a number in the program points nowhere, std::length_error
+// where it may be unsafe and has too many accesses of the same bytes to say why.
 //
 // Two operators that touch the same bytes, one of them writing, must be ordered by the streams and
-// the waits, whatever the timing; shares of one range are not in each other's way. Happens-before
-// is plain reachability, a bit for each two operators: n * n / 8 bytes. O(n * (streams + waits) /
-// 64
-// + accesses * accesses of the same bytes).
+// the waits, whatever the timing; shares of one range are not in each other's way. That a program
+// is safe is found by a walk through its accesses (`sweep.h`), which grows with them and with the
+// waits. Where it is not, each two accesses of the same bytes are compared, up to a limit beyond
+// which only the faults found by then are told.
 Verdict CheckStreamProgram(const StreamProgram& program);
+
+// The same by comparing each two accesses alone: for tests.
+Verdict CompareEachTwo(const StreamProgram& program);
 
 }  // namespace tvm_interop::check
 

@@ -1,0 +1,86 @@
+#include "passes/check/happens_before.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace tvm_interop::check {
+namespace {
+
+enum State : char { kNew, kOpen, kDone };
+
+}  // namespace
+
+HappensBefore::HappensBefore(const std::vector<int>& stream_of,
+                             const std::vector<std::vector<int>>& waits)
+    : sources_(waits) {
+  const size_t n = stream_of.size();
+  std::unordered_map<int, uint32_t> numbers;
+  std::vector<int> last;
+  std::vector<uint32_t> length;
+  for (size_t op = 0; op < n; ++op) {
+    const uint32_t stream =
+        numbers.emplace(stream_of[op], static_cast<uint32_t>(last.size())).first->second;
+    if (stream == last.size()) {
+      last.push_back(-1);
+      length.push_back(0);
+    }
+    if (last[stream] >= 0) sources_[op].push_back(last[stream]);
+    last[stream] = static_cast<int>(op);
+    stream_.push_back(stream);
+    place_.push_back(length[stream]++);
+  }
+  const size_t words = (n + 31) / 32;
+  has_counts_ = last.size() <= words;
+  width_ = has_counts_ ? last.size() : words;
+  Search();
+}
+
+// Depth first, against the order: an operator is done when all that come before it are.
+void HappensBefore::Search() {
+  known_.resize(sources_.size() * width_);
+  std::vector<State> state(sources_.size(), kNew);
+  std::vector<std::pair<int, size_t>> path;  // operators, and how many of their sources are done
+  for (size_t start = 0; start < sources_.size(); ++start) {
+    if (state[start] == kNew) path.emplace_back(start, 0);
+    while (!path.empty()) {
+      const int op = path.back().first;
+      state[op] = kOpen;
+      if (path.back().second == sources_[op].size()) {
+        state[op] = kDone;
+        order_.push_back(op);
+        path.pop_back();
+        continue;
+      }
+      const int source = sources_[op][path.back().second];
+      if (state[source] == kOpen) return SetCircle(path, source);
+      if (state[source] == kNew) {
+        path.emplace_back(source, 0);
+        continue;
+      }
+      Learn(op, source);
+      ++path.back().second;
+    }
+  }
+}
+
+void HappensBefore::Learn(int op, int source) {
+  uint32_t* to = &known_[static_cast<size_t>(op) * width_];
+  const uint32_t* from = Row(source);
+  if (has_counts_) {
+    for (size_t s = 0; s < width_; ++s) to[s] = std::max(to[s], from[s]);
+    to[stream_[source]] = std::max(to[stream_[source]], place_[source] + 1);
+  } else {
+    for (size_t w = 0; w < width_; ++w) to[w] |= from[w];
+    to[source / 32] |= uint32_t{1} << (source % 32);
+  }
+}
+
+void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
+  // The path leads from each operator to one before it: the circle is its end, backwards.
+  for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
+    circle_.push_back(place->first);
+  }
+  std::rotate(circle_.begin(), std::min_element(circle_.begin(), circle_.end()), circle_.end());
+}
+
+}  // namespace tvm_interop::check

@@ -1,0 +1,159 @@
+#include "passes/check/sweep.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace tvm_interop::check {
+namespace {
+
+// What is known of a range of bytes that all operators so far have treated alike.
+struct Segment {
+  int64_t end = 0;
+  std::vector<const Access*> writers;  // the last one, or shares of the last tensor
+  std::vector<int> readers;            // operators, since then
+  std::vector<int> before;             // those before the first of several shares
+};
+
+using Segments = std::map<int64_t, Segment>;  // by their beginning
+
+bool IsAnotherShare(const Segment& segment, const Access& write) {
+  if (write.shares == 1 || segment.writers.empty()) return false;
+  return std::all_of(segment.writers.begin(), segment.writers.end(), [&write](const Access* other) {
+    return other->tensor == write.tensor && other->begin == write.begin &&
+           other->end == write.end && other->shares == write.shares && other->share != write.share;
+  });
+}
+
+class Sweep {
+ public:
+  Sweep(const StreamProgram& program, const HappensBefore& happens_before)
+      : happens_before_(happens_before), of_op_(program.stream_of.size()) {
+    for (const Access& access : program.accesses) {
+      if (access.begin < access.end) of_op_[access.op].push_back(&access);
+    }
+    for (size_t op = 0; op < of_op_.size(); ++op) {
+      if (program.takes_no_overlap[op] && Overlaps(of_op_[op])) is_safe_ = false;
+    }
+  }
+
+  bool Run() {
+    for (const int op : happens_before_.order()) {
+      for (const Access* access : of_op_[op]) {
+        if (is_safe_ && !access->writes) Read(*access);
+      }
+      for (const Access* access : of_op_[op]) {
+        if (is_safe_ && access->writes) Write(*access);
+      }
+      if (!is_safe_) return false;
+    }
+    return is_safe_;
+  }
+
+ private:
+  // Whether any writes where another of them is.
+  static bool Overlaps(std::vector<const Access*> accesses) {
+    std::sort(accesses.begin(), accesses.end(), [](const Access* a, const Access* b) {
+      return a->buffer != b->buffer ? a->buffer < b->buffer : a->begin < b->begin;
+    });
+    int buffer = -1;
+    int64_t end = 0, written_end = 0;
+    for (const Access* access : accesses) {
+      if (access->buffer != buffer) end = written_end = 0;
+      buffer = access->buffer;
+      if (access->begin < (access->writes ? end : written_end)) return true;
+      end = std::max(end, access->end);
+      if (access->writes) written_end = std::max(written_end, access->end);
+    }
+    return false;
+  }
+
+  void Read(const Access& read) {
+    Visit(read, [&](Segment& segment) {
+      for (const Access* writer : segment.writers) {
+        Require(happens_before_(writer->op, read.op));
+        if (read.tensor >= 0) Require(writer->tensor == read.tensor);
+      }
+      if (!segment.writers.empty()) {
+        const size_t shares = segment.writers[0]->shares;
+        Require(shares == 1 || segment.writers.size() == shares);
+      }
+      segment.readers.push_back(read.op);
+    });
+  }
+
+  void Write(const Access& write) {
+    Visit(write, [&](Segment& segment) {
+      for (const int reader : segment.readers) RequireBefore(reader, write.op);
+      if (IsAnotherShare(segment, write)) {
+        for (const int other : segment.before) RequireBefore(other, write.op);
+        segment.writers.push_back(&write);
+        return;
+      }
+      if (!segment.writers.empty() && segment.writers.back()->op == write.op) {
+        segment.writers.push_back(&write);  // Whichever of the two comes last: nobody says.
+        return;
+      }
+      for (const Access* writer : segment.writers) RequireBefore(writer->op, write.op);
+      segment.before.clear();
+      if (write.shares > 1) {
+        segment.before = segment.readers;
+        for (const Access* writer : segment.writers) segment.before.push_back(writer->op);
+      }
+      segment.readers.clear();
+      segment.writers.assign(1, &write);
+    });
+  }
+
+  // Each range of the access that is treated alike; those that nobody has touched yet, too.
+  template <typename Body>
+  void Visit(const Access& access, Body body) {
+    Segments& segments = buffers_[access.buffer];
+    Split(&segments, access.begin);
+    Split(&segments, access.end);
+    int64_t at = access.begin;
+    auto next = segments.lower_bound(at);
+    while (at < access.end && is_safe_) {
+      if (next == segments.end() || next->first > at) {
+        const int64_t end = next == segments.end() ? access.end : std::min(next->first, access.end);
+        Segment fresh;
+        fresh.end = end;
+        next = segments.emplace_hint(next, at, std::move(fresh));
+      }
+      body(next->second);
+      at = next->second.end;
+      ++next;
+    }
+  }
+
+  static void Split(Segments* segments, int64_t at) {
+    auto after = segments->upper_bound(at);
+    if (after == segments->begin()) return;
+    auto& [begin, segment] = *std::prev(after);
+    if (begin == at || segment.end <= at) return;
+    Segment second = segment;
+    segment.end = at;
+    segments->emplace_hint(after, at, std::move(second));
+  }
+
+  // What one operator does to the same bytes twice is its own business.
+  void RequireBefore(int first, int second) {
+    Require(first == second || happens_before_(first, second));
+  }
+
+  void Require(bool is_so) { is_safe_ = is_safe_ && is_so; }
+
+  const HappensBefore& happens_before_;
+  std::vector<std::vector<const Access*>> of_op_;
+  std::unordered_map<int, Segments> buffers_;
+  bool is_safe_ = true;
+};
+
+}  // namespace
+
+bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before) {
+  return Sweep(program, happens_before).Run();
+}
+
+}  // namespace tvm_interop::check

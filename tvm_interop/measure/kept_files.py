@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from ..atomic_file import replacing
+from ..ownership import TRUSTED_FOLDERS, why_not_own, why_not_trusted
 from .store import default_path
 
 _LOG = logging.getLogger("tvm_interop")
@@ -27,8 +28,9 @@ class KeptFiles:
     longest go. Keeping is never needed: where the folder cannot be written to, that is logged, and
     nothing is kept.
 
-    What is kept may be machine code. The folder is made for its owner alone, and should stay so:
-    whoever can write to it can run code as you.
+    What is kept may be machine code: whoever can write to it could run code as you. So the folder
+    is made for its owner alone; and of one that belongs to somebody else, or that others can write
+    to, nothing is used, nor kept there, and that is logged (see `ownership`).
     """
 
     def __init__(
@@ -44,15 +46,22 @@ class KeptFiles:
         self._fresh = fresh
         self.folder = Path(folder)
         self._max_bytes = max_bytes
+        self._is_trusted: bool | None = None  # Not looked at yet.
 
     def get(self, kind: str, key: str) -> bytes | None:
         """What was kept; None where nothing was, or it is damaged."""
         path = self._path(kind, key)
-        if self._fresh:
+        if self._fresh or not self._may_be_used():
             return None
         try:
-            content = path.read_bytes()
+            # The file that is looked at is the one that is read, whatever takes its place.
+            with path.open("rb") as file:
+                reason = why_not_own(os.fstat(file.fileno()))
+                content = file.read() if reason is None else b""
         except OSError:
+            return None
+        if reason is not None:
+            _LOG.warning("`%s` is not used: it %s", path, reason)
             return None
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() != digest:
@@ -65,6 +74,8 @@ class KeptFiles:
 
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Keep `data`; another process that keeps the same at the same time does no harm."""
+        if not self._may_be_used():
+            return
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path(kind, key)) as temporary:
@@ -81,6 +92,20 @@ class KeptFiles:
     def clear(self) -> int:
         """Remove all files; how many there were."""
         return sum(self._remove(path) for _, _, path in self._files())
+
+    def _may_be_used(self) -> bool:
+        if self._is_trusted is None:
+            reason = why_not_trusted(self.folder)
+            self._is_trusted = reason is None
+            if reason is not None:
+                _LOG.warning(
+                    "nothing is kept in `%s`, and nothing of it is used: %s; make it yours, or "
+                    "name the folder in %s",
+                    self.folder,
+                    reason,
+                    TRUSTED_FOLDERS,
+                )
+        return self._is_trusted
 
     def _trim(self) -> None:
         files = sorted(self._files())

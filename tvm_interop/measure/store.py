@@ -16,6 +16,7 @@ import platformdirs
 from ..errors import TVMInteropError
 from ..latency.estimate import Estimate
 from ..latency.measurement import Record, Setting, Workload
+from ..ownership import why_not_trusted
 
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
@@ -75,7 +76,9 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
         except OSError as error:
             reason = error.strerror or error
     if os.access(default if default.exists() else default.parent, os.W_OK):
-        return LatencyStore(default)
+        reason = why_not_trusted(default)
+        if reason is None:
+            return LatencyStore(default)
     _LOG.warning(
         "latencies are not kept in `%s`: %s; name a file that can be written to in %s",
         default,

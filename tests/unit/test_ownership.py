@@ -1,0 +1,104 @@
+"""Machine code and prices come from files of one's own alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from tvm_interop.measure.kept_files import KeptFiles
+from tvm_interop.measure.store import open_store
+from tvm_interop.ownership import TRUSTED_FOLDERS, why_not_trusted
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def kept_in(folder: Path) -> KeptFiles:
+    """Some code, kept there."""
+    KeptFiles(folder).put("kernels", "a", b"code")
+    assert KeptFiles(folder).get("kernels", "a") == b"code"
+    return KeptFiles(folder)
+
+
+@needs_root
+def test_code_in_the_folder_of_another_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = kept_in(tmp_path / "kept")
+    os.chown(tmp_path / "kept", NOBODY, NOBODY)
+    with caplog.at_level(logging.WARNING):
+        assert kept.get("kernels", "a") is None
+        kept.put("kernels", "b", b"other code")
+        assert kept.get("kernels", "b") is None
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert caplog.text.count("nothing of it is used") == 1
+    assert f"`{tmp_path}/kept` belongs to user" in caplog.text
+    assert TRUSTED_FOLDERS in caplog.text
+
+
+@needs_root
+def test_a_file_of_another_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = kept_in(tmp_path / "kept")
+    (file,) = (tmp_path / "kept").iterdir()
+    os.chown(file, NOBODY, NOBODY)
+    with caplog.at_level(logging.WARNING):
+        assert kept.get("kernels", "a") is None
+    assert f"`{file}` is not used: it belongs to user" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["kept", "."])
+@pytest.mark.parametrize("mode", [0o777, 0o702])
+def test_what_others_may_write_to_is_not_used(tmp_path: Path, where: str, mode: int) -> None:
+    (above := tmp_path / "above").mkdir()
+    kept = kept_in(above / "kept")
+    (above / where).chmod(mode)
+    assert kept.get("kernels", "a") is None
+
+
+def test_a_group_that_others_are_in_counts_as_others(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path / "kept")
+    others = next(group for group in range(60000, 65000) if group not in os.getgroups())
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to such a group")
+    os.chown(tmp_path / "kept", 0, others)
+    (tmp_path / "kept").chmod(0o770)
+    assert kept.get("kernels", "a") is None
+
+
+def test_a_folder_for_temporary_files_above_it_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    assert kept_in(tmp_path / "tmp" / "kept").get("kernels", "a") == b"code"
+
+
+def test_shared_folders_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shared := tmp_path / "shared").mkdir()
+    kept = kept_in(shared / "kept")
+    shared.chmod(0o777)
+    assert why_not_trusted(shared / "kept") is not None
+    monkeypatch.setenv(TRUSTED_FOLDERS, f"/nowhere{os.pathsep}{shared}")
+    assert why_not_trusted(shared / "kept") is None
+    assert kept.get("kernels", "a") == b"code"
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (open_to_all := tmp_path / "open").mkdir()
+    open_to_all.chmod(0o777)
+    (tmp_path / "link").symlink_to(open_to_all)
+    assert "`chmod o-w` it" in str(why_not_trusted(tmp_path / "link" / "kept"))
+
+
+@needs_root
+def test_prices_of_another_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("TVM_INTEROP_LATENCY_DB", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert open_store().path == str(tmp_path / "tvm_interop" / "latency.db")
+    os.chown(tmp_path / "tvm_interop" / "latency.db", NOBODY, NOBODY)
+    with caplog.at_level(logging.WARNING):
+        assert open_store().path == ":memory:"
+    assert "belongs to user" in caplog.text

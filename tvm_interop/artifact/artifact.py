@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from ..plan.validate import (
 from ..scheduling import Schedule
 from . import weights as weights_file
 from .manifest import Manifest, check_manifest
+from .signature import signed_sha256, trusted_keys_of_environment
 from .tar import Member, mapped, read_tar, write_tar
 
 _LOG = logging.getLogger("tvm_interop")
@@ -234,13 +235,18 @@ class Artifact:
 
 
 def load(
-    path: str | os.PathLike[str], *, kernels: bool = True, sha256: str | None = None
+    path: str | os.PathLike[str],
+    *,
+    kernels: bool = True,
+    sha256: str | None = None,
+    trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Artifact:
     """Read an artifact and check it.
 
     An artifact holds machine code. `load` runs none of it; `GraphModule` does, with all your
     rights, so make one of artifacts only whose origin you trust. The digests in the file show
-    damage, not origin: whoever changes the code changes them too. `sha256` pins what you trust.
+    damage, not origin: whoever changes the code changes them too. `sha256` pins what you trust, and
+    `trusted_keys` say who may have made it.
 
     Weights stay in the file and come into memory when they are used, so a file that is in use must
     not be written over in place; `save` and `compile` never do.
@@ -251,16 +257,28 @@ def load(
     kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
         at, and nothing can be run.
     sha256: what `sha256sum` says of the file that you mean; any other is refused.
+    trusted_keys: files of public keys, of which one must have signed the artifact (see `sign`). By
+        default those that TVM_INTEROP_TRUSTED_KEYS names, if it names any and kernels are loaded.
 
     Raises
     ------
     ArtifactError
-        Not there, truncated, damaged, not an artifact, of a version this one cannot read, or
-        another than `sha256` says; its plan is unsafe; something in it is out of bounds.
+        Not there, truncated, damaged, not an artifact, of a version this one cannot read, another
+        than `sha256` says, or signed by none of `trusted_keys`; its plan is unsafe; something in it
+        is out of bounds.
+    InputError
+        A key is none; `cryptography` is not installed (extra `sign`).
     """
+    if trusted_keys is None and kernels:
+        trusted_keys = trusted_keys_of_environment()
     try:
         if not Path(path).is_file():
             raise ArtifactError("it is no file; make one with `tvm-interop compile`")
+        if trusted_keys:
+            signed = signed_sha256(path, trusted_keys)
+            if sha256 is not None and sha256.lower() != signed:
+                raise ArtifactError(f"it was signed with digest {signed}, and you mean {sha256}")
+            sha256 = signed
         return _read(Path(path), kernels, sha256)
     except (ArtifactError, PlanError, ScheduleError) as error:
         raise ArtifactError(f"`{path}`: {error}") from error

@@ -27,6 +27,7 @@ from . import run as run_verb
 from . import schedule as schedule_verb
 from . import serve as serve_verb
 from . import show as show_verb
+from . import sign as sign_verbs
 from . import tune as tune_verb
 from .console import INTERRUPTED, complain
 
@@ -40,6 +41,8 @@ app = typer.Typer(
 app.command("compile")(compile_verb.compile_model)
 app.command("run")(run_verb.run_model)
 app.command("serve")(serve_verb.serve_models)
+app.command("sign")(sign_verbs.sign_artifact)
+app.command("verify")(sign_verbs.verify_artifact)
 app.command("schedule")(schedule_verb.schedule_model)
 app.command("tune")(tune_verb.tune_model)
 app.command("show")(show_verb.show)
@@ -69,8 +72,8 @@ def _top(
 
     compile a model to an artifact, run the artifact, serve several of them, draw it, look at the
     schedule alone, tune it with few measurements, compare schedulers, explain why operators do not
-    run side by side, compare artifacts, prove a program of several streams free of races, list the
-    models and devices there are to try it on, or look after the measured latencies.
+    run side by side, compare artifacts, sign them, prove a program of several streams free of
+    races, list the models and devices there are to try it on, or look after the measured latencies.
     """
 
 

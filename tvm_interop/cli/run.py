@@ -75,6 +75,13 @@ def run_model(
             help="Run the artifact only if `sha256sum` says this of it.",
         ),
     ] = None,
+    trusted_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--trusted-key",
+            help="Run the artifact only if this public key signed it; may be given several times.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -98,7 +105,8 @@ def run_model(
     """Run an artifact once, and time or profile it if asked to.
 
     An artifact holds machine code, which runs with all your rights: run only those whose origin you
-    trust, or pin the one that you mean with --sha256.
+    trust, pin the one that you mean with --sha256, or say with --trusted-key who may have signed it
+    (see `tvm-interop sign`).
 
     With --rpc-tracker and --rpc-key it runs on a server, which is sent kernels, weights and inputs,
     and times are by the server's clock. A server is started by `python -m tvm.exec.rpc_server
@@ -117,7 +125,7 @@ def run_model(
                 "TVM_INTEROP_NUM_THREADS"
             )
         set_num_threads(threads or num_threads(), pin=pin)
-    artifact = load(model, sha256=sha256)
+    artifact = load(model, sha256=sha256, trusted_keys=trusted_key)
     _check_device(device, {stream.device for stream in artifact.plan.streams})
     module = GraphModule(artifact, server)
     module.run(**(_complete(module, inputs) if inputs else _filled(module, fill_mode)))

@@ -1,0 +1,141 @@
+"""Who made an artifact: signatures by Ed25519, each in a file beside its artifact.
+
+A signature is over the SHA-256 of the whole file, so over each byte of each member, and over
+anything that somebody might add. `load` computes that digest while it reads, and hands out nothing
+before it is the one that was signed: what is mapped later is what was verified.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ..atomic_file import replacing
+from ..errors import ArtifactError, InputError
+
+SUFFIX = ".sig"
+ENVIRONMENT = "TVM_INTEROP_TRUSTED_KEYS"
+"""The environment variable that names files of public keys, with colons between."""
+
+_CHUNK = 2**20
+_MOST_BYTES = 4096
+"""Of a signature's file."""
+
+
+class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+    signature: str
+    format: Literal["tvm_interop.signature"] = "tvm_interop.signature"
+    version: Literal[1] = 1
+
+    def signed(self) -> bytes:
+        """The bytes that are signed: they can be taken for nothing else."""
+        return f"{self.format} {self.version}\n{self.sha256}\n".encode()
+
+
+def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
+    """Sign the artifact at `path`; the file of the signature, `path` and `.sig`.
+
+    Parameters
+    ----------
+    key: a file with a private Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes.
+
+    Raises
+    ------
+    InputError
+        The key is none; `cryptography` is not installed (extra `sign`).
+    ArtifactError
+        There is no file at `path`.
+    """
+    private = _key(key, "private")
+    summed = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK):
+                summed.update(chunk)
+    except OSError as error:
+        raise ArtifactError(f"`{path}`: it cannot be read: {error.strerror or error}") from error
+    digest = summed.hexdigest()
+    unsigned = _Signature(digest, "")
+    signature = base64.b64encode(private.sign(unsigned.signed())).decode()
+    made = Path(f"{os.fspath(path)}{SUFFIX}")
+    with replacing(made) as temporary:
+        Path(temporary).write_bytes(msgspec.json.encode(_Signature(digest, signature)) + b"\n")
+    return made
+
+
+def trusted_keys_of_environment() -> list[str]:
+    """The files of public keys that the environment names."""
+    return [name for name in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if name]
+
+
+def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike[str]]) -> str:
+    """The digest of the artifact at `path` that one of these keys has signed.
+
+    Parameters
+    ----------
+    keys: files with a public Ed25519 key each, in PEM, as `openssl pkey -pubout` writes.
+
+    Raises
+    ------
+    ArtifactError
+        There is no signature, or none of the keys made it.
+    InputError
+        A key is none; `cryptography` is not installed (extra `sign`).
+    """
+    known = [_key(key, "public") for key in keys]
+    from cryptography.exceptions import InvalidSignature
+
+    beside = f"{os.fspath(path)}{SUFFIX}"
+    try:
+        with open(beside, "rb") as file:
+            found = msgspec.json.decode(file.read(_MOST_BYTES + 1)[:_MOST_BYTES], type=_Signature)
+        signature = base64.b64decode(found.signature, validate=True)
+    except FileNotFoundError as error:
+        raise ArtifactError(
+            f"it has no signature `{beside}`, and only signed artifacts are trusted; sign it with "
+            "`tvm-interop sign`"
+        ) from error
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        raise ArtifactError(f"its signature `{beside}` cannot be read: {error}") from error
+    for key in known:
+        try:
+            key.verify(signature, found.signed())
+        except InvalidSignature:
+            continue
+        return found.sha256
+    shown = ", ".join(f"`{os.fspath(key)}`" for key in keys)
+    raise ArtifactError(f"its signature `{beside}` was made with none of the keys {shown}")
+
+
+def _key(path: str | os.PathLike[str], kind: Literal["private", "public"]) -> Any:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise InputError(
+            "signatures need `cryptography`: `pip install tvm-interop[sign]`"
+        ) from error
+    try:
+        data = Path(path).read_bytes()
+        key = (
+            serialization.load_pem_private_key(data, password=None)
+            if kind == "private"
+            else serialization.load_pem_public_key(data)
+        )
+    except OSError as error:
+        raise InputError(f"key `{path}` cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"`{path}` holds no {kind} key in PEM without a password: {error}"
+        ) from error
+    wanted = ed25519.Ed25519PrivateKey if kind == "private" else ed25519.Ed25519PublicKey
+    if not isinstance(key, wanted):
+        raise InputError(f"key `{path}` is of another kind than Ed25519")
+    return key

@@ -1,0 +1,44 @@
+"""`tvm-interop sign` and `verify`: who made an artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ArtifactPath = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What `compile` wrote.")]
+
+
+def sign_artifact(
+    artifact: ArtifactPath,
+    key: Annotated[
+        Path,
+        typer.Option("--key", help="A private Ed25519 key: `openssl genpkey -algorithm ed25519`."),
+    ],
+) -> None:
+    """Sign an artifact, after seeing that it is one; the signature lies beside it, as ARTIFACT.sig.
+
+    Whoever has the public key (`openssl pkey -in KEY -pubout`) can let only such artifacts run: by
+    `run --trusted-key`, `load(..., trusted_keys=...)`, or TVM_INTEROP_TRUSTED_KEYS, which holds for
+    `serve` as well.
+    """
+    from ..artifact.artifact import load
+    from ..artifact.signature import sign
+
+    load(artifact, kernels=False)
+    typer.echo(f"signed: {sign(artifact, key)}")
+
+
+def verify_artifact(
+    artifact: ArtifactPath,
+    trusted_key: Annotated[
+        list[Path],
+        typer.Option("--trusted-key", help="A public key; may be given several times."),
+    ],
+) -> None:
+    """See that one of these keys signed an artifact, and that it is whole; nothing of it is run."""
+    from ..artifact.artifact import load
+
+    load(artifact, kernels=False, trusted_keys=trusted_key)
+    typer.echo(f"`{artifact}` is signed by one of these keys, and whole")

@@ -13,7 +13,7 @@ from .stream_program import Access, StreamOperator, StreamProgram
 _KINDS: tuple[Kind, ...] = ("race", "overwritten", "overlap")
 
 MOST_OPERATORS = 100_000
-"""What is checked at most: it takes a bit for each two operators, 1.25 GB for so many."""
+"""What is checked at most: it may take a bit for each two operators, 1.25 GB."""
 
 
 def check_program(program: StreamProgram) -> Report:

@@ -174,7 +174,7 @@ def test_the_checker_imports_nothing_of_what_it_checks():
             assert taken == {("plan", "Plan"), ("plan", "PlannedValue")}
     for path in (ROOT / "passes" / "check").iterdir():
         for included in re.findall(r'#include "(.*)"', path.read_text()):
-            assert included == "passes/check/stream_program.h", path
+            assert included.startswith("passes/check/"), path
 
 
 # Bugs that shipped elsewhere, as small programs.

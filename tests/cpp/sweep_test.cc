@@ -70,7 +70,7 @@ StreamProgram LongChain(int n, int streams) {
 TEST_CASE(ASweepSaysWhatComparingSays) {
   std::mt19937 rng(1);
   int safe = 0, unsafe = 0, circles = 0;
-  for (int turn = 0; turn < 60000; ++turn) {
+  for (int turn = 0; turn < 20000; ++turn) {
     const StreamProgram program = RandomProgram(&rng, false);
     const HappensBefore happens_before(program.stream_of, program.waits);
     const auto verdict = CompareEachTwo(program);
@@ -82,13 +82,13 @@ TEST_CASE(ASweepSaysWhatComparingSays) {
     CHECK_EQ(IsSafeBySweep(program, happens_before), verdict.faults.empty());
     ++(verdict.faults.empty() ? safe : unsafe);
   }
-  CHECK(safe > 2000 && unsafe > 2000 && circles > 100);
+  CHECK(safe > 500 && unsafe > 500 && circles > 30);
 }
 
 TEST_CASE(NothingUnsafeIsCalledSafeWhereThereAreShares) {
   std::mt19937 rng(2);
   int safe = 0, proven = 0;
-  for (int turn = 0; turn < 60000; ++turn) {
+  for (int turn = 0; turn < 20000; ++turn) {
     const StreamProgram program = RandomProgram(&rng, true);
     const HappensBefore happens_before(program.stream_of, program.waits);
     const auto verdict = CompareEachTwo(program);
@@ -99,7 +99,7 @@ TEST_CASE(NothingUnsafeIsCalledSafeWhereThereAreShares) {
     safe += verdict.faults.empty();
     proven += is_proven;
   }
-  CHECK(proven > 100);
+  CHECK(proven > 30);
   CHECK(safe >= proven);
 }
 

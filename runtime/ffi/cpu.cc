@@ -19,6 +19,7 @@
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/cpu/topology.h"
+#include "runtime/ffi/alignment.h"
 #include "runtime/ffi/bound_operator.h"
 #include "runtime/ffi/guarded.h"
 #include "runtime/ffi/op_description.h"
@@ -28,9 +29,6 @@ namespace {
 
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
-
-// What TVM's code generator asks of a tensor's address.
-constexpr uintptr_t kAlignment = 64;
 
 // A packed function and its arguments: addresses of the executor's own tensor headers, so that an
 // input can be pointed elsewhere without touching any call.
@@ -68,11 +66,11 @@ class SharedKernel : public Kernel {
   int index_, count_;
 };
 
-void CheckAlignment(const ffi::Tensor& tensor) {
+void CheckTensorAlignment(const ffi::Tensor& tensor) {
   const auto address = reinterpret_cast<uintptr_t>(tensor.data_ptr());
-  if (address % kAlignment != 0) {
+  if (address % kTensorAlignment != 0) {
     TVM_FFI_THROW(InputError) << "a tensor at address " << tensor.data_ptr()
-                              << " is not aligned to " << kAlignment
+                              << " is not aligned to " << kTensorAlignment
                               << " bytes; allocate it with tvm.runtime.empty, or use set_input, "
                                  "which copies";
   }
@@ -90,7 +88,7 @@ class LibraryKernelObj : public ffi::Object {
   LibraryKernelObj(KernelLibrary* library, const OpDescription& op, int threads,
                    const ffi::Array<ffi::Tensor>& tensors, const ffi::Array<bool>& constants) {
     for (const ffi::Tensor& tensor : tensors) {
-      CheckAlignment(tensor);
+      CheckTensorAlignment(tensor);
       tensors_.push_back(tensor);
       addresses_.push_back(tensor.data_ptr());
     }
@@ -147,7 +145,7 @@ class ExecutorObj : public ffi::Object {
               const ffi::Array<OperatorTuple>& operators) {
     headers_.reserve(values.size());
     for (const ffi::Tensor& value : values) {
-      CheckAlignment(value);
+      CheckTensorAlignment(value);
       tensors_.push_back(value);
       headers_.push_back(*value.GetDLTensorPtr());
     }
@@ -161,7 +159,7 @@ class ExecutorObj : public ffi::Object {
   }
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
-    CheckAlignment(tensor);
+    CheckTensorAlignment(tensor);
     // The whole header: its shape and strides lie in the tensor, whose predecessor goes now.
     headers_.at(value) = *tensor.GetDLTensorPtr();
     tensors_.at(value) = tensor;

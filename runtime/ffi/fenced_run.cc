@@ -18,15 +18,13 @@
 #include "runtime/cpu/fenced_memory.h"
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/parallel_loop.h"
+#include "runtime/ffi/alignment.h"
 #include "runtime/ffi/guarded.h"
 
 namespace tvm_interop {
 namespace {
 
 namespace ffi = tvm::ffi;
-
-// What the runtime promises of every tensor.
-constexpr size_t kAlignment = 64;
 
 // The kernel's arguments, each between fences.
 class FencedArguments {
@@ -85,7 +83,7 @@ class FencedArguments {
   void Add(const ffi::Tensor& tensor, FencedMemory::Place place, uint8_t fill) {
     const DLTensor* given = tensor.GetDLTensorPtr();
     memory_.push_back(
-        std::make_unique<FencedMemory>(ffi::GetDataSize(*given), kAlignment, place, fill));
+        std::make_unique<FencedMemory>(ffi::GetDataSize(*given), kTensorAlignment, place, fill));
     headers_.push_back(*given);
     headers_.back().data = memory_.back()->data();
     headers_.back().byte_offset = 0;

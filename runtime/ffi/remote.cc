@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/ffi/alignment.h"
 #include "runtime/ffi/bound_operator.h"
 
 namespace tvm_interop {
@@ -32,13 +33,10 @@ namespace refl = tvm::ffi::reflection;
 using Dict = ffi::Map<ffi::String, ffi::Any>;
 using List = ffi::Array<ffi::Any>;
 
-// What TVM's code generator asks of a tensor's address.
-constexpr size_t kAlignment = 64;
-
 struct AlignedAlloc {
   void AllocData(DLTensor* tensor) {
-    const size_t size = (ffi::GetDataSize(*tensor) / kAlignment + 1) * kAlignment;
-    tensor->data = std::aligned_alloc(kAlignment, size);
+    const size_t size = (ffi::GetDataSize(*tensor) / kTensorAlignment + 1) * kTensorAlignment;
+    tensor->data = std::aligned_alloc(kTensorAlignment, size);
     if (tensor->data == nullptr) throw std::bad_alloc();
     std::memset(tensor->data, 0, size);
   }

@@ -252,7 +252,8 @@ def time(executor: CudaExecutor, number: int) -> float:
 
 def time_launches(executor: CudaExecutor, number: int) -> float:
     """Seconds the host took to launch `number` runs, without waiting for the GPU."""
-    return float(_function("time_launches")(executor, number))
+    with GATE:
+        return float(_function("time_launches")(executor, number))
 
 
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:

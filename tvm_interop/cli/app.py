@@ -29,7 +29,7 @@ from . import serve as serve_verb
 from . import show as show_verb
 from . import sign as sign_verbs
 from . import tune as tune_verb
-from .console import INTERRUPTED, complain
+from .console import INTERRUPTED, TERMINATED, complain
 
 app = typer.Typer(
     name="tvm-interop",
@@ -99,7 +99,7 @@ def run_app(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     except _Terminated:
         complain("terminated")
-        return _TERMINATED
+        return TERMINATED
     except (TVMInteropError, OSError, typer.TyperException) as error:
         if verbose:
             traceback.print_exc(file=sys.stderr)
@@ -112,9 +112,6 @@ def run_app(arguments: Sequence[str]) -> int:
 
 class _Terminated(BaseException):
     """SIGTERM came."""
-
-
-_TERMINATED = 143
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """Exit code of a program that was stopped by Ctrl-C, as shells have it."""
+TERMINATED = 143
+"""The same by SIGTERM."""
 
 
 def complain(message: str) -> None:

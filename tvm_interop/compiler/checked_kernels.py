@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -87,18 +88,22 @@ class KernelChecker:
             return CheckedKernels(
                 code, KernelCheck(unchecked="this machine's CPU does not run their target")
             )
-        keys, too_large = self._keys(hashes)
-        passed = KernelCheck(checked=len(keys), too_large=too_large)
-        key = json.dumps([_VERSION, sorted(keys.values())])
-        if kept is not None and kept.get(_KIND, key) is not None:
-            return CheckedKernels(code, passed)
+        before = kernel_hashes(self.as_written)
+        alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
+        context = kernels_key({})  # What else decides on machine code.
+        key = json.dumps([_VERSION, context, sorted(alike.values())])
+        known = None if kept is None else kept.get(_KIND, key)
+        if known is not None:
+            return CheckedKernels(code, msgspec.json.decode(known, type=KernelCheck))
+        keys = {name: context + own for name, own in alike.items() if not self._is_too_large(name)}
+        passed = KernelCheck(checked=len(keys), too_large=len(hashes) - len(keys))
         tell(progress, f"checking {len(keys)} kernels")
         new = {name: key for name, key in keys.items() if key not in _right}
         faults = self._faults(new, scheduled, code)
         _right.update(key for name, key in new.items() if name not in faults)
         if not faults:
             if kept is not None:
-                kept.put(_KIND, key, b"right")
+                kept.put(_KIND, key, msgspec.json.encode(passed))
             return CheckedKernels(code, passed)
         for name, fault in faults.items():
             _LOG.warning(
@@ -116,18 +121,25 @@ class KernelChecker:
             )
         return CheckedKernels(plain, msgspec.structs.replace(passed, plain=faults))
 
-    def _keys(self, hashes: Mapping[str, str]) -> tuple[dict[str, str], int]:
-        """By name, what a verdict on a kernel is remembered by; and how many are too large."""
-        before = kernel_hashes(self.as_written)
-        large = {
-            var.name_hint for var, func in self.as_written.functions_items() if _is_too_large(func)
-        } & hashes.keys()
-        keys = {
-            name: kernels_key({before[name]: digest})
-            for name, digest in hashes.items()
-            if name not in large
-        }
-        return keys, len(large)
+    @cached_property
+    def _functions(self) -> dict[str, tuple[Any, tirx.PrimFunc]]:
+        """The kernels before any schedule, by name."""
+        return {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
+
+    @cached_property
+    def _operations(self) -> dict[str, int]:
+        """Of each kernel, by name; counting takes a while."""
+        return {name: operations_of(func) for name, (_, func) in self._functions.items()}
+
+    def _is_too_large(self, name: str) -> bool:
+        nbytes = sum(
+            math.prod(int(size) for size in param.shape) * np.dtype(str(param.dtype)).itemsize
+            for param in self._functions[name][1].params
+        )
+        return nbytes > _MOST_BYTES or self._operations[name] > _MOST
+
+    def _target_of_reference(self, name: str) -> Any:
+        return reference_target(0 if self._operations[name] < _SHORT else 1)
 
     def _faults(
         self, keys: Mapping[str, str], scheduled: tvm.IRModule | None, code: bytes
@@ -144,17 +156,20 @@ class KernelChecker:
         if not alike:
             return {}
         divisible = divisible_kernels(scheduled) if scheduled is not None else set()
-        functions = {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
         with_loops = scheduled.functions_items() if scheduled is not None else ()
-        others = {var.name_hint: func for var, func in with_loops if operations_of(func) > _LONG}
+        long = {
+            var.name_hint: func
+            for var, func in with_loops
+            if self._operations[var.name_hint] > _LONG
+        }
         firsts = [names[0] for names in alike.values()]
-        references = {functions[name][0]: others.get(name, functions[name][1]) for name in firsts}
-        built, reference = load_kernels_from(code), _reference(tvm.IRModule(references))
+        reference = self._reference({name: long.get(name) for name in firsts})
+        built = load_kernels_from(code)
         found = find_faults(
             [
                 Checked(
                     name,
-                    functions[name][1],
+                    self._functions[name][1],
                     built[name],
                     reference[name],
                     *self.parameters[name],
@@ -167,23 +182,33 @@ class KernelChecker:
             name: found[names[0]] for names in alike.values() if names[0] in found for name in names
         }
 
+    def _reference(self, functions: Mapping[str, tirx.PrimFunc | None]) -> Any:
+        """References of these kernels, loaded; of those that are None as they were written."""
+        module = tvm.IRModule(
+            {
+                self._functions[name][0]: func or self._functions[name][1]
+                for name, func in functions.items()
+            }
+        )
+        targets = {name: self._target_of_reference(name) for name in functions}
+        with scratch_folder() as folder:
+            path = folder / "reference.so"
+            return load_kernels(build_kernels(module, reference_target(), path, targets))
+
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
         """The library with these kernels as they were before any schedule."""
         module = written_out.clone()
-        before = {var.name_hint: func for var, func in self.as_written.functions_items()}
         for var in list(module.functions):
             if var.name_hint in names:
-                module.update_func(var, before[var.name_hint])
+                module.update_func(var, self._functions[var.name_hint][1])
+        targets = {name: self._target_of_reference(name) for name in names}
         with scratch_folder() as folder:
             path = folder / "kernels.so"
-            others = {name: _target_of_reference(before[name]) for name in names}
-            return build_kernels(module, self.target, path, others).read_bytes()
+            return build_kernels(module, self.target, path, targets).read_bytes()
 
 
 _SHORT = 200_000
 """Operations up to which a reference takes longer to optimise than to run as it is."""
-
-
 _LONG = 1_000_000_000
 """Operations from which on a reference has the loops of the kernel, but none of its instructions:
 as it is written it would take seconds."""
@@ -191,22 +216,3 @@ _MOST = 50_000_000_000
 """Operations of a kernel that is checked."""
 _MOST_BYTES = 512 * 2**20
 """Of its tensors: there are three times as many while it is checked."""
-
-
-def _is_too_large(function: tirx.PrimFunc) -> bool:
-    nbytes = sum(
-        math.prod(int(size) for size in param.shape) * np.dtype(str(param.dtype)).itemsize
-        for param in function.params
-    )
-    return nbytes > _MOST_BYTES or operations_of(function) > _MOST
-
-
-def _target_of_reference(function: tirx.PrimFunc) -> Any:
-    return reference_target(0 if operations_of(function) < _SHORT else 1)
-
-
-def _reference(module: tvm.IRModule) -> Any:
-    targets = {var.name_hint: _target_of_reference(func) for var, func in module.functions_items()}
-    with scratch_folder() as folder:
-        path = folder / "reference.so"
-        return load_kernels(build_kernels(module, reference_target(), path, targets))

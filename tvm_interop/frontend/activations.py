@@ -38,12 +38,15 @@ def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's is of float32 alone.
-    x = inputs[0]
-    below = relax.op.subtract(
-        relax.op.exp(relax.op.minimum(x, number_like(x, 0))), number_like(x, 1)
-    )
-    scaled = relax.op.multiply(number_like(x, float(attrs.get("alpha", 1.0))), below)
-    return relax.op.where(relax.op.less(x, number_like(x, 0)), bb.normalize(scaled), x)
+    return _exponential_below_zero(bb, inputs[0], float(attrs.get("alpha", 1.0)))
+
+
+def _exponential_below_zero(bb: relax.BlockBuilder, x: Any, alpha: float) -> Any:
+    """alpha * (exp(x) - 1) where x is negative, x elsewhere."""
+    zero, one = number_like(x, 0), number_like(x, 1)
+    below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, zero)), one)
+    scaled = bb.normalize(relax.op.multiply(number_like(x, alpha), below))
+    return relax.op.where(relax.op.less(x, zero), scaled, x)
 
 
 def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -60,11 +63,7 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     x = inputs[0]
     alpha = float(attrs.get("alpha", 1.67326319217681884765625))
     gamma = float(attrs.get("gamma", 1.05070102214813232421875))
-    below = relax.op.subtract(
-        relax.op.exp(relax.op.minimum(x, number_like(x, 0))), number_like(x, 1)
-    )
-    scaled = bb.normalize(relax.op.multiply(number_like(x, alpha), below))
-    chosen = bb.normalize(relax.op.where(relax.op.less(x, number_like(x, 0)), scaled, x))
+    chosen = bb.normalize(_exponential_below_zero(bb, x, alpha))
     return relax.op.multiply(number_like(x, gamma), chosen)
 
 

@@ -15,7 +15,7 @@ from tvm import relax
 
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
-from .pool_windows import Window
+from .pool_windows import Window, given_windows
 
 
 def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -24,19 +24,8 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     shape = static_shape(x.ty)
     if shape is None or sizes is None or blocks is None:
         return None
-    lengths, rank = [int(size) for size in sizes], len(sizes)
-    pads = [int(pad) for pad in attrs.get("pads", [0] * 2 * rank)]
-    windows = [
-        Window(*map(int, each))
-        for each in zip(
-            blocks,
-            attrs.get("strides", [1] * rank),
-            attrs.get("dilations", [1] * rank),
-            pads[:rank],
-            pads[rank:],
-            strict=True,
-        )
-    ]
+    lengths = [int(size) for size in sizes]
+    windows = given_windows(blocks.tolist(), attrs)
     wide = [n + w.before + w.after for n, w in zip(lengths, windows, strict=True)]
     images, steps = shape[1] // prod(w.size for w in windows), _places(windows, lengths, wide)
     # Rows of (place in the image), of all images and channels side by side.
@@ -48,7 +37,7 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     result = bb.emit(relax.op.reshape(turned, (shape[0], images, *wide)))
     begins = [w.before for w in windows]
     ends = [w.before + n for w, n in zip(windows, lengths, strict=True)]
-    return relax.op.strided_slice(result, list(range(2, 2 + rank)), begins, ends)
+    return relax.op.strided_slice(result, list(range(2, 2 + len(lengths))), begins, ends)
 
 
 def _places(

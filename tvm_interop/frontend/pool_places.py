@@ -17,7 +17,7 @@ from ..kernels import loops
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
 from .indices import bounded
-from .pool_windows import Window
+from .pool_windows import Window, given_windows
 
 
 def pool_with_places(
@@ -59,14 +59,10 @@ def import_max_unpool(
     if shape is None:
         return None
     rank = len(shape) - 2
-    sizes = [int(size) for size in attrs["kernel_shape"]]
-    strides = [int(stride) for stride in attrs.get("strides", [1] * rank)]
-    pads = [int(pad) for pad in attrs.get("pads", [0] * 2 * rank)]
+    windows = given_windows(attrs["kernel_shape"], attrs)
     whole = [
-        (n - 1) * stride + size - before - after
-        for n, stride, size, before, after in zip(
-            shape[2:], strides, sizes, pads[:rank], pads[rank:], strict=True
-        )
+        (n - 1) * window.stride + window.size - window.before - window.after
+        for n, window in zip(shape[2:], windows, strict=True)
     ]
     number = prod(shape[:2]) * prod(whole)
     inside = bounded(bb, bb.emit(relax.op.reshape(places, (-1,))), np.array(number))
@@ -109,7 +105,7 @@ def places_kernel(
         old = data[image, tirx.max(best[0], zero)]
         here = data[image, tirx.max(tirx.min(flat, loops.index(inside - 1)), zero)]
         wins = tirx.Or(best[0] < zero, here > old)
-        return tirx.IfThenElse(_all([*exists, wins]), tirx.BufferStore(best, flat, [0]), None)
+        return tirx.IfThenElse(tirx.all(*exists, wins), tirx.BufferStore(best, flat, [0]), None)
 
     def pool(image: Any, step: Sequence[Any]) -> tirx.Stmt:
         starts = [s * w.stride - w.before for s, w in zip(step, windows, strict=True)]
@@ -155,11 +151,4 @@ def _by_columns(flat: Any, lengths: Sequence[int]) -> Any:
     for length, size in zip(lengths, sizes, strict=True):
         result = result + tirx.indexmod(tirx.indexdiv(flat, size), length) * step
         step *= length
-    return result
-
-
-def _all(conditions: Sequence[Any]) -> Any:
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = tirx.And(result, condition)
     return result

@@ -40,19 +40,21 @@ class Window(NamedTuple):
 
 def windows_of(lengths: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[Window], bool]:
     """Of each axis the window, and whether one may hang over the end."""
-    rank = len(lengths)
-    sizes = [int(size) for size in attrs["kernel_shape"]]
-    strides = [int(stride) for stride in attrs.get("strides", [1] * rank)]
-    dilations = [int(dilation) for dilation in attrs.get("dilations", [1] * rank)]
-    pads = [int(pad) for pad in attrs.get("pads", [0] * 2 * rank)]
+    windows = given_windows(attrs["kernel_shape"], attrs)
     auto_pad = attrs.get("auto_pad", b"NOTSET").decode()
-    windows = [
-        Window(*each)
-        for each in zip(sizes, strides, dilations, pads[:rank], pads[rank:], strict=True)
-    ]
     if auto_pad == "NOTSET":
         return windows, bool(attrs.get("ceil_mode", 0))
     return [_placed(*each, auto_pad) for each in zip(windows, lengths, strict=True)], False
+
+
+def given_windows(sizes: Sequence[int], attrs: Mapping[str, Any]) -> list[Window]:
+    """Windows of `sizes`, as strides, dilations and pads say; `auto_pad` is left aside."""
+    rank = len(sizes)
+    strides = attrs.get("strides", [1] * rank)
+    dilations = attrs.get("dilations", [1] * rank)
+    pads = attrs.get("pads", [0] * 2 * rank)
+    each = zip(sizes, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    return [Window(*map(int, numbers)) for numbers in each]
 
 
 def _placed(window: Window, length: int, auto_pad: str) -> Window:

@@ -12,23 +12,21 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.transform import PassContext, module_pass
+from tvm.ir.transform import PassContext
+from tvm.tirx.transform import prim_func_pass
 
 FUNCTIONS = ("atanh", "tanh")
 
 
-@module_pass(opt_level=0, name="CLibraryFunctions")
+@prim_func_pass(opt_level=0, name="CLibraryFunctions")
 class CLibraryFunctions:
     """Call the C library for each of `FUNCTIONS` of floats; float16 and bfloat16 go by float32."""
 
-    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Rewrite the kernels of `mod`; called by TVM's pass machinery."""
-        rewritten = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                called = tvm_ffi.structural_map(func, (tvm.ir.Call, _called))
-                rewritten.update_func(var, called)
-        return rewritten
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext
+    ) -> tirx.PrimFunc:
+        """Rewrite `func`; called by TVM's pass machinery."""
+        return tvm_ffi.structural_map(func, (tvm.ir.Call, _called))
 
 
 def _called(call: Any) -> Any:

@@ -84,10 +84,10 @@ def find_faults(kernels: Sequence[Checked]) -> dict[str, str]:
 def find_fault(kernel: Checked) -> str | None:
     """What is wrong with the kernel, in words; None where nothing was found."""
     with np.errstate(all="ignore"):
-        return next(_faults(kernel), None)
+        return _fault(kernel)
 
 
-def _faults(kernel: Checked) -> Iterator[str]:
+def _fault(kernel: Checked) -> str | None:
     traits = traits_of(kernel.function)
     shapes = [tuple(int(size) for size in param.shape) for param in kernel.function.params]
     dtypes = [np.dtype(dtype) for dtype in (*kernel.inputs, *kernel.outputs)]
@@ -105,16 +105,14 @@ def _faults(kernel: Checked) -> Iterator[str]:
             continue
         said, got = run(kernel.built, 0xFF)
         if said:
-            yield f"it {said}, on {kind} numbers"
-            return
+            return f"it {said}, on {kind} numbers"
         if kernel.divisible and kind in ("ordinary", "small"):
             said, in_shares = run(kernel.built, 0x7F, SHARES)
             if said:
-                yield f"a share of it {said}, on {kind} numbers"
-                return
+                return f"a share of it {said}, on {kind} numbers"
             for i, (whole, parts) in enumerate(zip(got, in_shares, strict=True)):
                 if whole.tobytes() != parts.tobytes():
-                    yield f"output {i} is another one in shares than in one piece"
+                    return f"output {i} is another one in shares than in one piece"
         if traits.rounds_to_integers and kind not in ("ordinary", "small"):
             continue
         spare = _ON_THE_EDGE if traits.rounds_to_integers else 0.0
@@ -128,7 +126,8 @@ def _faults(kernel: Checked) -> Iterator[str]:
                     tolerance.moves_to(array)
         for i, (tolerance, array) in enumerate(zip(tolerances, got, strict=True)):
             if not tolerance.allows(array):
-                yield f"output {i} is wrong on {kind} numbers: {tolerance.difference(array)}"
+                return f"output {i} is wrong on {kind} numbers: {tolerance.difference(array)}"
+    return None
 
 
 def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:

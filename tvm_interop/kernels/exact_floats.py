@@ -20,24 +20,19 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.transform import PassContext, module_pass
+from tvm.ir.transform import PassContext
+from tvm.tirx.transform import prim_func_pass
 
 
-@module_pass(opt_level=0, name="ExactFloats")
+@prim_func_pass(opt_level=0, name="ExactFloats")
 class ExactFloats:
     """Rewrite kernels so that simplifying them, which comes after, changes no number."""
 
-    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Rewrite in `mod`; called by TVM's pass machinery."""
-        rewritten = {
-            var: tvm_ffi.structural_map(func, _RULES)
-            for var, func in mod.functions_items()
-            if isinstance(func, tirx.PrimFunc)
-        }
-        mod = mod.clone()
-        for var, func in rewritten.items():
-            mod.update_func(var, func)
-        return mod
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext
+    ) -> tirx.PrimFunc:
+        """Rewrite `func`; called by TVM's pass machinery."""
+        return tvm_ffi.structural_map(func, _RULES)
 
 
 def _difference(node: Any) -> Any:

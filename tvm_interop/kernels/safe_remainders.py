@@ -18,21 +18,20 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.transform import PassContext, module_pass
+from tvm.ir.transform import PassContext
+from tvm.tirx.transform import prim_func_pass
 
 
-@module_pass(opt_level=0, name="SafeRemainders")
+@prim_func_pass(opt_level=0, name="SafeRemainders")
 class SafeRemainders:
     """Rewrite remainders by powers of two in lowered kernels."""
 
-    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Rewrite in `mod`; called by TVM's pass machinery."""
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext
+    ) -> tirx.PrimFunc:
+        """Rewrite `func`; called by TVM's pass machinery."""
         hide = [(tirx.FloorMod, _hidden), (tirx.Mod, _hidden), (tirx.BitwiseAnd, _hidden_bits)]
-        rewritten = {var: tvm_ffi.structural_map(func, hide) for var, func in mod.functions_items()}
-        mod = mod.clone()
-        for var, func in rewritten.items():
-            mod.update_func(var, func)
-        return mod
+        return tvm_ffi.structural_map(func, hide)
 
 
 def _hidden(remainder: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir.transform import PassContext, module_pass
+from tvm.ir.transform import PassContext
+from tvm.tirx.transform import prim_func_pass
 
 from . import vector_math
 from .loops import in_turn
@@ -27,7 +28,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """By TIR operator: what computes it of float32."""
 
 
-@module_pass(opt_level=0, name="VectorizeMath")
+@prim_func_pass(opt_level=0, name="VectorizeMath")
 class VectorizeMath:
     """Write out the transcendental functions in each kernel of a module.
 
@@ -35,13 +36,11 @@ class VectorizeMath:
     to kernels that have their loops: what a schedule inlines it would write out time and again.
     """
 
-    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Rewrite the kernels of `mod`; called by TVM's pass machinery."""
-        written_out = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                written_out.update_func(var, with_vector_math(func))
-        return written_out
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext
+    ) -> tirx.PrimFunc:
+        """Rewrite `func`; called by TVM's pass machinery."""
+        return with_vector_math(func)
 
 
 def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -50,10 +50,17 @@ DECIDED: dict[str, Decision] = {
     "Resize": Decision("either", "a scaled size that is no whole number, and a place that is half"),
     "RoiAlign": Decision("onnxruntime", "before opset 16 nothing is shifted", 16),
     "Sign": Decision("either", "of NaN nothing is said"),
+    "Slice": Decision("reference", "an end past the last element is the last, backwards too"),
     "Softmax": Decision("onnxruntime", _AS_LATER, 13),
     "Swish": Decision("reference", "onnxruntime approximates"),
 }
 """By operator."""
+
+
+def oracle_for(op: str, opset: int) -> str:
+    """The oracle that counts for an operator; `either` where any does, empty where both do."""
+    decision = DECIDED.get(op)
+    return decision.oracle if decision and opset < decision.before else ""
 
 
 class Refusal(NamedTuple):

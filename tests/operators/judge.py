@@ -16,7 +16,7 @@ from tvm_interop.errors import TVMInteropError
 from tvm_interop.frontend.load import load_model
 
 from .case import Case
-from .decided import DECIDED, REFUSED
+from .decided import REFUSED, oracle_for
 
 Arrays = dict[str, np.ndarray]
 RELATIVE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-7}
@@ -78,19 +78,13 @@ def _ask_oracles(trial: Trial) -> None:
     model, feeds = trial.case.model(trial.case.fixed)
     theirs, reference = by_onnxruntime(model, feeds), by_reference(model, feeds)
     runs_it = theirs is not None
-    oracle = _decided(trial.case)
+    oracle = oracle_for(trial.case.op, trial.case.opset)
     if oracle == "onnxruntime":
         reference = None
     if oracle == "reference" and reference is not None:
         theirs = None
     trial.wanted, trial.other = (theirs, reference) if theirs is not None else (reference, None)
     trial.why = "" if runs_it else "not run by onnxruntime"
-
-
-def _decided(case: Case) -> str:
-    """The oracle that counts for it; empty if both do."""
-    decision = DECIDED.get(case.op)
-    return decision.oracle if decision and case.opset < decision.before else ""
 
 
 def _refuse(trial: Trial, error: Exception) -> None:
@@ -168,7 +162,7 @@ def _compare(trial: Trial, outputs: Sequence[np.ndarray]) -> None:
         trial.verdict = "right"
     elif not _difference(trial.case, list(wanted), list(other)):
         trial.verdict, trial.why = "wrong", fault or fault_2
-    elif _decided(trial.case) == "either" and not (fault and fault_2):
+    elif oracle_for(trial.case.op, trial.case.opset) == "either" and not (fault and fault_2):
         trial.verdict = "right"
     else:
         trial.verdict = "undecided" if not (fault and fault_2) else "wrong"

@@ -429,9 +429,9 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
     wanted = sum(stream.threads for stream in plan.streams)
     if wanted > _runtime.num_threads():
         warnings.warn(
-            f"the model was compiled for {len(plan.streams)} streams on {wanted} cores, and this "
-            f"process may use {_runtime.num_threads()}: the streams take turns, which is right "
-            "but slow; compile it here, or with fewer streams, or allow more threads with "
+            f"the model was compiled for {wanted} cores, and this process may use "
+            f"{_runtime.num_threads()}: parts that should run side by side take turns, which is "
+            "right but slow; compile it here, or with fewer streams, or allow more threads with "
             "tvm_interop.set_num_threads",
             RuntimeWarning,
             stacklevel=3,

@@ -10,6 +10,7 @@ from tvm import tirx
 from .c_library import CLibraryFunctions
 from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
+from .scopes import WithoutScopes
 
 PIPELINE = "tvm_interop.exact_floats.safe_remainders.3"
 """The name under which TVM finds this pipeline. Kernels are kept under it, too: what changes them
@@ -18,7 +19,8 @@ changes it."""
 
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
     lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
-    passes: list[Any] = [CLibraryFunctions(), ExactFloats(), lowering, SafeRemainders()]
+    ours: list[Any] = [WithoutScopes(), CLibraryFunctions(), ExactFloats()]
+    passes = [*ours, lowering, SafeRemainders()]
     return tvm.transform.Sequential(passes), for_host, for_device
 
 

@@ -1,0 +1,26 @@
+"""Leaves out a mark on statements that TVM's code generator warns of, once a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.transform import PassContext
+from tvm.tirx.transform import prim_func_pass
+
+
+@prim_func_pass(opt_level=0, name="WithoutScopes")
+class WithoutScopes:
+    """Take statements out of the scopes in which TVM's own kernels put several in a row."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext
+    ) -> tirx.PrimFunc:
+        """Rewrite `func`; called by TVM's pass machinery."""
+        return tvm_ffi.structural_map(func, (tirx.AttrStmt, _statement))
+
+
+def _statement(mark: Any) -> Any:
+    return mark.body if mark.attr_key == "pragma_scope" else mark

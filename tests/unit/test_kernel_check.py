@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from pathlib import Path
@@ -22,6 +23,7 @@ from tvm_interop.errors import ExecutionError
 from tvm_interop.kernels import build, cpu_schedule
 from tvm_interop.kernels.build import build_kernels
 from tvm_interop.kernels.check import Checked, find_fault
+from tvm_interop.kernels.numpy_kernel import numpy_kernel
 from tvm_interop.kernels.reference import reference_target
 from tvm_interop.machine.cpu_features import host_features
 
@@ -47,6 +49,12 @@ def checked(name: str, library: Any, references: Any) -> Checked:
     return of_floats(name, function, library[kernel], references[name])
 
 
+def by_numpy(kernel: Checked) -> Checked:
+    evaluated = numpy_kernel(kernel.function)
+    assert evaluated is not None
+    return dataclasses.replace(kernel, reference=evaluated)
+
+
 def of_floats(name: str, function: tirx.PrimFunc, kernel: Any, reference: Any) -> Checked:
     inputs = ["float32"] * (len(function.params) - 1)
     return Checked(name, function, kernel, reference, inputs, ["float32"])
@@ -57,6 +65,7 @@ def test_nothing_is_found_where_nothing_is_wrong(references: Any, tmp_path: Path
     for name, function in kernels().items():
         kernel = of_floats(name, function, library[name], references[name])
         assert find_fault(kernel) is None, name
+        assert find_fault(by_numpy(kernel)) is None, name
 
 
 @pytest.mark.parametrize(("fault", "seed"), PLANTED)
@@ -69,8 +78,9 @@ def test_a_planted_fault_is_found(fault: str, seed: int, references: Any, tmp_pa
         name = str(names.pop())
         wrong = with_fault(kernels()[name], fault, rng)
     library = built({"planted": wrong}, tmp_path / "k.so")
-    found = find_fault(checked(name, library, references))
-    assert found is not None, f"{fault} in `{name}`:\n{wrong.script()}"
+    kernel = checked(name, library, references)
+    for each in (kernel, by_numpy(kernel)):
+        assert find_fault(each) is not None, f"{fault} in `{name}`:\n{wrong.script()}"
 
 
 @pytest.mark.skipif("avx512f" not in host_features(), reason="this CPU has no AVX-512")
@@ -191,6 +201,7 @@ def test_what_is_too_large_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_nothing_remembered")
 def test_long_kernels_are_checked_against_their_own_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked_kernels, "_LONG", 0)
+    monkeypatch.setattr(checked_kernels, "numpy_kernel", lambda function: None)
     check = compiled().manifest.kernel_check
     assert check is not None
     assert check.checked > 0

@@ -20,6 +20,7 @@ from ..artifact.manifest import KernelCheck
 from ..errors import ExecutionError
 from ..kernels.build import build_kernels, divisible_kernels, kernel_hashes
 from ..kernels.check import Checked, find_faults, operations_of
+from ..kernels.numpy_kernel import numpy_kernel
 from ..kernels.reference import reference_target
 from ..machine.cpu_target import runs_here
 from ..measure.kept_files import KeptFiles
@@ -29,7 +30,7 @@ from .kept_kernels import kernels_key
 
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked"
-_VERSION = "1"
+_VERSION = "2"
 """Part of the keys under which verdicts are remembered: what is found changes with it."""
 
 _right: set[str] = set()
@@ -156,14 +157,10 @@ class KernelChecker:
         if not alike:
             return {}
         divisible = divisible_kernels(scheduled) if scheduled is not None else set()
-        with_loops = scheduled.functions_items() if scheduled is not None else ()
-        long = {
-            var.name_hint: func
-            for var, func in with_loops
-            if self._operations[var.name_hint] > _LONG
-        }
-        firsts = [names[0] for names in alike.values()]
-        reference = self._reference({name: long.get(name) for name in firsts})
+        with_loops = (
+            {var.name_hint: func for var, func in scheduled.functions_items()} if scheduled else {}
+        )
+        reference = self._references([names[0] for names in alike.values()], with_loops)
         built = load_kernels_from(code)
         found = find_faults(
             [
@@ -175,25 +172,35 @@ class KernelChecker:
                     *self.parameters[name],
                     name in divisible,
                 )
-                for name in firsts
+                for name in reference
             ]
         )
         return {
             name: found[names[0]] for names in alike.values() if names[0] in found for name in names
         }
 
-    def _reference(self, functions: Mapping[str, tirx.PrimFunc | None]) -> Any:
-        """References of these kernels, loaded; of those that are None as they were written."""
-        module = tvm.IRModule(
-            {
-                self._functions[name][0]: func or self._functions[name][1]
-                for name, func in functions.items()
-            }
-        )
-        targets = {name: self._target_of_reference(name) for name in functions}
-        with scratch_folder() as folder:
-            path = folder / "reference.so"
-            return load_kernels(build_kernels(module, reference_target(), path, targets))
+    def _references(
+        self, names: Sequence[str], with_loops: Mapping[str, tirx.PrimFunc]
+    ) -> dict[str, Any]:
+        """What these kernels are compared with: NumPy, or a library where it does not know them."""
+        found: dict[str, Any] = {}
+        to_build: dict[Any, tirx.PrimFunc] = {}
+        for name in names:
+            var, function = self._functions[name]
+            evaluated = numpy_kernel(function)
+            if evaluated is not None:
+                found[name] = evaluated
+                continue
+            is_long = self._operations[name] > _LONG
+            to_build[var] = with_loops.get(name, function) if is_long else function
+        if to_build:
+            targets = {var.name_hint: self._target_of_reference(var.name_hint) for var in to_build}
+            with scratch_folder() as folder:
+                path = folder / "reference.so"
+                module = tvm.IRModule(to_build)
+                library = load_kernels(build_kernels(module, reference_target(), path, targets))
+            found |= {name: library[name] for name in targets}
+        return found
 
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
         """The library with these kernels as they were before any schedule."""

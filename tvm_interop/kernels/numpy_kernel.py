@@ -1,0 +1,334 @@
+"""Kernels evaluated by NumPy, as their mathematics is written down: nothing is compiled.
+
+What LLVM, TVM's passes and schedules can get wrong, this shares with none of them. It knows the
+kernels that TVM makes of tensor expressions: one block after the other, each with a loop for each
+of its axes, which stores one element, or adds up to it. Sums are of double precision.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known
+
+_TOGETHER = 1 << 20
+"""Places that are evaluated at once: what this takes stays within a processor's caches, or near."""
+_FACTORS_TOGETHER = 1 << 23
+"""Elements of a product's factor that are laid out at once, as doubles."""
+_MOST = 1 << 27
+"""Places of a sum that is no product, above which NumPy takes longer than a compiler and its
+code."""
+_MOST_SUMMED = 1 << 24
+"""Numbers that one such sum may have: they are in memory together."""
+
+
+class _Step(NamedTuple):
+    """A block.
+
+    Attributes
+    ----------
+    sizes: of its axes, by their variables.
+    summed: the variables of those that are summed over, or whatever is done.
+    combined: two numbers become one by this; None where nothing is combined.
+    first: what that begins with.
+    """
+
+    buffer: Any
+    indices: Sequence[Any]
+    value: Any
+    sizes: dict[Any, int]
+    summed: frozenset[Any]
+    combined: np.ufunc | None
+    first: Any
+
+
+@dataclass(frozen=True)
+class NumpyKernel:
+    """A kernel that NumPy evaluates: called with its inputs and, last, arrays for its outputs."""
+
+    function: tirx.PrimFunc
+    steps: Sequence[_Step]
+
+    def __call__(self, tensors: Sequence[Array], results: Sequence[Array]) -> None:
+        """Fill `results`.
+
+        Raises
+        ------
+        UndefinedError
+            What these numbers lead to is not defined by the kernel.
+        """
+        buffers = dict(zip(self.function.params, (*tensors, *results), strict=True))
+        for step in self.steps:
+            if step.buffer not in buffers:
+                shape = [int(size) for size in step.buffer.shape]
+                buffers[step.buffer] = np.zeros(shape, dtype_of(step.buffer))
+            for axes in _parts(step):
+                _evaluate(step, Places(axes, buffers, {}))
+
+
+def numpy_kernel(function: tirx.PrimFunc) -> NumpyKernel | None:
+    """The kernel for NumPy; None where it has something that is not known here."""
+    try:
+        return NumpyKernel(function, list(_steps(function)))
+    except _UnknownError:
+        return None
+
+
+class _UnknownError(Exception):
+    """A kernel has what is not known here."""
+
+
+def _require(is_known_here: bool) -> None:
+    if not is_known_here:
+        raise _UnknownError
+
+
+def _steps(function: tirx.PrimFunc) -> Iterator[_Step]:
+    root = function.body
+    _require(isinstance(root, s_tir.SBlockRealize))
+    inside = root.block.body
+    buffers = (*function.params, *root.block.alloc_buffers)
+    _require(all(isinstance(size, tirx.IntImm) for each in buffers for size in each.shape))
+    for nest in inside.seq if isinstance(inside, tirx.SeqStmt) else [inside]:
+        yield _step(nest)
+
+
+def _step(nest: Any) -> _Step:
+    loops = {}
+    while isinstance(nest, tirx.For):
+        _require(nest.kind == tirx.ForKind.SERIAL and _is(nest.min, 0))
+        _require(isinstance(nest.extent, tirx.IntImm))
+        loops[nest.loop_var] = int(nest.extent.value)
+        nest = nest.body
+    _require(isinstance(nest, s_tir.SBlockRealize) and _is(nest.predicate, 1))
+    block = nest.block
+    _require(not block.alloc_buffers and not block.match_buffers)
+    _require(isinstance(block.body, tirx.BufferStore))
+    sizes, summed = {}, set()
+    for axis, value in zip(block.iter_vars, nest.iter_values, strict=True):
+        _require(_is(axis.dom.min, 0) and axis.iter_type in (_SPATIAL, _SUMMED))
+        _require(_is(value, 0) or value in loops)
+        size = 1 if _is(value, 0) else loops.pop(value)
+        _require(size > 0 and _is(axis.dom.extent, size))
+        sizes[axis.var] = size
+        if axis.iter_type == _SUMMED:
+            summed.add(axis.var)
+    _require(not loops)
+    store = block.body
+    combined, value, first = None, store.value, None
+    if block.init is not None:
+        _require(isinstance(block.init, tirx.BufferStore) and isinstance(value, _COMBINED_KEYS))
+        combined, first = _COMBINED[type(value)], block.init.value
+        before, value = value.a, value.b
+        _require(isinstance(before, ir.TensorLoad) and before.source.same_as(store.buffer))
+        _require(all(map(tvm_ffi.structural_equal, before.indices, store.indices)))
+        _require(is_known(first) and not _reads(first, store.buffer))
+        _require(_product(value) is not None or math.prod(sizes.values()) <= _MOST)
+        whole = [size for axis, size in sizes.items() if axis in summed]
+        _require(_product(value) is not None or math.prod(whole) <= _MOST_SUMMED)
+    _require((combined is not None) or not summed)
+    _require(all(map(is_known, (value, *store.indices))) and not _reads(value, store.buffer))
+    _require(store.predicate is None if hasattr(store, "predicate") else True)
+    return _Step(store.buffer, store.indices, value, sizes, frozenset(summed), combined, first)
+
+
+_SPATIAL, _SUMMED = 0, 2
+"""`IterVar.iter_type` of axes, in TVM's numbers."""
+_COMBINED: dict[type, np.ufunc] = {
+    tirx.Add: np.add,
+    tirx.Mul: np.multiply,
+    tirx.Max: np.maximum,
+    tirx.Min: np.minimum,
+    tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
+}
+_COMBINED_KEYS = tuple(_COMBINED)
+
+
+def _is(node: Any, value: int) -> bool:
+    return isinstance(node, tirx.IntImm) and int(node.value) == value
+
+
+def _reads(expression: Any, buffer: Any) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        expression,
+        (ir.TensorLoad, lambda load: found.extend([load] if load.source.same_as(buffer) else [])),
+    )
+    return bool(found)
+
+
+def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
+    """The places of a block in parts that are evaluated at once: its longest axis is cut."""
+    numbers = {variable: number for number, variable in enumerate(step.sizes)}
+    factors = _product(step.value) if step.combined is np.add else None
+    if factors is None:
+        places, together, cut = math.prod(step.sizes.values()), _TOGETHER, list(step.sizes)
+    else:
+        of_factors = [[v for v in step.sizes if _has(factor, v)] for factor in factors]
+        counts = [math.prod(step.sizes[v] for v in some) for some in of_factors]
+        places, together = max(counts), _FACTORS_TOGETHER
+        cut = of_factors[counts.index(places)]
+    whole = {v: Axis(numbers[v], 0, size) for v, size in step.sizes.items()}
+    free = [v for v in cut if v not in step.summed]
+    if places <= together or not free:
+        yield whole
+        return
+    # The outermost that is long enough, whose parts lie in one piece.
+    enough = (v for v in free if step.sizes[v] * together >= places)
+    chosen = next(enough, max(free, key=lambda v: step.sizes[v]))
+    size = step.sizes[chosen]
+    length = max(1, size * together // places)
+    for start in range(0, size, length):
+        yield whole | {chosen: Axis(numbers[chosen], start, min(length, size - start))}
+
+
+def _has(expression: Any, variable: Any) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        expression, (tirx.Var, lambda v: found.extend([v] if v.same_as(variable) else []))
+    )
+    return bool(found)
+
+
+def _evaluate(step: _Step, places: Places) -> None:
+    summed = tuple(places.axes[v].number for v in step.sizes if v in step.summed)
+    target = places.buffers[step.buffer]
+    if step.combined is None:
+        values = np.broadcast_to(places.value(step.value), places.shape)
+    else:
+        values = _combined(step, places, summed)
+        if target.dtype.kind in "iu" and values.dtype.kind == "f":
+            values = values.astype(np.int64)  # Where they have room, and are cut to what is left.
+        values = values.astype(target.dtype)
+        first = places.value(step.first).astype(target.dtype)
+        values = step.combined(first, values)
+    kept = [axis for v, axis in places.axes.items() if v not in step.summed]
+    free = {v: axis for v, axis in places.axes.items() if v not in step.summed}
+    if len(free) == len(step.indices) and all(map(_are_one, free, step.indices)):
+        target[tuple(slice(axis.start, axis.start + axis.size) for axis in kept)] = values
+        return
+    spots = Places(
+        {v: axis._replace(number=i) for i, (v, axis) in enumerate(free.items())},
+        places.buffers,
+        {},
+    )
+    indices = [spots.value(index) for index in step.indices]
+    for index, size in zip(indices, target.shape, strict=True):
+        spots.require((index >= 0) & (index < size))
+    target[tuple(indices)] = values
+
+
+def _are_one(variable: Any, index: Any) -> bool:
+    return bool(variable.same_as(index))
+
+
+def _combined(step: _Step, places: Places, summed: tuple[int, ...]) -> Array:
+    """Without what it begins with; axes that are summed over are gone."""
+    assert step.combined is not None
+    factors = _product(step.value) if step.combined is np.add else None
+    if factors is not None:
+        a, b = (places.view(_load_in(factor)) for factor in factors)
+        if a is not None and b is not None:
+            found = _sum_of_products(a, b, places.shape, summed)
+            if found is not None:
+                return found
+    is_extreme = step.combined in (np.maximum, np.minimum)
+    as_doubles = dtype_of(step.value).kind == "f" and not is_extreme
+    windows = [places.axes[v] for v in step.sizes if v in step.summed]
+    if math.prod(axis.size for axis in windows) <= _FEW:
+        found = functools.reduce(step.combined, _each(step, places, as_doubles))
+        found = found.squeeze(summed)
+    else:
+        values = np.broadcast_to(places.value(step.value), places.shape)
+        values = values.astype(np.float64, copy=False) if as_doubles else values
+        found = np.asarray(step.combined.reduce(values, axis=summed))
+    if is_extreme and np.isnan(found).any():
+        raise UndefinedError  # TVM's keeps NaN or drops it, as the order has it.
+    return found
+
+
+_FEW = 64
+"""Elements of a window, such as a pooling's, which NumPy takes one after the other: whole tensors
+of each are faster than many short sums."""
+
+
+def _each(step: _Step, places: Places, as_doubles: bool) -> Iterator[Array]:
+    """The values that are combined, a tensor for each place in the window."""
+    windows = [v for v in step.sizes if v in step.summed]
+    shape = [1 if v in step.summed else axis.size for v, axis in places.axes.items()]
+    for at in np.ndindex(*(step.sizes[v] for v in windows)):
+        fixed = {
+            v: places.axes[v]._replace(start=i, size=1) for v, i in zip(windows, at, strict=True)
+        }
+        one = replace(places, axes={**places.axes, **fixed})
+        values = np.broadcast_to(one.value(step.value), shape)
+        yield values.astype(np.float64, copy=False) if as_doubles else values
+
+
+def _product(value: Any) -> tuple[Any, Any] | None:
+    """The two elements that are multiplied, if `value` is a product that doubles hold exactly."""
+    if not isinstance(value, tirx.Mul):
+        return None
+    if not all(isinstance(_load_in(factor), ir.TensorLoad) for factor in (value.a, value.b)):
+        return None
+    is_exact = dtype_of(value).kind == "f" or dtype_of(value).itemsize >= 4
+    return (value.a, value.b) if is_exact and all(map(_is_exact, (value.a, value.b))) else None
+
+
+def _load_in(factor: Any) -> Any:
+    """What is left of an element without the casts around it."""
+    return _load_in(factor.value) if isinstance(factor, tirx.Cast) else factor
+
+
+def _is_exact(factor: Any) -> bool:
+    """Whether the element is what doubles hold, integers with room for products and their sums."""
+    if isinstance(factor, tirx.Cast):
+        return np.can_cast(dtype_of(factor.value), dtype_of(factor)) and _is_exact(factor.value)
+    dtype = dtype_of(factor)
+    return dtype.kind == "f" or dtype.itemsize <= 2
+
+
+def _sum_of_products(
+    a: Array, b: Array, shape: Sequence[int], summed: Sequence[int]
+) -> Array | None:
+    """Products added up, as products of matrices; None where a factor lacks an axis of the sum."""
+    in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
+    long = [axis for axis, size in enumerate(shape) if size > 1]
+    inner = [axis for axis in long if axis in summed]
+    if not all(in_a[axis] and in_b[axis] for axis in inner):
+        return None
+    outer = [axis for axis in long if axis not in summed]
+    if not all(in_a[axis] or in_b[axis] for axis in outer):
+        return None
+    both = [axis for axis in outer if in_a[axis] and in_b[axis]]
+    rows = [axis for axis in outer if not in_b[axis]]
+    columns = [axis for axis in outer if not in_a[axis]]
+
+    def size(axes: Sequence[int]) -> int:
+        return math.prod(shape[axis] for axis in axes)
+
+    left = _laid_out(a, [*both, *rows, *inner]).reshape(size(both), size(rows), size(inner))
+    right = _laid_out(b, [*both, *inner, *columns]).reshape(size(both), size(inner), size(columns))
+    order = [*both, *rows, *columns]
+    found = (left @ right).reshape([shape[axis] for axis in order])
+    found = found.transpose([order.index(axis) for axis in outer])
+    return np.asarray(found).reshape(
+        [size for axis, size in enumerate(shape) if axis not in summed]
+    )
+
+
+def _laid_out(factor: Array, axes: Sequence[int]) -> Array:
+    """As doubles, with these axes alone, in this order."""
+    others = tuple(axis for axis in range(factor.ndim) if axis not in axes)
+    kept = sorted(axes)
+    turned = factor.squeeze(others).transpose([kept.index(axis) for axis in axes])
+    return np.ascontiguousarray(turned, np.float64)

@@ -11,15 +11,18 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "runtime/cpu/caught_fault.h"
 #include "runtime/cpu/fenced_memory.h"
+#include "runtime/cpu/kernel_library.h"
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/ffi/alignment.h"
 #include "runtime/ffi/guarded.h"
+#include "runtime/ffi/op_description.h"
 
 namespace tvm_interop {
 namespace {
@@ -41,11 +44,29 @@ class FencedArguments {
     for (DLTensor& header : headers_) packed_.emplace_back(&header);
   }
 
+  // Where each tensor lies, outputs last.
+  std::vector<void*> addresses() const {
+    std::vector<void*> found;
+    for (const auto& memory : memory_) found.push_back(memory->data());
+    return found;
+  }
+
   void Call(const ffi::Function& kernel) {
     ffi::Any result;
     kernel.CallPacked(packed_.data(), static_cast<int32_t>(packed_.size()), &result);
   }
 
+  // What became of a run: what it did that it must not, in words. Where it did nothing such,
+  // `outputs` get what it computed.
+  std::string Outcome(const std::optional<Fault>& fault,
+                      const ffi::Array<ffi::Tensor>& outputs) const {
+    if (fault) return Describe(*fault);
+    std::string broken = BrokenSlack();
+    if (broken.empty()) CopyOutputs(outputs);
+    return broken;
+  }
+
+ private:
   void CopyOutputs(const ffi::Array<ffi::Tensor>& outputs) const {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const FencedMemory& memory = *memory_.at(num_inputs_ + i);
@@ -79,7 +100,6 @@ class FencedArguments {
     return "touches memory that is none of its tensors'";
   }
 
- private:
   void Add(const ffi::Tensor& tensor, FencedMemory::Place place, uint8_t fill) {
     const DLTensor* given = tensor.GetDLTensorPtr();
     memory_.push_back(
@@ -104,12 +124,9 @@ class FencedArguments {
 // are none. What it did to foreign memory, in words; empty where it did nothing, and then `outputs`
 // hold what it computed.
 std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
-                      const ffi::Array<ffi::Tensor>& outputs, bool before_fence, int64_t fill,
-                      int64_t shares) {
-  using Place = FencedMemory::Place;
-  FencedArguments arguments(inputs, outputs,
-                            before_fence ? Place::kBeforeFence : Place::kAfterFence,
-                            static_cast<uint8_t>(fill));
+                      const ffi::Array<ffi::Tensor>& outputs, FencedMemory::Place place,
+                      uint8_t fill, int64_t shares) {
+  FencedArguments arguments(inputs, outputs, place, fill);
   const LoopTeam team(1);  // On this thread alone, whose faults are caught.
   const auto run = [&] { return RunCatchingFaults([&] { arguments.Call(kernel); }); };
   std::optional<Fault> fault;
@@ -118,20 +135,54 @@ std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>
     const KernelShare share(i, static_cast<int>(shares));
     fault = run();
   }
-  if (fault) return arguments.Describe(*fault);
-  std::string broken = arguments.BrokenSlack();
-  if (broken.empty()) arguments.CopyOutputs(outputs);
-  return broken;
+  return arguments.Outcome(fault, outputs);
+}
+
+// The same of a kernel of a library that is loaded, on one thread. `constants` says which inputs it
+// may prepare once.
+std::string RunLibraryFenced(const std::string& name, const Description& description,
+                             const ffi::Array<ffi::Tensor>& inputs,
+                             const ffi::Array<ffi::Tensor>& outputs,
+                             const ffi::Array<bool>& constants, FencedMemory::Place place,
+                             uint8_t fill) {
+  KernelLibrary* library = FindKernelLibrary(name);
+  if (library == nullptr) throw std::runtime_error("kernel library `" + name + "` is not loaded");
+  const FencedArguments arguments(inputs, outputs, place, fill);
+  const std::vector<void*> addresses = arguments.addresses();
+  std::vector<KernelArgument> bound;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    bound.push_back({&addresses[i], i < constants.size() && constants[i]});
+  }
+  const auto kernel = library->Prepare(ToOpDescription(description), 1, bound);
+  kernel->Repack();
+  const LoopTeam team(1);
+  return arguments.Outcome(RunCatchingFaults([&] { kernel->Run(); }), outputs);
+}
+
+FencedMemory::Place PlaceOf(bool before_fence) {
+  return before_fence ? FencedMemory::Place::kBeforeFence : FencedMemory::Place::kAfterFence;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def(
-      "tvm_interop.runtime.run_fenced",
-      [](const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
-         const ffi::Array<ffi::Tensor>& outputs, bool before_fence, int64_t fill, int64_t shares) {
-        return Guarded(
-            [&] { return RunFenced(kernel, inputs, outputs, before_fence, fill, shares); });
-      });
+  using Tensors = ffi::Array<ffi::Tensor>;
+  tvm::ffi::reflection::GlobalDef()
+      .def("tvm_interop.runtime.run_fenced",
+           [](const ffi::Function& kernel, const Tensors& inputs, const Tensors& outputs,
+              bool before_fence, int64_t fill, int64_t shares) {
+             return Guarded([&] {
+               return RunFenced(kernel, inputs, outputs, PlaceOf(before_fence),
+                                static_cast<uint8_t>(fill), shares);
+             });
+           })
+      .def("tvm_interop.runtime.run_library_fenced",
+           [](const std::string& library, const Description& description, const Tensors& inputs,
+              const Tensors& outputs, const ffi::Array<bool>& constants, bool before_fence,
+              int64_t fill) {
+             return Guarded([&] {
+               return RunLibraryFenced(library, description, inputs, outputs, constants,
+                                       PlaceOf(before_fence), static_cast<uint8_t>(fill));
+             });
+           });
 }
 
 }  // namespace

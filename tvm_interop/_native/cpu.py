@@ -221,6 +221,31 @@ def run_fenced(
     return str(_function("run_fenced")(kernel, *tensors, before_fence, fill, shares))
 
 
+def run_library_fenced(
+    library: str,
+    description: Mapping[str, Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    constants: Sequence[bool],
+    before_fence: bool,
+    fill: int,
+) -> str:
+    """The same of a kernel of a library that is loaded, on one thread.
+
+    Parameters
+    ----------
+    constants: whether each input is the same in every run, so that the kernel prepares it once.
+
+    Raises
+    ------
+    ExecutionError
+        The library cannot compute this.
+    """
+    tensors = [[_tensor_over(array) for array in arrays] for arrays in (inputs, outputs)]
+    run = _function("run_library_fenced")
+    return str(run(library, dict(description), *tensors, list(constants), before_fence, fill))
+
+
 def _tensor_over(array: np.ndarray) -> Any:
     """A tensor over the array's memory, of a type that DLPack and TVM's kernels have in common."""
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)

@@ -103,18 +103,21 @@ def _some(names: tuple[str, ...], limit: int = 3) -> str:
 
 
 class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of TVM's kernels ran against a reference of theirs before they shipped.
+    """Which kernels ran against a reference of theirs before they shipped.
 
     Attributes
     ----------
-    checked: how many did.
-    too_large: how many did not, since they would take too long, or too much memory.
-    plain: those that were wrong as they were compiled, and so ship as the reference is: without a
-        schedule or vectors, and slower. What was wrong, by name.
-    unchecked: why none did; None where they did.
+    checked: how many of TVM's did.
+    libraries: how many of other libraries did, each for operators that are alike.
+    too_large: how many of TVM's did not, since they would take too long, or too much memory.
+    plain: those that were wrong: of TVM's as they were compiled, so that they ship without a
+        schedule or vectors; of libraries, for which TVM's kernel ships. Both are slower. What was
+        wrong, by name of the kernel, or of the operator.
+    unchecked: why none of TVM's did; None where they did.
     """
 
     checked: int = 0
+    libraries: int = 0
     too_large: int = 0
     plain: dict[str, str] = {}
     unchecked: str | None = None

@@ -26,6 +26,7 @@ from ..machine.cpu_target import runs_here
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, tell
 from ..scratch import scratch_folder
+from .checked_libraries import LibraryChecker
 from .kept_kernels import kernels_key
 
 _LOG = logging.getLogger("tvm_interop")
@@ -56,11 +57,13 @@ class KernelChecker:
     as_written: the kernels before any schedule.
     parameters: types of a kernel's inputs and of its outputs, by its name.
     target: what they are compiled for.
+    libraries: what checked the kernels of libraries for the same model.
     """
 
     as_written: tvm.IRModule
     parameters: Mapping[str, tuple[Sequence[str], Sequence[str]]]
     target: Any
+    libraries: LibraryChecker
 
     def check(
         self,
@@ -71,7 +74,7 @@ class KernelChecker:
         kept: KeptFiles | None,
         progress: Progress | None,
     ) -> CheckedKernels:
-        """The library as it ships.
+        """The library as it ships; what is known of it counts the kernels of libraries, too.
 
         Parameters
         ----------
@@ -85,6 +88,24 @@ class KernelChecker:
         ExecutionError
             A kernel is wrong even without a schedule.
         """
+        code, found = self._checked(scheduled, written_out, hashes, code, kept, progress)
+        known = self.libraries
+        return CheckedKernels(
+            code,
+            msgspec.structs.replace(
+                found, libraries=known.checked, plain={**found.plain, **known.faults}
+            ),
+        )
+
+    def _checked(
+        self,
+        scheduled: tvm.IRModule,
+        written_out: tvm.IRModule,
+        hashes: Mapping[str, str],
+        code: bytes,
+        kept: KeptFiles | None,
+        progress: Progress | None,
+    ) -> CheckedKernels:
         if not runs_here(self.target):
             return CheckedKernels(
                 code, KernelCheck(unchecked="this machine's CPU does not run their target")

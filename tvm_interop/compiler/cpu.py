@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from .._native import cpu as _native
@@ -24,7 +24,7 @@ from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import TVM, available_providers
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
-from ..measure.measured import tell
+from ..measure.measured import MeasuredLatency, tell
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -34,9 +34,17 @@ from ..program.program import Program
 from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered, measured_latency
 from .checked_kernels import KernelChecker
+from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_kernels
 from .options import CompileOptions, positive
 from .provider_choice import give_to_libraries
+
+
+@dataclass(frozen=True)
+class _LoweredForCpu(Lowered):
+    """A model with what checks the kernels that libraries have for it."""
+
+    libraries: LibraryChecker
 
 
 class CpuBackend:
@@ -86,16 +94,18 @@ class CpuBackend:
             # On one thread, whatever the streams will be: with the same latencies at hand, the same
             # model always gets the same kernels, and so gives the same bits.
             tell(self._options.progress, "choosing kernels")
-            program = choose_kernels(
-                program,
-                self.providers,
-                lambda program: measured_latency(
+
+            def latency_of(program: Program) -> MeasuredLatency:
+                return measured_latency(
                     self.stage_timer(lowered, program, 1, 1),
                     lowered,
                     program,
                     open_store(),
                     self._options.progress,
-                ),
+                )
+
+            program = lowered.libraries.without_faults(
+                program, lambda program: choose_kernels(program, self.providers, latency_of)
             )
         # Teams of threads and parts are two ways to share an operator out: one is enough.
         usual = lowered.streams if lowered.threads == 1 else 1
@@ -107,11 +117,15 @@ class CpuBackend:
     ) -> Lowered:
         """As `lower`, with a library's kernel for each operator that it can run, in one piece."""
         lowered = self._lowered(model, input_shapes)
-        program = give_to_libraries(lowered.program, self.providers)
+        program = lowered.libraries.without_faults(
+            lowered.program, lambda program: give_to_libraries(program, self.providers)
+        )
         used = {op.kernel for op in program.operators if op.library is None}
         return replace(lowered, program=program, kernels=lowered.kernels.only(used))
 
-    def _lowered(self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None) -> Lowered:
+    def _lowered(
+        self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
+    ) -> _LoweredForCpu:
         """Import the model and lower it to TVM's kernels."""
         libraries = tuple(name for name in self.providers if name != TVM)
         narrow = None
@@ -141,21 +155,21 @@ class CpuBackend:
         cores = _native.num_threads()
         streams = positive("streams", self._options.streams, cores)
         threads = positive("threads", self._options.threads, max(cores // streams, 1))
+        kept = kept_beside(self._options.latency_db, self._options.fresh)
+        library_checker = LibraryChecker(as_written, kept, self._options.progress)
         write_out: Any = VectorizeMath()
         kernels = Kernels(
             program.kernels,
             self.target,
             lambda module, path: build_kernels(module, self.target, path),
             write_out,
-            kept_beside(self._options.latency_db, self._options.fresh),
+            kept,
             self._options.progress,
-            KernelChecker(
-                as_written,
-                _parameters(program),
-                self.target,
-            ),
+            KernelChecker(as_written, _parameters(program), self.target, library_checker),
         )
-        return Lowered(imported, module, program, program, kernels, streams, threads)
+        return _LoweredForCpu(
+            imported, module, program, program, kernels, streams, threads, library_checker
+        )
 
     def why_not_measured(self) -> None:
         """A CPU is always here."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import ml_dtypes
 import numpy as np
@@ -49,11 +49,12 @@ class Checked:
     ----------
     name: of the kernel, for people.
     function: the PrimFunc as its mathematics is written down, before any schedule.
-    built: what ships, loaded: called with its tensors, outputs last.
+    built: what ships, loaded: called with its tensors, outputs last; or `RunsFenced`.
     reference: what `function` says, by NumPy, or built in another way.
     inputs, outputs: types of the parameters, inputs first; those of bfloat16 are words of 16 bits
         to the kernel itself.
     divisible: whether it is run in shares, too.
+    kinds: of numbers that it is tried on, as far as its traits allow them; empty for all.
     """
 
     name: str
@@ -63,6 +64,22 @@ class Checked:
     inputs: Sequence[str]
     outputs: Sequence[str]
     divisible: bool = False
+    kinds: Sequence[Kind] = ()
+
+
+@runtime_checkable
+class RunsFenced(Protocol):
+    """A kernel that is no function of tensors, and knows how it is run between fences."""
+
+    def run_fenced(
+        self,
+        tensors: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        before_fence: bool,
+        fill: int,
+    ) -> str:
+        """As `_native.cpu.run_fenced`."""
+        ...
 
 
 def find_faults(kernels: Sequence[Checked]) -> dict[str, str]:
@@ -97,6 +114,8 @@ def _fault(kernel: Checked) -> str | None:
     inputs, outputs = arguments[: len(kernel.inputs)], arguments[len(kernel.inputs) :]
     for number, of_inputs in enumerate(_kinds(traits, len(inputs))):
         kind = of_inputs[0] if of_inputs else "ordinary"
+        if kernel.kinds and kind not in kernel.kinds:
+            continue
         tensors = [
             edge_data(shape, dtype, of_inputs[i], number * 100 + i, traits.below)
             for i, (shape, dtype) in enumerate(inputs)
@@ -159,6 +178,9 @@ class _Run:
                 return "is given what it is not made for", results
             return "", results
         try:
+            if isinstance(function, RunsFenced):
+                said = function.run_fenced(self.tensors, results, self.before_fence, fill)
+                return said, results
             said = _native.run_fenced(
                 function, self.tensors, results, self.before_fence, fill, shares
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -277,6 +278,28 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(one / (one + np.exp(-x)))
 
 
+def _erf(x: Array) -> Array:
+    """The error function, within 1e-13; NumPy has none.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.6: all its terms have the
+    same sign, so that none cancels.
+    """
+    inside = np.clip(x.astype(np.float64), -_ERF_IS_1, _ERF_IS_1)
+    square = inside * inside
+    term = inside * np.exp(-square)
+    total = term.copy()
+    for n in range(1, _TERMS):
+        term *= square
+        term *= 2 / (2 * n + 1)
+        total += term
+    return np.asarray(total * (2 / math.sqrt(math.pi))).astype(x.dtype)
+
+
+_ERF_IS_1 = 5.5
+"""From here on the error function is 1 but for 1e-14."""
+_TERMS = 110
+"""What is left of the series after so many is below 1e-14 there."""
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "acos": np.arccos,
@@ -289,6 +312,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "copysign": np.copysign,
     "cos": np.cos,
     "cosh": np.cosh,
+    "erf": _erf,
     "exp": np.exp,
     "exp2": np.exp2,
     "fabs": np.abs,

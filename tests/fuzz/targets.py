@@ -13,10 +13,12 @@ import json
 import os
 import platform
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tests.nets import chain
@@ -32,6 +34,7 @@ from tvm_interop.lowering.lower import LowerToUnits
 from tvm_interop.machine.cpu_target import cpu_target
 from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
+from tvm_interop.plan.plan import Plan
 from tvm_interop.viz.drawing import to_svg
 from tvm_interop.viz.record import planned
 
@@ -42,18 +45,24 @@ _MOST_THREADS = 8
 _MOST_BYTES = 2**28
 
 
+_LOADED_S = 2.0
+"""Of the processor: what loading a file below a megabyte may take, whatever is in it."""
+
+
 def artifact(data: bytes) -> bool:
     """Load a file, draw its plan, write it again; run it, if its code is still ours."""
     with _only_files("model.tar", "again.tar", "model.svg"), open("model.tar", "wb") as file:
         file.write(data)
         file.flush()
         try:
-            loaded = load("model.tar")
+            with _soon(_LOADED_S):
+                loaded = load("model.tar")
         except ArtifactError:
-            with _refused(ArtifactError):
+            with _refused(ArtifactError), _soon(_LOADED_S):
                 load("model.tar", kernels=False)
             return False
-        assert load("model.tar", kernels=False).plan == loaded.plan
+        with _soon(_LOADED_S):
+            assert load("model.tar", kernels=False).plan == loaded.plan
         to_svg([planned(loaded, "model")])
         loaded.save("again.tar")
         again = load("again.tar")
@@ -73,10 +82,38 @@ def _run(loaded: Artifact) -> None:
     on_cpu = all(device.startswith("cpu") for device in plan.devices)
     if kernels is None or threads > _MOST_THREADS or nbytes > _MOST_BYTES or not on_cpu:
         return
-    instance = Instance(plan, kernels, loaded.weights)
+    feeds = {v: _numbers(plan, v) for v in plan.inputs}
+    with _soon(_LOADED_S):
+        bits = _bits(plan, kernels, loaded.weights, feeds)
+    for _ in range(_RUNS):
+        assert _bits(plan, kernels, loaded.weights, feeds) == bits, "another run, other bits"
+    in_turn = _bits(_on_one_stream(plan), kernels, loaded.weights, feeds)
+    assert in_turn == bits, "other bits than one operator after the other"
+
+
+_RUNS = 3
+"""Runs more, which must give the same."""
+
+
+def _numbers(plan: Plan, value: int) -> np.ndarray:
+    """Something for an input."""
+    planned = plan.values[value]
+    numbers = np.random.default_rng(value).standard_normal(planned.shape)
+    return numbers.astype(planned.dtype)
+
+
+def _bits(plan: Plan, kernels: Any, weights: Any, feeds: dict[int, np.ndarray]) -> list[bytes]:
+    instance = Instance(plan, kernels, weights)
+    for value, array in feeds.items():
+        instance.write(value, array)
     instance.run()
-    for v in plan.outputs:
-        instance.read(v).sum()
+    return [instance.read(v).tobytes() for v in plan.outputs]
+
+
+def _on_one_stream(plan: Plan) -> Plan:
+    """The same operators in the order in which they are listed."""
+    operators = tuple(msgspec.structs.replace(op, stream=0, waits=()) for op in plan.operators)
+    return msgspec.structs.replace(plan, operators=operators, streams=plan.streams[:1])
 
 
 @functools.cache
@@ -173,6 +210,16 @@ def _only_files(*names: str) -> Iterator[None]:
     with _in_a_folder():
         yield
         assert set(os.listdir()) <= set(names), os.listdir()
+
+
+@contextlib.contextmanager
+def _soon(seconds: float) -> Iterator[None]:
+    began = time.process_time()
+    try:
+        yield
+    finally:
+        took_s = time.process_time() - began
+        assert took_s < seconds, f"{took_s:.1f} s of the processor"
 
 
 @contextlib.contextmanager

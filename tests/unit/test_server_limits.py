@@ -7,10 +7,11 @@ import json
 import signal
 import socket
 import struct
+import time
 import tracemalloc
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,46 @@ def test_what_is_too_large_is_not_kept(server: Server) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 48 * _MIB  # With what the client has.
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[Server]:
+    options: dict[str, Any] = {"policy": "sequential", "max_held_bytes": 10_000}
+    with Server({"net": perceptron()}, http_port=0, grpc_port=0, **options) as server:
+        yield server
+
+
+def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) -> None:
+    fits, padding = asked(), b" " * 9_500
+    host, port = small_server.http_url.split(":")
+    with socket.create_connection((host, int(port))) as slow:
+        slow.sendall(
+            b"POST /v2/models/net/infer HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n" + padding
+        )
+        wait_until(lambda: post(small_server, fits + b" " * 500)[0] == 429)
+        status, said = post(small_server, fits + b" " * 500)
+        assert status == 429, said
+        assert "may take 10000" in said
+    # What a client held that has gone is free again.
+    wait_until(lambda: post(small_server, fits)[0] == 200)
+
+
+def test_a_message_that_holds_too_much_is_told(small_server: Server) -> None:
+    request = service_pb2.ModelInferRequest(model_name="net")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 12])
+    request.raw_input_contents.append(bytes(12_000))
+    code, said = call(small_server, request.SerializeToString())
+    assert (code, "may take 10000" in said) == ("RESOURCE_EXHAUSTED", True), said
+    request.raw_input_contents[0] = bytes(48)
+    assert call(small_server, request.SerializeToString()) == ("OK", "")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_long_names_are_not_repeated(server: Server) -> None:

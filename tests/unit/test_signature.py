@@ -13,6 +13,8 @@ from tests import nets
 from tvm_interop.artifact.signature import sign
 from tvm_interop.cli.app import run_app
 from tvm_interop.errors import ArtifactError, InputError
+from tvm_interop.serving import Server
+from tvm_interop.serving.server.config import ServerConfig
 
 
 def write_keys(folder: Path, name: str) -> tuple[Path, Path]:
@@ -113,5 +115,23 @@ def test_the_command_line_signs_verifies_and_runs(
     assert run_app(["sign", str(model), "--key", str(secret)]) == 0
     assert run_app(["verify", str(model), "--trusted-key", str(known)]) == 0
     assert run_app(["run", str(model), "--trusted-key", str(known)]) == 0
+    shown = ["-o", str(tmp_path / "shown.svg"), "--runs", "1"]
+    assert run_app(["show", str(model), *shown, "--trusted-key", str(known)]) == 0
     _, other = write_keys(tmp_path, "other")
-    assert run_app(["run", str(model), "--trusted-key", str(other)]) == 2
+    for verb in (["run"], ["show", *shown], ["serve", "--http-port", "0", "--grpc-port", "0"]):
+        assert run_app([*verb, str(model), "--trusted-key", str(other)]) == 2, verb
+        assert "made with none of the keys" in capsys.readouterr().err
+
+
+def test_a_server_loads_only_what_is_signed(model: Path, tmp_path: Path) -> None:
+    secret, known = write_keys(tmp_path, "mine")
+    options = {"http_port": 0, "grpc_port": None, "model_folder": tmp_path}
+    with pytest.raises(ArtifactError, match="has no signature"):
+        Server({"net": model}, trusted_keys=[known], **options).start()
+    sign(model, secret)
+    (tmp_path / "serve.toml").write_text('trusted_keys = ["mine.pub"]\nhttp_port = 0\n')
+    with Server({"net": model}, tmp_path / "serve.toml", grpc_port=None) as server:
+        assert server.service is not None
+        assert server.service.is_model_ready("net")
+    with pytest.raises(InputError, match="it must be a list of files"):
+        ServerConfig(trusted_keys="mine.pub")

@@ -355,6 +355,15 @@ RpcKey = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+TrustedKeys = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trusted-key",
+        metavar="KEY.PUB",
+        help="Run artifacts only if this public key signed them; may be given several times. By "
+        "default the keys that TVM_INTEROP_TRUSTED_KEYS names, if it is set.",
+    ),
+]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show the traceback when something fails.")
 ]

@@ -75,13 +75,7 @@ def run_model(
             help="Run the artifact only if `sha256sum` says this of it.",
         ),
     ] = None,
-    trusted_key: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--trusted-key",
-            help="Run the artifact only if this public key signed it; may be given several times.",
-        ),
-    ] = None,
+    trusted_key: options.TrustedKeys = None,
     threads: Annotated[
         int | None,
         typer.Option(

@@ -120,6 +120,7 @@ def serve_models(
             "code; by default they may not.",
         ),
     ] = None,
+    trusted_keys: options.TrustedKeys = None,
     drain_limit_s: Annotated[
         float | None,
         typer.Option(
@@ -166,6 +167,7 @@ def serve_models(
         "max_delay_us": max_delay_us,
         "max_queue": max_queue,
         "model_folder": model_folder,
+        "trusted_keys": trusted_keys,
         "drain_limit_s": drain_limit_s,
     }
     chosen = {name: value for name, value in given.items() if value is not None}

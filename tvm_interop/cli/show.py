@@ -17,6 +17,7 @@ from . import options
 from .console import measuring_bar
 
 if TYPE_CHECKING:
+    from ..artifact.artifact import Artifact
     from ..explaining.api import Explanation
     from ..viz.record import Record
 
@@ -65,6 +66,7 @@ def show(
             "others do not, as `explain` says. What is not known is measured, unless --no-run.",
         ),
     ] = False,
+    trusted_key: options.TrustedKeys = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -86,11 +88,12 @@ def show(
     if with_verdicts and chosen is not Format.html:
         raise InputError("--explain is for the page: give --format html")
     titles = _titles(models)
+    artifacts = [load(m, kernels=not no_run, trusted_keys=trusted_key) for m in models]
     records = [
-        planned(load(m, kernels=False), title) if no_run else record(load(m), title, runs)
-        for m, title in zip(models, titles, strict=True)
+        planned(artifact, title) if no_run else record(artifact, title, runs)
+        for artifact, title in zip(artifacts, titles, strict=True)
     ]
-    explanations = _explained(models, not no_run) if with_verdicts else []
+    explanations = _explained(artifacts, not no_run) if with_verdicts else []
     with replacing(path) as temporary:
         Path(temporary).write_bytes(_drawn(records, chosen, explanations))
     if as_json:
@@ -120,7 +123,7 @@ def _titles(models: list[Path]) -> list[str]:
     return names
 
 
-def _explained(models: list[Path], measure: bool) -> list[Explanation]:
+def _explained(models: list[Artifact], measure: bool) -> list[Explanation]:
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain
 

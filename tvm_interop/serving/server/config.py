@@ -35,11 +35,15 @@ class ServerConfig:
     max_queue: how many requests of a model may wait.
     model_folder: clients may load and unload the artifacts `NAME.tar` in it, which hold machine
         code. None lets nobody, which is the default.
+    trusted_keys: files of public keys, of which one must have signed each artifact that is loaded
+        from a file; None for those that `TVM_INTEROP_TRUSTED_KEYS` names, if there are any.
     max_request_bytes: of the body of a request, of HTTP or gRPC.
     max_json_bytes: of what of it is JSON, or a message of gRPC without its raw tensors: reading
         these takes several times their bytes, where tensors in binary take none. A request has
         besides at most 1024 inputs and outputs, 32 dimensions of each, 1024 characters of a name,
         4096 objects, 4096 characters of a number and 128 kB of parameters.
+    max_held_bytes: of the bodies of all requests that are read and served at once, over HTTP and
+        gRPC; of a message of gRPC once it is there.
     max_connections: of HTTP, and requests of gRPC at once.
     receive_timeout_s, send_timeout_s: how long a client may take to send a request, and may stand
         still while it reads the answer.
@@ -62,8 +66,10 @@ class ServerConfig:
     agents: str | os.PathLike[str] | None = None
     max_queue: int = 64
     model_folder: str | os.PathLike[str] | None = None
+    trusted_keys: Sequence[str | os.PathLike[str]] | None = None
     max_request_bytes: int = 64 * 2**20
     max_json_bytes: int = 16 * 2**20
+    max_held_bytes: int = 2**30
     max_connections: int = 1000
     receive_timeout_s: float = 30.0
     send_timeout_s: float = 30.0
@@ -78,6 +84,7 @@ class ServerConfig:
             "max_queue",
             "max_request_bytes",
             "max_json_bytes",
+            "max_held_bytes",
             "max_connections",
         ):
             value = getattr(self, name)
@@ -103,6 +110,8 @@ class ServerConfig:
             value = getattr(self, name)
             if value is not None and not _are_texts(value):
                 raise InputError(f"`{name}` is {value!r}; it must be a list of names")
+        if self.trusted_keys is not None and not _are_paths(self.trusted_keys):
+            raise InputError(f"`trusted_keys` is {self.trusted_keys!r}; it must be a list of files")
         if self.token is not None and self.token_file is not None:
             raise InputError("there are a `token` and a `token_file`; give one")
         if self.token is not None:
@@ -125,6 +134,11 @@ class ServerConfig:
 
 def _are_texts(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+
+
+def _are_paths(value: object) -> bool:
+    kinds = (str, os.PathLike)
+    return isinstance(value, (list, tuple)) and all(isinstance(path, kinds) for path in value)
 
 
 def with_options(config: ServerConfig, options: Mapping[str, Any], origin: str) -> ServerConfig:
@@ -172,5 +186,7 @@ def read_config(path: str | os.PathLike[str]) -> tuple[ServerConfig, dict[str, P
     for option in ("model_folder", "agents", "token_file"):
         if isinstance(table.get(option), str):
             table[option] = path.parent / table[option]
+    if _are_texts(table.get("trusted_keys")):
+        table["trusted_keys"] = [path.parent / key for key in table["trusted_keys"]]
     config = with_options(ServerConfig(), table, f"`{path}`")
     return config, {name: path.parent / model for name, model in models.items()}

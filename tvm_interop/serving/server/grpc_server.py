@@ -127,8 +127,10 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
                 for field in given.contents.ListFields()
             )
             read = functools.partial(_call, request, remaining_s)
-            call = await asyncio.to_thread(read) if is_large else read()
-            answer = await self._service.infer(call)
+            with self._service.held.request() as held:
+                held.add(request.ByteSize())
+                call = await asyncio.to_thread(read) if is_large else read()
+                answer = await self._service.infer(call)
         except TVMInteropError as error:
             log.failed(request.model_name, error)
             raise

@@ -68,7 +68,8 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
     """What the handler answers, or the error as the protocol has it."""
     try:
         service.access.check_http(request.scope["path"], request.headers)
-        return await handler(service, request)
+        with service.held.request() as request.state.held:
+            return await handler(service, request)
     except TVMInteropError as error:
         return _failed(error)
     except ClientDisconnect:
@@ -215,6 +216,8 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
 
     Raises
     ------
+    OverloadedError
+        There are too many bytes of others.
     HTTPException
         Status 413; 415 for one that is compressed, or that a form of a web page may have sent.
     """
@@ -240,9 +243,11 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
             size += len(chunk)
             is_kept = is_kept and size <= most
             if is_kept:
+                request.state.held.add(len(chunk))
                 body += chunk
             else:
                 body.clear()
+                request.state.held.release()
             if size > most_read:
                 break
         if is_kept:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,15 @@ def check_name(name: str) -> None:
 class Repository:
     """A folder with artifacts that clients may load and unload, if there is one."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None, instances: int) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        instances: int,
+        trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
         self._folder = None if folder is None else Path(folder).resolve()
         self._instances = instances
+        self._trusted_keys = trusted_keys
         self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -62,8 +68,9 @@ class Repository:
         if isinstance(source, AnyModel):
             model: AnyModel = source
         else:
-            artifact = source if isinstance(source, Artifact) else load(source)
-            model = Model(name, artifact, self._instances)
+            if not isinstance(source, Artifact):
+                source = load(source, trusted_keys=self._trusted_keys)
+            model = Model(name, source, self._instances)
         check_types(model)
         _LOG.info(
             "model `%s`: %.1f MiB of weights, %.1f MiB for each of %d instances",

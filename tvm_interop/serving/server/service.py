@@ -27,6 +27,7 @@ from ...errors import (
 from .any_model import VERSION
 from .config import ServerConfig
 from .executor import Executor
+from .held_bytes import HeldBytes
 from .metrics import Metrics
 from .protocol import Answer, InferCall, chosen_outputs, model_config, model_metadata
 from .repository import Repository, Source
@@ -65,9 +66,12 @@ class Service:
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.access = config.access
+        self.held = HeldBytes(config.max_held_bytes)
         self.metrics = Metrics()
         self._executor: Executor | None = None
-        self._repository = Repository(config.model_folder, config.choice.num_instances)
+        self._repository = Repository(
+            config.model_folder, config.choice.num_instances, config.trusted_keys
+        )
 
     def load(self, models: Mapping[str, Source]) -> None:
         """Load and warm up; raises as `Repository.open`."""

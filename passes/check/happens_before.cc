@@ -1,12 +1,16 @@
 #include "passes/check/happens_before.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <unordered_map>
 
 namespace tvm_interop::check {
 namespace {
 
 enum State : char { kNew, kOpen, kDone };
+
+// Words of all rows together.
+constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
 
@@ -32,6 +36,11 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
   const size_t words = (n + 31) / 32;
   has_counts_ = last.size() <= words;
   width_ = has_counts_ ? last.size() : words;
+  if (n > 0 && width_ > kMostWords / n) {
+    throw std::length_error(
+        "so many operators on so many streams that which comes before which takes more than 256 "
+        "MiB; check parts of it, or use fewer streams");
+  }
   Search();
 }
 

@@ -15,7 +15,8 @@ namespace tvm_interop::check {
 // operators is less, that is kept instead.
 class HappensBefore {
  public:
-  // `waits` are, for each operator, those it waits for. All are numbers of operators.
+  // `waits` are, for each operator, those it waits for. All are numbers of operators. Throws
+  // std::length_error where it would take more than 256 MiB.
   HappensBefore(const std::vector<int>& stream_of, const std::vector<std::vector<int>>& waits);
 
   bool operator()(int first, int second) const {

@@ -18,6 +18,9 @@ struct Segment {
 
 using Segments = std::map<int64_t, Segment>;  // by their beginning
 
+// Looks at an access of a segment, and copies of one: what a walk may take in all.
+constexpr size_t kMostSteps = size_t{1} << 25;
+
 bool IsAnotherShare(const Segment& segment, const Access& write) {
   if (write.shares == 1 || segment.writers.empty()) return false;
   return std::all_of(segment.writers.begin(), segment.writers.end(), [&write](const Access* other) {
@@ -71,6 +74,7 @@ class Sweep {
 
   void Read(const Access& read) {
     Visit(read, [&](Segment& segment) {
+      Spend(segment.writers.size());
       for (const Access* writer : segment.writers) {
         Require(happens_before_(writer->op, read.op));
         if (read.tensor >= 0) Require(writer->tensor == read.tensor);
@@ -85,6 +89,7 @@ class Sweep {
 
   void Write(const Access& write) {
     Visit(write, [&](Segment& segment) {
+      Spend(Size(segment));
       for (const int reader : segment.readers) RequireBefore(reader, write.op);
       if (IsAnotherShare(segment, write)) {
         for (const int other : segment.before) RequireBefore(other, write.op);
@@ -121,20 +126,33 @@ class Sweep {
         fresh.end = end;
         next = segments.emplace_hint(next, at, std::move(fresh));
       }
+      Spend(1);
       body(next->second);
       at = next->second.end;
       ++next;
     }
   }
 
-  static void Split(Segments* segments, int64_t at) {
+  void Split(Segments* segments, int64_t at) {
     auto after = segments->upper_bound(at);
     if (after == segments->begin()) return;
     auto& [begin, segment] = *std::prev(after);
     if (begin == at || segment.end <= at) return;
+    Spend(Size(segment));
+    if (!is_safe_) return;
     Segment second = segment;
     segment.end = at;
     segments->emplace_hint(after, at, std::move(second));
+  }
+
+  static size_t Size(const Segment& segment) {
+    return segment.writers.size() + segment.readers.size() + segment.before.size();
+  }
+
+  // Gives up where it takes too many steps.
+  void Spend(size_t steps) {
+    steps_ += steps;
+    Require(steps_ <= kMostSteps);
   }
 
   // What one operator does to the same bytes twice is its own business.
@@ -148,6 +166,7 @@ class Sweep {
   std::vector<std::vector<const Access*>> of_op_;
   std::unordered_map<int, Segments> buffers_;
   bool is_safe_ = true;
+  size_t steps_ = 0;
 };
 
 }  // namespace

@@ -10,8 +10,9 @@ namespace tvm_interop::check {
 // their orders, in which each range of bytes knows who wrote it last and who has read it since. If
 // all those come before who writes next, so does whoever touched it earlier.
 //
-// True only where it is safe. False may be said of a safe program too, one that reads what only
-// some of its shares have written.
+// True only where it is safe. False may be said of a safe program too: one that reads what only
+// some of its shares have written, and one made to take long, such as of thousands of reads each
+// within the next.
 bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before);
 
 }  // namespace tvm_interop::check

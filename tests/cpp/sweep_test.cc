@@ -140,4 +140,32 @@ TEST_CASE(WhatIsUnsafeIsNamedUpToALimit) {
   CHECK_THROWS(CheckStreamProgram(many), std::length_error);
 }
 
+// Reads of one buffer, each within the one before, and a write of all of it in the end.
+StreamProgram NestedReads(int reads) {
+  StreamProgram program;
+  for (int op = 0; op <= reads; ++op) {
+    program.stream_of.push_back(0);
+    program.waits.emplace_back();
+    program.takes_no_overlap.push_back(0);
+    program.accesses.push_back({op, 0, op, int64_t{2} * reads - op, false, -1, 0, 1});
+  }
+  program.accesses.back() = {reads, 0, 0, int64_t{2} * reads, true, -1, 0, 1};
+  return program;
+}
+
+TEST_CASE(WhatIsMadeToTakeLongIsRefused) {
+  CHECK(CheckStreamProgram(NestedReads(2000)).faults.empty());
+  const StreamProgram nested = NestedReads(40000);
+  CHECK(!IsSafeBySweep(nested, HappensBefore(nested.stream_of, nested.waits)));
+  CHECK_THROWS(CheckStreamProgram(nested), std::length_error);
+}
+
+TEST_CASE(OrdersThatTakeTooMuchMemoryAreRefused) {
+  std::vector<int> streams(50000);
+  const std::vector<std::vector<int>> waits(streams.size());
+  CHECK_EQ(HappensBefore(streams, waits).order().size(), streams.size());
+  for (size_t op = 0; op < streams.size(); ++op) streams[op] = static_cast<int>(op);
+  CHECK_THROWS(HappensBefore(streams, waits), std::length_error);
+}
+
 }  // namespace

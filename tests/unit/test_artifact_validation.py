@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -184,6 +185,18 @@ def test_streams_that_differ_or_do_nothing() -> None:
     refused(idle, "stream 2 has no operator")
     crowd = msgspec.structs.replace(plan, streams=(first,) * 5000)
     refused(crowd, "has 5000 streams; at most 4096")
+
+
+def test_an_operator_that_reads_the_same_time_and_again() -> None:
+    """Its reads would be looked at one by one."""
+    plan = joined_plan()
+    greedy = plan.operators[-1]
+    inputs = greedy.inputs * 50_000
+    wide = msgspec.structs.replace(greedy, inputs=inputs)
+    refused(
+        msgspec.structs.replace(plan, operators=(*plan.operators[:-1], wide)),
+        f"`{re.escape(greedy.name)}` has {len(inputs)} inputs, and the plan {len(plan.values)} v",
+    )
 
 
 @pytest.mark.parametrize(

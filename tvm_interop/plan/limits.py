@@ -11,6 +11,9 @@ MAX_STREAMS = 2**12
 MAX_THREADS = 2**12
 MAX_DEVICES = 2**10
 MAX_RANK = 32
+MAX_REPEATED = 64
+"""Inputs that an operator may have whatever the plan; others no more than twice the plan's values:
+an operator that reads the same ones by the hundred thousand was made to take long."""
 MAX_DIMENSION = 2**40
 MAX_PARAMETER = 2**31 - 1
 """Of a library's operator: a stride, say, or the number of groups."""

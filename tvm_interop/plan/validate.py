@@ -27,6 +27,7 @@ from .limits import (
     MAX_DIMENSION,
     MAX_OPERATORS,
     MAX_RANK,
+    MAX_REPEATED,
     MAX_STREAMS,
     MAX_THREADS,
 )
@@ -285,6 +286,11 @@ def _check_operators(plan: Plan) -> None:
         if op.stream not in range(len(plan.streams)):
             raise ArtifactError(
                 f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}"
+            )
+        if len(op.inputs) > max(MAX_REPEATED, 2 * len(values)):
+            raise ArtifactError(
+                f"operator `{op.name}` has {len(op.inputs)} inputs, and the plan {len(values)} "
+                "values; it can have twice as many"
             )
         if not all(v in values for v in (*op.inputs, *op.outputs)):
             raise ArtifactError(f"operator `{op.name}` reads or writes a value that is not there")

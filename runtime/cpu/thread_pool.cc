@@ -8,12 +8,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
+#include "runtime/cpu/affinity.h"
 #include "runtime/cpu/preemption_point.h"
 #include "runtime/cpu/spinning.h"
 #include "runtime/cpu/topology.h"
@@ -50,75 +51,29 @@ std::atomic<int> callers_cpu{-1};
 
 thread_local Job::Helper* this_helper = nullptr;
 
-std::vector<int> AllBut(const std::vector<int>& cpus, int cpu) {
-  std::vector<int> others;
-  std::copy_if(cpus.begin(), cpus.end(), std::back_inserter(others),
-               [&](int other) { return other != cpu; });
-  return others;
-}
-
 // Keeps the calling thread, a helper about to sleep, off the CPU of the caller that will wake it.
 // On a virtual machine the system takes a CPU that sleeps for one that the host has taken away, and
 // puts a thread that is woken behind the one that wakes it, where it helps nobody.
 class Avoidance {
  public:
-  explicit Avoidance(const std::vector<int>& all) : all_(all) {}
+  explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
 
   void Update() {
-    if (all_.size() < 2) return;
     // A caller that is moved meanwhile may have sent this thread off its new core before the call
     // below, so look again after it: one of the two comes last.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
-      PinThisThread(AllBut(all_, cpu));
+      affinity_->KeepOff(cpu);
     }
   }
 
  private:
-  const std::vector<int>& all_;
+  Affinity* const affinity_;
   int avoided_ = -1;
-};
-
-// Keeps the calling thread on its core while this lives: for a caller that sleeps. Where the system
-// wakes it on the core of the helper that wakes it, it waits behind that for milliseconds.
-class StaysOnItsCore {
- public:
-  explicit StaysOnItsCore(bool stays) {
-    CPU_ZERO(&before_);
-    stays_ = stays && sched_getaffinity(0, sizeof(before_), &before_) == 0 &&
-             CPU_COUNT(&before_) > 1 && PinThisThread({sched_getcpu()});
-  }
-  ~StaysOnItsCore() {
-    if (stays_) sched_setaffinity(0, sizeof(before_), &before_);
-  }
-  StaysOnItsCore(const StaysOnItsCore&) = delete;
-  StaysOnItsCore& operator=(const StaysOnItsCore&) = delete;
-
- private:
-  cpu_set_t before_;
-  bool stays_;
 };
 
 // Whether the calling thread works for a run already, and so is counted.
 thread_local int runs_inside = 0;
-
-// Confines the calling thread to one core while this lives.
-class Pinned {
- public:
-  explicit Pinned(bool pins) {
-    if (!pins || runs_inside > 1) return;
-    before_ = AllowedCpus();
-    if (before_.size() > 1) PinThisThread({before_[0]});
-  }
-  ~Pinned() {
-    if (before_.size() > 1) PinThisThread(before_);
-  }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-
- private:
-  std::vector<int> before_;
-};
 
 }  // namespace
 
@@ -134,7 +89,7 @@ struct Job::Helper {
   // Written by the helper before it first visits a job, and before `is_there`.
   pid_t id = 0;
   clockid_t on_core_clock{};
-  std::vector<int> cpus;
+  Affinity affinity;
   std::atomic<bool> is_there{false};
 };
 
@@ -239,6 +194,7 @@ void ThreadPool::Start(int helpers) {
   if (num_helpers() >= std::min(helpers, num_threads() - 1)) return;
   const std::lock_guard<std::mutex> lock(starting_);
   const int wanted = std::min(helpers, num_threads() - 1);
+  if (helpers_.empty() && witness_ == 0 && !pins()) witness_ = StartWitness();
   while (static_cast<int>(helpers_.size()) < wanted) {
     const int number = static_cast<int>(helpers_.size()) + 1;
     auto helper = std::make_unique<Helper>();
@@ -269,7 +225,8 @@ ThreadPool::CallerCount::~CallerCount() {
 
 void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
-  const Pinned pinned(pins());
+  std::optional<Confined> pinned;
+  if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
   if (job->pool_ != this) job->pool_ = this;  // A helper that is late may still read it.
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
@@ -286,9 +243,9 @@ void ThreadPool::KeepHelpersOffThisCore() {
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   for (const std::unique_ptr<Helper>& helper : helpers_) {
-    if (!helper->is_there.load(std::memory_order_acquire) || helper->cpus.size() < 2) continue;
+    if (!helper->is_there.load(std::memory_order_acquire)) continue;
     if (helper->has_borrowed.load(std::memory_order_relaxed)) continue;
-    PinThread(helper->id, AllBut(helper->cpus, cpu));
+    helper->affinity.KeepOff(cpu);
   }
 }
 
@@ -322,7 +279,9 @@ void ThreadPool::WaitFor(Job* job) {
       if (job->Help(0) || job->HasEnded()) {
         job->owner_.Leave();
       } else {
-        const StaysOnItsCore stays(!pins());
+        // Where the system wakes it on the core of the helper that wakes it, it waits behind that
+        // for milliseconds.
+        const Confined stays(pins() ? -1 : sched_getcpu());
         job->owner_.Sleep(announced);
       }
       spinning.Reset();
@@ -331,10 +290,11 @@ void ThreadPool::WaitFor(Job* job) {
 }
 
 void ThreadPool::LendThisCore(Helper* helper, Job* job) {
-  const int cpu = sched_getcpu();
-  if (helper->cpus.size() < 2) return;
   helper->has_borrowed.store(true, std::memory_order_relaxed);
-  Move(helper, {cpu});
+  if (!MoveOn(helper, sched_getcpu())) {
+    helper->has_borrowed.store(false, std::memory_order_relaxed);
+    return;
+  }
   const uint64_t announced = job->owner_.Announce();
   if (job->Help(0) || job->HasEnded()) {
     job->owner_.Leave();
@@ -344,14 +304,20 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
   // It has ended its operator, taken nothing new, and sleeps soon if it does not yet: elsewhere.
   // The system may have woken this thread on another core, since the helper was on the old one.
   const int now_on = sched_getcpu();
-  Move(helper, AllBut(helper->cpus, now_on));
+  MoveOff(helper, now_on);
   helper->has_borrowed.store(false, std::memory_order_relaxed);
   callers_cpu.store(now_on, std::memory_order_relaxed);
 }
 
-void ThreadPool::Move(Helper* helper, const std::vector<int>& cpus) {
-  const std::lock_guard<std::mutex> lock(starting_);  // The thread must not end meanwhile.
-  if (!helper->ends.load(std::memory_order_relaxed)) PinThread(helper->id, cpus);
+// The thread must not end meanwhile.
+bool ThreadPool::MoveOn(Helper* helper, int cpu) {
+  const std::lock_guard<std::mutex> lock(starting_);
+  return !helper->ends.load(std::memory_order_relaxed) && helper->affinity.KeepOn(cpu);
+}
+
+void ThreadPool::MoveOff(Helper* helper, int cpu) {
+  const std::lock_guard<std::mutex> lock(starting_);
+  if (!helper->ends.load(std::memory_order_relaxed)) helper->affinity.KeepOff(cpu);
 }
 
 void ThreadPool::WaitUntilLeft(const Job* job) {
@@ -370,9 +336,9 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
   this_helper = helper;
   helper->id = static_cast<pid_t>(syscall(SYS_gettid));
   pthread_getcpuclockid(pthread_self(), &helper->on_core_clock);
-  helper->cpus = AllowedCpus();
+  helper->affinity.Adopt(witness_);
   helper->is_there.store(true, std::memory_order_release);
-  Avoidance avoidance(helper->cpus);
+  Avoidance avoidance(&helper->affinity);
   if (!pins()) avoidance.Update();
   awake_.fetch_add(1, std::memory_order_relaxed);
   Spinning spinning;

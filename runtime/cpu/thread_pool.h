@@ -1,6 +1,8 @@
 #ifndef RUNTIME_CPU_THREAD_POOL_H_
 #define RUNTIME_CPU_THREAD_POOL_H_
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -117,7 +119,8 @@ class ThreadPool {
   void KeepHelpersOffThisCore();
   void WaitFor(Job* job);
   void LendThisCore(Helper* helper, Job* job);
-  void Move(Helper* helper, const std::vector<int>& cpus);
+  bool MoveOn(Helper* helper, int cpu);
+  void MoveOff(Helper* helper, int cpu);
   void RunHelper(Helper* helper, int number);
   bool HelpAny(Helper* helper, int number);
   bool IsCrowded() const;
@@ -129,6 +132,7 @@ class ThreadPool {
   std::vector<std::unique_ptr<Helper>> helpers_;
   std::vector<std::unique_ptr<Helper>> ended_;
   std::atomic<int> num_helpers_{0};
+  pid_t witness_ = 0;  // See `StartWitness`; from the first helper on.
 
   std::array<std::atomic<Job*>, kMaxJobs> jobs_{};
   std::atomic<int> num_slots_{0};  // Slots that ever had a job are the first ones.

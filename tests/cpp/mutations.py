@@ -215,20 +215,20 @@ MUTATIONS = (
     Mutation(
         "a caller that sleeps may be woken behind its helper",
         "thread_pool.cc",
-        "        const StaysOnItsCore stays(!pins());\n",
+        "        const Confined stays(pins() ? -1 : sched_getcpu());\n",
         "",
     ),
     Mutation(
         "a caller that slept on its core stays there for good",
-        "thread_pool.cc",
-        "    if (stays_) sched_setaffinity(0, sizeof(before_), &before_);\n",
+        "affinity.cc",
+        "    sched_setaffinity(0, sizeof(before_), &before_);\n",
         "",
     ),
     Mutation(
         "a helper is sent to the core that its caller was woken on",
         "thread_pool.cc",
-        "Move(helper, AllBut(helper->cpus, now_on));",
-        "Move(helper, AllBut(helper->cpus, cpu));",
+        "MoveOff(helper, now_on);",
+        "MoveOff(helper, now_on + 1);",
     ),
 )
 

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,32 @@ def test_no_more_threads_than_asked_for(kernels: Any) -> None:
         before = len(os.listdir("/proc/self/task"))
         for streams, kernel, threads in [(2, "serial", 1), (4, "parallel", 8), (16, "parallel", 1)]:
             Chain(kernels, streams, kernel, threads).check(1.0)
-        assert len(os.listdir("/proc/self/task")) <= before + 2
+        # Two that work, and one that sleeps for good (`StartWitness`).
+        assert len(os.listdir("/proc/self/task")) <= before + 3
         affinity = os.sched_getaffinity(0)
         Chain(kernels, 2).check(2.0)
         assert os.sched_getaffinity(0) == affinity
+
+    assert in_forked_child(work) == ""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
+def test_what_a_user_lets_threads_run_on_is_kept(kernels: Any) -> None:
+    """As `taskset -ap` says it of each thread of a process that runs."""
+
+    def work() -> None:
+        tvm_interop.set_num_threads(3)
+        chain = Chain(kernels, 3)
+        chain.check(1.0)
+        for cpu in sorted(os.sched_getaffinity(0)) * 2:
+            threads = [int(thread) for thread in os.listdir("/proc/self/task")]
+            for thread in threads:
+                os.sched_setaffinity(thread, {cpu})
+            for _ in range(50):
+                chain.check(1.0)
+                time.sleep(0.001)
+            for thread in threads:
+                assert os.sched_getaffinity(thread) == {cpu}
 
     assert in_forked_child(work) == ""
 

@@ -54,8 +54,8 @@ struct Verdict {
 };
 
 // Throws std::invalid_argument where a number in the program points nowhere, std::length_error
-// where it may be unsafe and has too many accesses of the same bytes to say why, or too many streams
-// and operators. So it takes seconds at most, whatever the program.
+// where it may be unsafe and has too many accesses of the same bytes to say why, or too many
+// streams and operators. So it takes seconds at most, whatever the program.
 //
 // Two operators that touch the same bytes, one of them writing, must be ordered by the streams and
 // the waits, whatever the timing; shares of one range are not in each other's way. That a program

@@ -56,6 +56,21 @@ def why_not_own(status: os.stat_result) -> str | None:
     return None
 
 
+def make_own_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder, and those above it that are missing, for its owner alone, whatever the umask.
+
+    Raises
+    ------
+    OSError
+        It cannot be made.
+    """
+    folder = Path(path)
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)  # The umask takes away, and adds nothing.
+    folder.mkdir(exist_ok=True)  # Raises where something else has its name.
+
+
 def _is_own_group(gid: int) -> bool:
     """Whether it is the group that systems make for one user, or root's."""
     if gid == 0:

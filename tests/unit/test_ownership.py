@@ -102,3 +102,33 @@ def test_prices_of_another_are_not_used(
     with caplog.at_level(logging.WARNING):
         assert open_store().path == ":memory:"
     assert "belongs to user" in caplog.text
+
+
+@needs_root
+def test_a_folder_that_another_has_made_meanwhile_is_not_used(tmp_path: Path) -> None:
+    """It was looked at when it was not there."""
+    kept = KeptFiles(tmp_path / "kept")
+    assert kept.get("kernels", "a") is None
+    (tmp_path / "kept").mkdir()
+    os.chown(tmp_path / "kept", NOBODY, NOBODY)
+    kept.put("kernels", "a", b"code")
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_a_file_with_the_name_of_another_is_not_what_was_asked_for(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path / "kept")
+    (file,) = (tmp_path / "kept").iterdir()
+    kept.put("kernels", "b", b"other code")
+    (other,) = set((tmp_path / "kept").iterdir()) - {file}
+    file.rename(other)
+    assert kept.get("kernels", "b") is None
+
+
+def test_folders_that_are_made_are_for_their_owner_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        kept_in(tmp_path / "new" / "below" / "kept")
+    finally:
+        os.umask(before)
+    for folder in ("new", "new/below", "new/below/kept"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700

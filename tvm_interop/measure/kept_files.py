@@ -9,13 +9,15 @@ import os
 from pathlib import Path
 
 from ..atomic_file import replacing
-from ..ownership import TRUSTED_FOLDERS, why_not_own, why_not_trusted
+from ..ownership import TRUSTED_FOLDERS, make_own_folder, why_not_own, why_not_trusted
 from .store import default_path
 
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_KEPT"
 _DIGEST_BYTES = 32
 _SUFFIX = ".kept"
+_VERSION = 2
+"""Of what a file holds: those of before are not found, and go in time."""
 MAX_BYTES = 1 << 30
 """Of all files together, unless another limit is given."""
 
@@ -23,7 +25,7 @@ MAX_BYTES = 1 << 30
 class KeptFiles:
     """Bytes by key, in a folder that several processes may share.
 
-    A file appears whole or not at all, and begins with the SHA-256 of the rest: one that is damaged
+    A file appears whole or not at all, and begins with the SHA-256 of its key and the rest: one that is damaged
     or cut short counts as not there, and goes. Above the limit the files that were not used for the
     longest go. Keeping is never needed: where the folder cannot be written to, that is logged, and
     nothing is kept.
@@ -64,7 +66,7 @@ class KeptFiles:
             _LOG.warning("`%s` is not used: it %s", path, reason)
             return None
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        if hashlib.sha256(data).digest() != digest:
+        if _digest(kind, key, data) != digest:
             _LOG.warning("`%s` is damaged: it is made anew", path)
             self._remove(path)
             return None
@@ -77,9 +79,11 @@ class KeptFiles:
         if not self._may_be_used():
             return
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_own_folder(self.folder)
+            if not self._may_be_used():  # Where it was missing, somebody else may have made it.
+                return
             with replacing(self._path(kind, key)) as temporary:
-                Path(temporary).write_bytes(hashlib.sha256(data).digest() + data)
+                Path(temporary).write_bytes(_digest(kind, key, data) + data)
         except OSError as error:
             _LOG.warning("nothing is kept in `%s`: %s", self.folder, error.strerror or error)
             return
@@ -95,7 +99,10 @@ class KeptFiles:
 
     def _may_be_used(self) -> bool:
         if self._is_trusted is None:
+            is_there = self.folder.exists()
             reason = why_not_trusted(self.folder)
+            if reason is None and not is_there:
+                return True  # So far; who makes it is not known yet.
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(
@@ -125,7 +132,8 @@ class KeptFiles:
         return found
 
     def _path(self, kind: str, key: str) -> Path:
-        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.{kind}{_SUFFIX}"
+        name = hashlib.sha256(f"{_VERSION} {key}".encode()).hexdigest()
+        return self.folder / f"{name}.{kind}{_SUFFIX}"
 
     @staticmethod
     def _remove(path: Path) -> bool:
@@ -134,6 +142,11 @@ class KeptFiles:
         except OSError:
             return False
         return True
+
+
+def _digest(kind: str, key: str, data: bytes) -> bytes:
+    """Of the key too: a file that was given another's name is not what is asked for."""
+    return hashlib.sha256(b"\0".join([kind.encode(), key.encode(), data])).digest()
 
 
 def kept_beside(latency_db: str | os.PathLike[str] | None, fresh: bool = False) -> KeptFiles | None:

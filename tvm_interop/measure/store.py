@@ -16,7 +16,7 @@ import platformdirs
 from ..errors import TVMInteropError
 from ..latency.estimate import Estimate
 from ..latency.measurement import Record, Setting, Workload
-from ..ownership import why_not_trusted
+from ..ownership import make_own_folder, why_not_trusted
 
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
@@ -72,7 +72,7 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
     reason: object = "it may not be written to"
     if not default.exists():
         try:
-            default.parent.mkdir(parents=True, exist_ok=True)
+            make_own_folder(default.parent)
         except OSError as error:
             reason = error.strerror or error
     if os.access(default if default.exists() else default.parent, os.W_OK):

@@ -35,7 +35,7 @@ from tvm_interop.plan.make import make_plan
 from tvm_interop.viz.drawing import to_svg
 from tvm_interop.viz.record import planned
 
-from . import corpus
+from . import corpus, remade
 
 _MOST_THREADS = 8
 """A plan for more is not run: it may be right, and nothing would be learned."""
@@ -90,6 +90,12 @@ def _our_kernels() -> dict[bytes, Any]:
 def _kernels_of(code: bytes) -> Any:
     """The library, loaded once; None for machine code that is not ours, which is never run."""
     return _our_kernels().get(code)
+
+
+def remade_artifact(data: bytes) -> bool:
+    """Look at an artifact whose digests are right, load it and run it: see `remade`."""
+    with _only_files("model.tar"):
+        return remade.check(data)
 
 
 def plan(data: bytes) -> bool:
@@ -197,6 +203,7 @@ def _refused(kind: type[Exception]) -> Iterator[None]:
 
 TARGETS: dict[str, Callable[[bytes], bool]] = {
     "artifact": artifact,
+    "remade": remade_artifact,
     "plan": plan,
     "schedule": schedule,
     "model": model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-SHARES = {"command": 0.02, "model": 0.03, "artifact": 0.20, "schedule": 0.35, "plan": 0.40}
+from .compiled import FOLDER
+
+SHARES = {
+    "command": 0.02,
+    "model": 0.03,
+    "artifact": 0.10,
+    "remade": 0.10,
+    "schedule": 0.35,
+    "plan": 0.40,
+}
 """Of each kind, by what one costs: a model is lowered, a command may compile."""
 _CHUNK = 2500
 """Inputs in a process."""
+_DONE = "done.jsonl"
+"""In the folder of what is kept: the processes that found nothing, for who goes on later."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +49,22 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(SHARES), help="some of them, with commas")
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="failing inputs")
+    parser.add_argument("--resume", action="store_true", help="leave out what went well before")
     parser.add_argument("--replay", type=Path, help="try this kept input again")
     given = parser.parse_args()
     if given.replay is not None:
+        os.environ[FOLDER] = str(given.replay.absolute().parent / "artifacts")
         kind = given.replay.name.partition("-")[0]
         return subprocess.run(_child(kind, "--replay", str(given.replay))).returncode
     kinds = given.kinds.split(",")
     whole = sum(SHARES[kind] for kind in kinds)
     given.keep.mkdir(parents=True, exist_ok=True)
+    os.environ[FOLDER] = str(given.keep.absolute() / "artifacts")
+    if "remade" in kinds:  # Once, and not in two processes side by side.
+        subprocess.run(
+            [sys.executable, "-m", "tests.fuzz.compiled", os.environ[FOLDER]], check=True
+        )
+    done = _done(given.keep) if given.resume else {}
     began = time.monotonic()
     with ThreadPoolExecutor(given.jobs) as pool:
         chunks = [
@@ -52,7 +72,9 @@ def main() -> int:
             for kind in kinds
             for i, inputs in enumerate(_chunks(round(given.inputs * SHARES[kind] / whole)))
         ]
-        outcomes = list(pool.map(lambda chunk: _run(*chunk, keep=given.keep), chunks))
+        outcomes = list(
+            pool.map(lambda chunk: done.get(chunk) or _run(*chunk, keep=given.keep), chunks)
+        )
     for kind in kinds:
         mine = [outcome for outcome in outcomes if outcome.kind == kind]
         tried, taken = sum(o.tried for o in mine), sum(o.taken for o in mine)
@@ -67,6 +89,13 @@ def main() -> int:
 def _chunks(inputs: int) -> list[int]:
     whole, rest = divmod(inputs, _CHUNK)
     return [_CHUNK] * whole + ([rest] if rest else [])
+
+
+def _done(keep: Path) -> dict[tuple[str, int, int], Outcome]:
+    """What the processes of earlier calls found, where that was nothing."""
+    log = keep / _DONE
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return {(kind, n, seed): Outcome(kind, *counts) for kind, n, seed, *counts in rows}
 
 
 def _child(*arguments: str) -> list[str]:
@@ -85,6 +114,8 @@ def _run(kind: str, inputs: int, seed: int, keep: Path) -> Outcome:
         )
         if done.returncode == 0:
             counts = json.loads(done.stdout.splitlines()[-1])
+            with open(keep / _DONE, "a") as log:
+                log.write(json.dumps([kind, inputs, seed, counts["tried"], counts["taken"]]) + "\n")
             return Outcome(kind, counts["tried"], counts["taken"])
         kept = keep / f"{kind}-{seed}"
         if current.exists():

@@ -12,8 +12,10 @@ from pathlib import Path
 import hypothesis
 
 from .inputs import STRATEGIES
+from .remade import remade
 from .targets import TARGETS
 
+_STRATEGIES = {**STRATEGIES, "remade": remade}
 CPU_SECONDS = 30
 """An input that computes for longer hangs: the process is ended."""
 _WALL_SECONDS = 300
@@ -50,7 +52,7 @@ def try_inputs(kind: str, inputs: int, seed: int, current: Path) -> dict[str, in
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(STRATEGIES[kind]())
+    @hypothesis.given(_STRATEGIES[kind]())
     def try_one(data: bytes) -> None:
         current.write_bytes(data)
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)

@@ -1,0 +1,197 @@
+"""Artifacts that somebody changed on purpose: anything but the machine code, and each digest right.
+
+What such a file gives is an error of ours, or what its own plan says: the same bits as its
+operators give one after the other, each tensor in memory of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import strategies as st
+
+from tvm_interop import load
+from tvm_interop._native.kernels import load_kernels_from
+from tvm_interop.artifact.artifact import Artifact
+from tvm_interop.errors import ArtifactError, TVMInteropError
+from tvm_interop.execution.cpu import Instance
+from tvm_interop.plan.plan import Plan
+from tvm_interop.program.storage import ALIGNMENT
+
+from . import corpus, inputs
+from .compiled import compiled
+
+MOST_S = 2.0
+"""Processor time that looking at a file may take, and running it."""
+MOST_FILE_BYTES = 10**6
+_MOST_THREADS = 8
+_MOST_TENSOR_BYTES = 2**26
+"""A plan for more is not run: it may be right, and nothing would be learned."""
+
+
+@functools.cache
+def _members() -> dict[str, dict[str, bytes]]:
+    return {name: corpus.members(data) for name, data in compiled().items()}
+
+
+@st.composite
+def remade(draw: st.DrawFn) -> bytes:
+    """Artifacts with something changed in manifest, plan, schedule or weights, digests right."""
+    members = dict(_members()[draw(st.sampled_from(sorted(_members())))])
+    names = sorted(name for name in members if not name.endswith("kernels.so"))
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
+        name = draw(st.sampled_from([*names, *(n for n in names if n.endswith("plan.json"))]))
+        members[name] = _changed(draw, name, members[name])
+    _sign(members)
+    return inputs.tar_of(members, None)
+
+
+def _changed(draw: st.DrawFn, name: str, data: bytes) -> bytes:
+    if not name.endswith(".json"):
+        return draw(inputs.damaged(data))
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return data  # Changed a second time, and too deep to read now.
+    changed = draw(inputs.edited(document))
+    if draw(st.integers(0, 19)) == 0:
+        _multiply(draw, changed)
+    return inputs.json_text(changed).encode("utf-8", "surrogatepass")
+
+
+def _multiply(draw: st.DrawFn, document: Any) -> None:
+    """Repeat what is in one of its lists until there is half of what a file may have."""
+    lists = [found for found in _lists(document) if found]
+    if not lists:
+        return
+    grown = draw(st.sampled_from(lists))
+    times = MOST_FILE_BYTES // 2 // max(len(json.dumps(grown)), 1)
+    entries = [json.loads(json.dumps(entry)) for entry in grown * times]
+    if draw(st.booleans()):
+        for i, entry in enumerate(entries):
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                entry["name"] += str(i)
+    grown.extend(entries)
+
+
+def _lists(document: Any) -> list[list[Any]]:
+    found = [document] if isinstance(document, list) else []
+    if isinstance(document, dict | list):
+        below = document.values() if isinstance(document, dict) else document
+        found += [each for entry in below for each in _lists(entry)]
+    return found
+
+
+def _sign(members: dict[str, bytes]) -> None:
+    """Make the digests right again, as far as the manifest still has any."""
+    try:
+        manifest = json.loads(members["manifest.json"])
+    except ValueError:
+        return
+    if isinstance(manifest, dict) and isinstance(manifest.get("sha256"), dict):
+        for name in manifest["sha256"].keys() & members.keys():
+            manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()
+        text = inputs.json_text(manifest)
+        members["manifest.json"] = text.encode("utf-8", "surrogatepass")
+
+
+def check(data: bytes) -> bool:
+    """Look at the file, load it, and run each of its plans; False where it is refused."""
+    Path("model.tar").write_bytes(data)
+    try:
+        with _bounded("load(kernels=False)", data):
+            looked_at = load("model.tar", kernels=False)
+    except ArtifactError:
+        looked_at = None
+    try:
+        with _bounded("load", data):
+            loaded = load("model.tar")
+    except ArtifactError:
+        assert looked_at is None, "looking at it found nothing, and load refuses it"
+        return False
+    assert looked_at is not None
+    assert looked_at.plan == loaded.plan
+    for each in (loaded, *loaded.others):
+        with _bounded("a run", data), contextlib.suppress(TVMInteropError):
+            _run(each)
+    return True
+
+
+def _run(artifact: Artifact) -> None:
+    kernels = _our_kernels()[artifact.machine_code()]
+    for plan in (artifact.usable_plan(), artifact.fallback):
+        if plan is not None and _is_small(plan):
+            results = [
+                _outputs(each, kernels, artifact.weights) for each in (plan, in_order(plan), plan)
+            ]
+            assert results[0] == results[1] == results[2], "the plan gives other bits in order"
+
+
+def _outputs(plan: Plan, kernels: Any, weights: dict[int, np.ndarray]) -> list[bytes]:
+    instance = Instance(plan, kernels, weights)
+    for v in plan.inputs:
+        value = plan.values[v]
+        numbers = np.random.default_rng(v).integers(-3, 4, value.shape)
+        instance.write(v, numbers.astype(instance.arrays[v].dtype))
+    instance.run()
+    return [instance.read(v).tobytes() for v in plan.outputs]
+
+
+def in_order(plan: Plan) -> Plan:
+    """The same operators on one stream, in their order, with no memory shared in the arena."""
+    at = 0
+    values = []
+    for value in plan.values:
+        if value.storage == "arena":
+            values.append(msgspec.structs.replace(value, offset=at))
+            at += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
+        else:
+            values.append(value)
+    return msgspec.structs.replace(
+        plan,
+        streams=plan.streams[:1],
+        values=tuple(values),
+        operators=tuple(msgspec.structs.replace(op, stream=0, waits=()) for op in plan.operators),
+        arena_bytes=at,
+        arenas={},
+    )
+
+
+def _is_small(plan: Plan) -> bool:
+    threads = sum(stream.threads for stream in plan.streams)
+    nbytes = sum(math.prod(value.stored_shape) * 8 for value in plan.values)
+    on_cpu = all(device.startswith("cpu") for device in plan.devices)
+    return threads <= _MOST_THREADS and nbytes <= _MOST_TENSOR_BYTES and on_cpu
+
+
+@functools.cache
+def _our_kernels() -> dict[bytes, Any]:
+    """Loaded once in a process; of others than ours none is ever run."""
+    code = {
+        data
+        for members in _members().values()
+        for name, data in members.items()
+        if name.endswith("kernels.so")
+    }
+    return {each: load_kernels_from(each) for each in code}
+
+
+@contextlib.contextmanager
+def _bounded(what: str, data: bytes) -> Iterator[None]:
+    """Of this process's time: how busy the machine is does not count."""
+    began = time.process_time()
+    try:
+        yield
+    finally:
+        took = time.process_time() - began
+        assert took < MOST_S or len(data) > MOST_FILE_BYTES, f"{what} took {took:.1f} s"

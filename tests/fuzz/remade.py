@@ -59,10 +59,9 @@ def remade(draw: st.DrawFn) -> bytes:
 def _changed(draw: st.DrawFn, name: str, data: bytes) -> bytes:
     if not name.endswith(".json"):
         return draw(inputs.damaged(data))
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return data  # Changed a second time, and too deep to read now.
+    document = _document(data)
+    if document is None:
+        return data
     changed = draw(inputs.edited(document))
     if draw(st.integers(0, 19)) == 0:
         _multiply(draw, changed)
@@ -92,12 +91,17 @@ def _lists(document: Any) -> list[list[Any]]:
     return found
 
 
+def _document(data: bytes) -> Any:
+    """What it says as JSON; None where an earlier change has made it none, or nested too deeply."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _sign(members: dict[str, bytes]) -> None:
     """Make the digests right again, as far as the manifest still has any."""
-    try:
-        manifest = json.loads(members["manifest.json"])
-    except ValueError:
-        return
+    manifest = _document(members["manifest.json"])
     if isinstance(manifest, dict) and isinstance(manifest.get("sha256"), dict):
         for name in manifest["sha256"].keys() & members.keys():
             manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()

@@ -25,8 +25,8 @@ MAX_BYTES = 1 << 30
 class KeptFiles:
     """Bytes by key, in a folder that several processes may share.
 
-    A file appears whole or not at all, and begins with the SHA-256 of its key and the rest: one that
-    is damaged or cut short counts as not there, and goes. Above the limit the files that were not
+    A file appears whole or not at all, and begins with the SHA-256 of its key and the rest: one
+    that is damaged or cut short counts as not there, and goes. Above the limit those that were not
     used for the longest go. Keeping is never needed: where the folder cannot be written to, that is
     logged, and nothing is kept.
 

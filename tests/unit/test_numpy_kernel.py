@@ -172,6 +172,15 @@ def test_the_error_function_is_exact() -> None:
     np.testing.assert_allclose(evaluated([doubles, found], x), wanted, 1e-12, 0)
 
 
+def test_a_scalar_is_a_sum_of_all() -> None:
+    k = te.reduce_axis((0, 5), "k")
+    row = te.placeholder((5,), name="row")
+    found = te.compute((), lambda: te.sum(row[k], axis=k), name="y")
+    assert evaluated([row, found], np.arange(5, dtype=np.float32)) == 10
+    one = te.compute((), lambda: row[2] * 2.0, name="y")
+    assert evaluated([row, one], np.arange(5, dtype=np.float32)) == 4
+
+
 def test_what_is_not_defined_is_told() -> None:
     gather = KERNELS["gather"]
     x, places = np.ones((ROWS, COLUMNS), np.float32), np.zeros(7, np.int64)

@@ -7,6 +7,7 @@ computes, and what it touches, is compared with the same PrimFunc compiled in th
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,8 @@ from .flops import kernel_flops
 from .loops import SCHEDULED
 from .numpy_kernel import NumpyKernel
 from .numpy_values import UndefinedError
+
+_LOG = logging.getLogger("tvm_interop")
 
 SHARES = 3
 """How many shares a kernel that can be divided is also run in: with a last one that is smaller."""
@@ -176,6 +179,9 @@ class _Run:
                 function(self.tensors, results)
             except UndefinedError:
                 return "is given what it is not made for", results
+            except Exception as error:  # A defect of ours is no reason to compile nothing.
+                _LOG.warning("a kernel cannot be evaluated by NumPy; please report it: %r", error)
+                return f"cannot be evaluated: {error}", results
             return "", results
         try:
             if isinstance(function, RunsFenced):

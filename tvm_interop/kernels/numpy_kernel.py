@@ -224,7 +224,10 @@ def _evaluate(step: _Step, places: Places) -> None:
     indices = [spots.value(index) for index in step.indices]
     for index, size in zip(indices, target.shape, strict=True):
         spots.require((index >= 0) & (index < size))
-    target[tuple(indices)] = values
+    if not indices:  # A scalar: all that is left of its axes is one place.
+        target[...] = values.reshape(target.shape)
+        return
+    target[tuple(np.broadcast_to(index, values.shape) for index in indices)] = values
 
 
 def _are_one(variable: Any, index: Any) -> bool:

@@ -282,7 +282,7 @@ def test_too_few_cores_are_told_of() -> None:
     schedule = compilation.schedule("greedy", latency, streams=too_many)
     if schedule.num_streams < too_many:
         pytest.skip(f"the network has fewer branches than {too_many}")
-    with pytest.warns(RuntimeWarning, match=f"compiled for {too_many} streams"):
+    with pytest.warns(RuntimeWarning, match=f"compiled for {too_many} cores"):
         module = GraphModule(compilation.artifact(schedule))
     module.run(x=np.zeros((1, 8, 14, 14), "float32"))
     assert np.isfinite(module.get_output(0).numpy()).all()

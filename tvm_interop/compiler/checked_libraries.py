@@ -164,7 +164,8 @@ class LibraryChecker:
         if op.library is None or op.description is None or op.description.op in _MOVES:
             return None
         reference = self._references.get(op.kernel)
-        if reference is None:
+        types = [program.values[v].dtype for v in (*op.inputs, *op.outputs)]
+        if reference is None or "bfloat16" in types:  # Words of 16 bits, to TVM's kernel.
             return None
         constants = tuple(program.is_constant(v) for v in op.inputs)
         version = library_version(op.library)

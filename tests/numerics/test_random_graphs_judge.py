@@ -89,6 +89,21 @@ def test_a_graph_that_no_oracle_runs_whole_is_judged_by_its_nodes() -> None:
     }
 
 
+def test_what_a_normalisation_makes_of_the_rounding_of_a_mean_is_no_fault() -> None:
+    """Of 16 equal numbers it is 0, or what their sum was rounded by over the root of epsilon."""
+    model = model_of("""g (float[2,16] x) => (float[2,16] y)
+        <float[16] scale = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}>
+        { y = LayerNormalization(x, scale) }""")
+    equal = {"x": np.full((2, 16), -26.12, np.float32)}
+    spread = {"x": np.linspace(-30, -20, 32, dtype=np.float32).reshape(2, 16)}
+    for feed, expected in ((equal, "rounded"), (spread, "wrong")):
+        right = by_onnxruntime(model, feed)
+        assert right is not None
+        assert blamed(model, feed, right) == {}
+        off = {"y": right["y"] + np.float32(4e-4)}
+        assert blamed(model, feed, off) == {expected: ["LayerNormalization y"]}
+
+
 def test_every_feed_that_differs_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[float] = []
     monkeypatch.setattr(

@@ -109,7 +109,7 @@ def read(log: Path) -> list[dict[str, Any]]:
 
 def summary(records: list[dict[str, Any]]) -> int:
     """Print what became of the graphs; 1 if one failed."""
-    kinds = (*FAILURES, "refused", "unclear", "settled", "noise", "unjudged")
+    kinds = (*FAILURES, "refused", "unclear", "settled", "rounded", "noise", "unjudged")
     counts = Counter(kind for record in records for kind in kinds if kind in record)
     fine = sum(1 for record in records if not any(kind in record for kind in kinds))
     seconds = [float(record.get("s", 0)) for record in records]

@@ -10,6 +10,7 @@ import onnx
 
 from tests.operators.decided import oracle_for
 
+from .conditioning import within_rounding
 from .oracles import (
     TOLERANCE,
     Arrays,
@@ -21,6 +22,16 @@ from .oracles import (
     one_of,
     reads,
 )
+
+CANCELLING = (
+    "BatchNormalization",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "MeanVarianceNormalization",
+)
+"""Operators that take a mean away and divide by what is left: of numbers that hardly differ that is
+what the mean's sum was rounded by, over the root of epsilon, whichever way one adds up."""
 
 
 def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -40,12 +51,13 @@ def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, 
 
     `wrong`: neither onnxruntime nor the reference gives what we give, or not the one that is right
     by ONNX's text; `unclear`: one of them does, and nothing is decided; `settled`: the right one
-    does; `unjudged`: neither runs the node, not even in other types. What ONNX leaves open is no
-    fault.
+    does; `rounded`: a normalisation is as far off as inputs that are rounded carry it; `unjudged`:
+    neither runs the node, not even in other types. What ONNX leaves open is no fault.
     """
     known = {**constants_of(model), **feed, **computed}
     opset = next(opset.version for opset in model.opset_import if not opset.domain)
-    faults: dict[str, list[str]] = {"wrong": [], "unclear": [], "settled": [], "unjudged": []}
+    kinds = ("wrong", "unclear", "settled", "rounded", "unjudged")
+    faults: dict[str, list[str]] = {kind: [] for kind in kinds}
     for node in model.graph.node:
         given = {name: known[name] for name in reads(node)}
         if left_open(node, given):
@@ -68,6 +80,10 @@ def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, 
             }
             if not all(verdicts.values()):
                 kind = _kind(verdicts, oracle_for(node.op_type, opset))
+                if kind in ("wrong", "unclear") and node.op_type in CANCELLING:
+                    ours = {name: known[name]}
+                    wanted = {name: next(iter(found.values()))[name]}
+                    kind = "rounded" if within_rounding(alone, given, ours, wanted)[name] else kind
                 faults[kind].append(f"{node.op_type} {name}")
     return {kind: names[:5] for kind, names in faults.items() if names}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.audit import judged
+import json
+
+from tests.audit import judged, said
 
 SKIPPED = {"name": "numpy", "skip_reason": "Dependency not found on PyPI"}
 FINE = {"name": "rich", "version": "15.0", "vulns": []}
@@ -28,3 +30,19 @@ def test_nothing_known_passes() -> None:
 
 def test_where_nobody_answers_that_is_said() -> None:
     assert judged([SKIPPED]) == (["not audited: no advisory service answers"], 0)
+
+
+def test_a_tool_that_fails_is_no_silence() -> None:
+    """As where it is not installed, or cannot read what is."""
+    lines, code = said("", "No module named pip_audit")
+    assert code == 1
+    assert "No module named pip_audit" in lines[0]
+
+
+def test_a_network_that_blocks_the_service_is_no_failure() -> None:
+    errors = "ERROR:pip_audit._cli:Tip: your network may be blocking this service. Try another"
+    assert said("", errors) == (["not audited: no advisory service answers"], 0)
+
+
+def test_what_it_finds_is_read() -> None:
+    assert said(json.dumps({"dependencies": [WEAK]}), "")[1] == 1

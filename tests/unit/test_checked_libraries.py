@@ -16,6 +16,7 @@ from tests import nets
 from tvm_interop._native import cpu as _native
 from tvm_interop.compiler import checked_libraries
 from tvm_interop.compiler.checked_libraries import FencedLibraryKernel
+from tvm_interop.kernels.numpy_kernel import NumpyKernel
 from tvm_interop.machine.kernel_libraries import library_version
 from tvm_interop.program.library_op import LibraryOp
 
@@ -36,6 +37,7 @@ CONV = LibraryOp(
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked_libraries, "_right", set())
+    monkeypatch.setattr(checked_libraries, "_not_evaluated", set())
 
 
 def compiled(**options: Any) -> tvm_interop.Artifact:
@@ -93,7 +95,9 @@ def test_of_a_kernel_at_fault_tvm_does_the_work(
     for name, fault in check.plain.items():
         assert libraries[name] is None
         assert "1 of" in fault
-        assert caplog.text.count(f"kernel for `{name}` is wrong, and TVM's runs instead") == 1
+    warnings = [r.getMessage() for r in caplog.records if "TVM's runs instead" in r.getMessage()]
+    for name in check.plain:
+        assert sum(f"`{name}`" in warning for warning in warnings) == 1
     left = [op for op in mended.plan.operators if op.library == ONEDNN]
     assert left, "what is right stays the library's"
     assert not any(op.description and op.description.op == "conv2d" for op in left)
@@ -115,6 +119,26 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
     assert calls[0] > 0
     assert sum(calls[1:]) == 0
     assert warm == cold
+
+
+def test_what_numpy_fails_on_counts_as_not_checked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(NumpyKernel, "__call__", broken)
+    with caplog.at_level(logging.WARNING):
+        check = compiled().manifest.kernel_check
+    assert check is not None
+    assert check.libraries == 0
+    assert not check.plain
+    assert not checked_libraries._right
+    assert "is not checked: NumPy cannot evaluate TVM's" in caplog.text
+    before = len(caplog.records)
+    again = compiled().manifest.kernel_check
+    assert again == check, "nor is it counted by the next compilation"
+    assert len(caplog.records) == before, "which says nothing anew"
 
 
 @pytest.mark.parametrize("constant", [False, True])

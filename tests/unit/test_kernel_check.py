@@ -22,8 +22,8 @@ from tvm_interop.compiler import checked_kernels
 from tvm_interop.errors import ExecutionError
 from tvm_interop.kernels import build, cpu_schedule
 from tvm_interop.kernels.build import build_kernels
-from tvm_interop.kernels.check import Checked, find_fault
-from tvm_interop.kernels.numpy_kernel import numpy_kernel
+from tvm_interop.kernels.check import Checked, Findings, find_fault
+from tvm_interop.kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from tvm_interop.kernels.reference import reference_target
 from tvm_interop.machine.cpu_features import host_features
 
@@ -164,10 +164,30 @@ def test_a_kernel_that_is_wrong_however_it_is_built_does_not_ship(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        checked_kernels, "find_faults", lambda kernels: {k.name: "it is odd" for k in kernels}
+        checked_kernels,
+        "find_faults",
+        lambda kernels: Findings({kernel.name: "it is odd" for kernel in kernels}, {}),
     )
     with pytest.raises(ExecutionError, match="is wrong however it is compiled: it is odd"):
         compiled()
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_what_numpy_fails_on_is_checked_against_a_plain_build(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(NumpyKernel, "__call__", broken)
+    planted_while_scheduling(monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        check = compiled().manifest.kernel_check
+    assert check is not None
+    assert check.plain, "the fault is found all the same"
+    for name in check.plain:
+        assert f"NumPy cannot evaluate kernel `{name}`" in caplog.text
+    assert "MemoryError('no room')" in caplog.text
 
 
 @pytest.mark.usefixtures("_nothing_remembered")

@@ -19,7 +19,7 @@ from .._native.kernels import load_kernels, load_kernels_from
 from ..artifact.manifest import KernelCheck
 from ..errors import ExecutionError
 from ..kernels.build import build_kernels, divisible_kernels, kernel_hashes
-from ..kernels.check import Checked, find_faults, operations_of
+from ..kernels.check import Checked, Findings, find_faults, operations_of
 from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from ..kernels.reference import reference_target
 from ..machine.cpu_target import runs_here
@@ -183,7 +183,7 @@ class KernelChecker:
         )
         built = load_kernels_from(code)
 
-        def faults_by(reference: Mapping[str, Any]) -> dict[str, str]:
+        def found_by(reference: Mapping[str, Any]) -> Findings:
             return find_faults(
                 [
                     Checked(
@@ -199,15 +199,21 @@ class KernelChecker:
             )
 
         reference = self._references([names[0] for names in alike.values()], with_loops)
-        found = faults_by(reference)
+        faults, not_evaluated = found_by(reference)
+        for name, defect in not_evaluated.items():
+            _LOG.warning(_NOT_EVALUATED, name, defect)
         # NumPy's functions have corners of their own: what differs from it is at fault where it
         # differs from the same kernel built plainly, too.
-        suspects = [name for name in found if isinstance(reference[name], NumpyKernel)]
-        if suspects:
-            confirmed = faults_by(self._references(suspects, with_loops, by_numpy=False))
-            found = {name: f for name, f in found.items() if name not in suspects} | confirmed
+        suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
+        again = [*suspects, *not_evaluated]
+        if again:
+            confirmed = found_by(self._references(again, with_loops, by_numpy=False)).faults
+            faults = {name: f for name, f in faults.items() if name not in suspects} | confirmed
         return {
-            name: found[names[0]] for names in alike.values() if names[0] in found for name in names
+            name: faults[names[0]]
+            for names in alike.values()
+            if names[0] in faults
+            for name in names
         }
 
     def _references(
@@ -250,6 +256,10 @@ class KernelChecker:
             return build_kernels(module, self.target, path, targets).read_bytes()
 
 
+_NOT_EVALUATED = (
+    "NumPy cannot evaluate kernel `%s`, which is checked against a plain build instead; please "
+    "report it: %s"
+)
 _SHORT = 200_000
 """Operations up to which a reference takes longer to optimise than to run as it is."""
 _LONG = 1_000_000_000

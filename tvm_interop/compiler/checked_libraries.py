@@ -32,6 +32,8 @@ _MOVES = (CONCAT, "reorder")
 
 _right: set[str] = set()
 """Keys of kernels that were found right by this process."""
+_not_evaluated: set[str] = set()
+"""Keys of those of which this process could not say anything."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,6 @@ class LibraryChecker:
             faults = self._faults(chosen)
             if not faults:
                 return chosen
-            for name, fault in faults.items():
-                _LOG.warning(
-                    "the library's kernel for `%s` is wrong, and TVM's runs instead: %s; please "
-                    "report it",
-                    name,
-                    fault,
-                )
             self.faults |= faults
             program = replace(
                 program,
@@ -141,18 +136,34 @@ class LibraryChecker:
             if kernel is not None:
                 alike.setdefault(kernel.name, []).append(op.name)
                 kernels[kernel.name] = kernel
-        self.checked = len(kernels)
-        new = sorted(kernels.keys() - _right)
+        self.checked = len(kernels) - len(_not_evaluated & kernels.keys())
+        new = sorted(kernels.keys() - _right - _not_evaluated)
         all_new = json.dumps(new)
         if self.kept is not None and self.kept.get(_KIND, all_new) is not None:
             _right.update(new)
             return {}
         if new:
             tell(self.progress, f"checking {len(new)} kernels of libraries")
-        found = find_faults([kernels[key] for key in new])
-        _right.update(key for key in new if key not in found)
-        if new and not found and self.kept is not None:
+        found, not_evaluated = find_faults([kernels[key] for key in new])
+        for key, defect in not_evaluated.items():
+            _LOG.warning(
+                "the library's kernel for `%s` is not checked: NumPy cannot evaluate TVM's; please "
+                "report it: %s",
+                alike[key][0],
+                defect,
+            )
+        _not_evaluated.update(not_evaluated)
+        self.checked -= len(not_evaluated)
+        _right.update(key for key in new if key not in found and key not in not_evaluated)
+        if new and not found and not not_evaluated and self.kept is not None:
             self.kept.put(_KIND, all_new, b"right")
+        for key, fault in found.items():
+            _LOG.warning(
+                "the library's kernel for %s is wrong, and TVM's runs instead: %s; please report "
+                "it",
+                ", ".join(f"`{name}`" for name in alike[key]),
+                fault,
+            )
         return {name: fault for key, fault in found.items() for name in alike[key]}
 
     def _kernel(self, program: Program, op: Operator) -> Checked | None:

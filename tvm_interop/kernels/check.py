@@ -7,12 +7,11 @@ computes, and what it touches, is compared with the same PrimFunc compiled in th
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import ml_dtypes
 import numpy as np
@@ -27,8 +26,6 @@ from .flops import kernel_flops
 from .loops import SCHEDULED
 from .numpy_kernel import NumpyKernel
 from .numpy_values import UndefinedError
-
-_LOG = logging.getLogger("tvm_interop")
 
 SHARES = 3
 """How many shares a kernel that can be divided is also run in: with a last one that is smaller."""
@@ -85,8 +82,25 @@ class RunsFenced(Protocol):
         ...
 
 
-def find_faults(kernels: Sequence[Checked]) -> dict[str, str]:
-    """What is wrong with each kernel at fault, by name, in words.
+class NotEvaluatedError(Exception):
+    """The reference cannot be evaluated, by a defect of ours: of the kernel nothing is known."""
+
+
+class Findings(NamedTuple):
+    """What was found of several kernels.
+
+    Attributes
+    ----------
+    faults: what is wrong with each kernel at fault, by name, in words.
+    not_evaluated: why the reference of a kernel could not be evaluated, by the kernel's name.
+    """
+
+    faults: dict[str, str]
+    not_evaluated: dict[str, str]
+
+
+def find_faults(kernels: Sequence[Checked]) -> Findings:
+    """What is wrong with each kernel at fault, and of which kernels nothing could be said.
 
     A kernel is at fault that touches memory other than its tensors, writes to an input, traps where
     the reference does not, gives other results in shares than in one piece, or results that differ
@@ -98,13 +112,30 @@ def find_faults(kernels: Sequence[Checked]) -> dict[str, str]:
     NaN, which it keeps or drops by which operand has it. Those that keep it (`lowering.extremes`)
     are written in other words, and are compared.
     """
+    findings = Findings({}, {})
+
+    def look(kernel: Checked) -> None:
+        try:
+            fault = find_fault(kernel)
+        except NotEvaluatedError as error:
+            findings.not_evaluated[kernel.name] = str(error)
+        else:
+            if fault:
+                findings.faults[kernel.name] = fault
+
     with ThreadPoolExecutor(_native.num_threads()) as pool:
-        found = pool.map(find_fault, kernels)
-        return {kernel.name: fault for kernel, fault in zip(kernels, found, strict=True) if fault}
+        list(pool.map(look, kernels))
+    return findings
 
 
 def find_fault(kernel: Checked) -> str | None:
-    """What is wrong with the kernel, in words; None where nothing was found."""
+    """What is wrong with the kernel, in words; None where nothing was found.
+
+    Raises
+    ------
+    NotEvaluatedError
+        NumPy fails on the kernel's reference.
+    """
     with np.errstate(all="ignore"):
         return _fault(kernel)
 
@@ -180,8 +211,7 @@ class _Run:
             except UndefinedError:
                 return "is given what it is not made for", results
             except Exception as error:  # A defect of ours is no reason to compile nothing.
-                _LOG.warning("a kernel cannot be evaluated by NumPy; please report it: %r", error)
-                return f"cannot be evaluated: {error}", results
+                raise NotEvaluatedError(repr(error)) from error
             return "", results
         try:
             if isinstance(function, RunsFenced):

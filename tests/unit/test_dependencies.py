@@ -1,0 +1,67 @@
+"""What others publish tomorrow does not change what is installed today."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+
+
+def requirements() -> list[str]:
+    """All that pyproject.toml asks for: to build, to run, and for each extra."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = told["project"]["optional-dependencies"].values()
+    return [
+        *told["build-system"]["requires"],
+        *told["project"]["dependencies"],
+        *(requirement for extra in extras for requirement in extra),
+    ]
+
+
+def is_bounded(requirement: str) -> bool:
+    bounds = Requirement(requirement).specifier
+    return any(bound.operator in ("<", "<=", "==", "~=") for bound in bounds)
+
+
+def test_each_has_an_upper_bound() -> None:
+    assert [each for each in requirements() if not is_bounded(each)] == []
+
+
+@pytest.mark.parametrize(
+    ("requirement", "bounded"),
+    [("numpy>=1.26,<3", True), ("torch==2.13.0", True), ("numpy>=1.26", False), ("numpy", False)],
+)
+def test_a_bound_is_seen(requirement: str, bounded: bool) -> None:
+    assert is_bounded(requirement) == bounded
+
+
+def unpinned(workflow: str) -> list[str]:
+    """The actions of a workflow that are named by a tag, which its owner may move."""
+    used = re.findall(r"^\s*(?:-\s*)?uses:\s*(\S+)", workflow, re.MULTILINE)
+    return [
+        action
+        for action in used
+        if not action.startswith("./") and not re.search(r"@[0-9a-f]{40}$", action)
+    ]
+
+
+def test_actions_of_workflows_are_pinned() -> None:
+    files = sorted((ROOT / ".github").rglob("*.y*ml"))
+    assert {str(file): unpinned(file.read_text()) for file in files} == {
+        str(file): [] for file in files
+    }
+
+
+def test_a_tag_is_no_pin() -> None:
+    pinned = "owner/action@" + "0123456789" * 4
+    assert unpinned(f"  - uses: owner/action@v4\n    uses: {pinned}\n") == ["owner/action@v4"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
 
 import tvm_interop
@@ -102,6 +103,18 @@ def test_of_a_kernel_at_fault_tvm_does_the_work(
     assert left, "what is right stays the library's"
     assert not any(op.description and op.description.op == "conv2d" for op in left)
     np.testing.assert_allclose(output(mended), output(right), 1e-4, 1e-5)
+
+
+def test_no_fault_is_seen_in_a_normalisation_over_channels() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1, 16, 8, 9] x) => (float[1, 16, 8, 9] y) { y = LRN <size = 5> (x) }""")
+    artifact = tvm_interop.compile(
+        model, scheduler="sequential", latency_db=":memory:", providers=[ONEDNN]
+    )
+    check = artifact.manifest.kernel_check
+    assert check is not None
+    assert check.libraries == 1
+    assert not check.plain
 
 
 def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

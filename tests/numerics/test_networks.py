@@ -21,7 +21,13 @@ _SCHEDULERS: dict[str, dict[str, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+_LONG = ("bert_base", "inception_v3", "nasnet_a", "randwire")
+"""They take a quarter of a minute even so, and have lighter kin here."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in _LONG else n for n in SMALL]
+)
 def test_small(name: str) -> None:
     check(models.build(name, BATCH.get(name, 1), SMALL[name]), ("greedy", "lios", "ios"))
 

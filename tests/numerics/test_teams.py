@@ -12,7 +12,7 @@ from tvm_interop.models import light
 from tvm_interop.plan.make import make_plan
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+@pytest.mark.parametrize("name", ["squeezenet", pytest.param("shufflenet", marks=pytest.mark.slow)])
 def test_one_thread_and_two(name: str) -> None:
     model = light.build(name)
     compilation = Compilation(model, CompileOptions(streams=1, threads=2, latency_db=":memory:"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,17 +71,23 @@ def _short(value: Any) -> str:
 
 def versions(op: str, first: int = 7, last: int = NEWEST) -> list[int]:
     """The opsets from `first` to `last` in which `op` has another definition, and `last`."""
-    known = {
-        schema.since_version
-        for schema in onnx.defs.get_all_schemas_with_history()
-        if schema.name == op and schema.domain == "" and not schema.deprecated
-    }
+    known = _definitions().get(op, set())
     started = [version for version in known if version <= first]
     inside = {version for version in known if first <= version <= last}
     # The definition that holds at `first`, by that opset.
     if started and max(started) < first:
         inside.add(first)
     return sorted(inside)
+
+
+@functools.cache
+def _definitions() -> dict[str, set[int]]:
+    """The opsets that define each operator; asking ONNX for all of them takes a while."""
+    known: dict[str, set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "" and not schema.deprecated:
+            known.setdefault(schema.name, set()).add(schema.since_version)
+    return known
 
 
 EDGES = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1e-7]

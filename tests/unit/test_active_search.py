@@ -48,6 +48,7 @@ def test_as_good_as_with_all_stages_measured(graph: OpGraph) -> None:
     assert found.simulate(graph, device) == pytest.approx(found.makespan), "measured, not guessed"
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same() -> None:
     graph = layered(30, 1)
     first, second = ContendedDevice(30), ContendedDevice(30)

@@ -18,8 +18,8 @@ OPTIONS = {
     "multi-gpu": {"time_budget_s": 0.01},
 }
 GRAPHS = 2000
-STEP = {"gpg": 7, "gpg-scored": 67, "multi-gpu": 19}
-"""Slower ones are tried on every so many graphs: two ask networks, one runs most of the others."""
+STEP = {"auto": 5, "gpg": 7, "gpg-scored": 67, "multi-gpu": 19}
+"""Slower ones are tried on every so many graphs: two ask networks, two run most of the others."""
 
 
 def random_graph(seed):

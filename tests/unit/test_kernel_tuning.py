@@ -145,6 +145,7 @@ def test_a_slower_record_changes_nothing(
     assert kernel_hashes(same.program.kernels) == kernel_hashes(compilation.program.kernels)
 
 
+@pytest.mark.slow
 def test_search_and_resume(compilation: Compilation, tmp_path: Path) -> None:
     def tune(**options: Any) -> KernelTuning:
         tuning = KernelTuning(

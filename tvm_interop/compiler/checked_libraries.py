@@ -30,8 +30,8 @@ _VERSION = "1"
 """Part of the keys under which verdicts are remembered: what is found changes with it."""
 _KINDS: tuple[Kind, ...] = ("ordinary", "denormal", "large")
 _KINDS_OF_LRN: tuple[Kind, ...] = ("ordinary", "denormal")
-"""oneDNN cubes what it divides by, which overflows for numbers above some 1e8; docs/numbers.rst says
-so. TVM's kernel takes six times as long."""
+"""oneDNN cubes what it divides by, which overflows for numbers above some 1e8: docs/numbers.rst has
+what comes out. TVM's kernel takes six times as long."""
 _MOVES = (CONCAT, "reorder")
 """Operators that compute nothing."""
 

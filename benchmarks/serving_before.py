@@ -1,0 +1,199 @@
+"""Small requests a second, of this server and of an earlier release's, in turns.
+
+    python -m benchmarks.serving_before --before PYTHON [--rounds 60] [--seconds 0.4] [--json FILE]
+
+`PYTHON` is the interpreter of an environment with the earlier release, whose artifact of a small
+perceptron both serve. In each round, in an order drawn anew, one client asks each server for that
+long, one request after the other on a connection that stays open, over HTTP (JSON) and over gRPC.
+What is told is new over before, round by round: requests a second, and the server's processor time
+a request. The earlier release takes part a second time, as a server of its own: how far it is from
+itself is the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import psutil
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from benchmarks.machine_state import observe
+
+_MODEL = "perceptron"
+_COMPILE = """
+import sys
+from tests.served import perceptron
+perceptron().save(sys.argv[1])
+"""
+_X = np.linspace(-1, 1, 12, dtype=np.float32)
+_READY_S = 60
+_REST_S = 0.05
+_DRAWS = 2000
+
+
+@dataclass
+class Server:
+    """One that runs, asked over connections that stay open."""
+
+    process: psutil.Process
+    ask: dict[str, Callable[[], None]]
+
+    def rate(self, protocol: str, seconds: float) -> tuple[float, float]:
+        """Requests a second, and microseconds of the server's processor time a request."""
+        ask, count = self.ask[protocol], 0
+        ask()
+        spent, began = sum(self.process.cpu_times()[:2]), time.perf_counter()
+        while (took := time.perf_counter() - began) < seconds:
+            ask()
+            count += 1
+        return count / took, (sum(self.process.cpu_times()[:2]) - spent) / count * 1e6
+
+
+@contextlib.contextmanager
+def serving(python: str, artifact: Path) -> Iterator[Server]:
+    """A server of that environment, until the end of the block."""
+    command = [python, "-m", "tvm_interop", "serve", str(artifact), "--name", _MODEL]
+    started = subprocess.Popen(
+        [*command, "--http-port", "0", "--grpc-port", "0", "--policy", "sequential"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        process = psutil.Process(started.pid)
+        http_port, grpc_port = _ports(process)
+        connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=10)
+        with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            yield Server(process, {"HTTP": by_http(connection), "gRPC": by_grpc(stub)})
+        connection.close()
+    finally:
+        started.terminate()
+        started.wait(30)
+
+
+def _ports(process: psutil.Process) -> tuple[int, int]:
+    """Of HTTP and of gRPC, as soon as both are listened on."""
+    until = time.monotonic() + _READY_S
+    while time.monotonic() < until:
+        ports = {c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"}
+        by_protocol: dict[bool, int] = {_speaks_http(port): port for port in ports}
+        if len(by_protocol) == 2:
+            return by_protocol[True], by_protocol[False]
+        time.sleep(0.2)
+    raise TimeoutError(f"the server does not listen after {_READY_S} s")
+
+
+def _speaks_http(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/v2/health/live")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def by_http(connection: http.client.HTTPConnection) -> Callable[[], None]:
+    """A request by JSON."""
+    tensor = {"name": "x", "shape": [1, 12], "datatype": "FP32", "data": _X.tolist()}
+    body = json.dumps({"inputs": [tensor]})
+
+    def ask() -> None:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"/v2/models/{_MODEL}/infer", body, headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise RuntimeError(f"HTTP {answer.status}: {answer.read()[:200]!r}")
+        answer.read()
+
+    return ask
+
+
+def by_grpc(stub: Any) -> Callable[[], None]:
+    """A request by binary tensors."""
+    message = service_pb2.ModelInferRequest(model_name=_MODEL)
+    message.inputs.add(name="x", datatype="FP32", shape=[1, 12])
+    message.raw_input_contents.append(_X.tobytes())
+    return lambda: stub.ModelInfer(message, timeout=10)
+
+
+def measure(before: str, rounds: int, seconds: float, seed: int) -> dict[str, Any]:
+    """The ratios of each round, by protocol, with their medians and 95% intervals."""
+    machine = observe().as_dict()
+    found: dict[str, list[float]] = defaultdict(list)
+    draw = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        artifact = Path(folder, "perceptron.tar")
+        root = Path(before).absolute().parents[2]
+        subprocess.run([before, "-c", _COMPILE, str(artifact)], cwd=root, check=True)
+        servers = {
+            name: stack.enter_context(serving(python, artifact))
+            for name, python in (("new", sys.executable), ("before", before), ("again", before))
+        }
+        for _ in range(rounds):
+            for protocol in ("HTTP", "gRPC"):
+                order = list(servers)
+                draw.shuffle(order)
+                rates = {}
+                for name in order:
+                    time.sleep(_REST_S)
+                    rates[name] = servers[name].rate(protocol, seconds)
+                for name in ("new", "again"):
+                    found[f"{protocol}, {name}, requests a second"].append(
+                        rates[name][0] / rates["before"][0]
+                    )
+                    found[f"{protocol}, {name}, processor time"].append(
+                        rates[name][1] / rates["before"][1]
+                    )
+                found[f"{protocol}, before, requests a second"].append(rates["before"][0])
+    return {
+        "machine": machine,
+        "rounds": rounds,
+        "seconds": seconds,
+        "median": {name: _median(values) for name, values in found.items()},
+    }
+
+
+def _median(values: list[float]) -> list[float]:
+    """The median, and the ends of its 95% interval by the bootstrap."""
+    draw = random.Random(0)
+    again = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(_DRAWS))
+    return [statistics.median(values), again[_DRAWS // 40], again[-_DRAWS // 40]]
+
+
+def main() -> None:
+    """Measure, print, and write the result."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--before", required=True, metavar="PYTHON")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=0.4, help="that each is asked for")
+    parser.add_argument("--seed", type=int, default=0, help="of the orders")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    result = measure(given.before, given.rounds, given.seconds, given.seed)
+    for name, (median, low, high) in result["median"].items():
+        print(f"{name:40} {median:9.3f} ({low:.3f} to {high:.3f})")
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

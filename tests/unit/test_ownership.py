@@ -1,13 +1,16 @@
-"""Machine code and prices come from files of one's own alone."""
+"""Machine code, prices and records come from files of one's own alone."""
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tvm_interop.cli.app import run_app
 from tvm_interop.measure.kept_files import KeptFiles
 from tvm_interop.measure.store import open_store
 from tvm_interop.ownership import TRUSTED_FOLDERS, why_not_trusted
@@ -132,3 +135,29 @@ def test_folders_that_are_made_are_for_their_owner_whatever_the_umask(tmp_path: 
         os.umask(before)
     for folder in ("new", "new/below", "new/below/kept"):
         assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
+
+
+@needs_root
+def test_a_native_library_of_another_is_not_loaded(tmp_path: Path) -> None:
+    library = tmp_path / "libtvm_interop.so"
+    library.write_bytes(b"no code at all")
+    os.chown(library, NOBODY, NOBODY)
+    command = [sys.executable, "-c", "import tvm_interop; tvm_interop.schedulers()"]
+    environment = {**os.environ, "TVM_INTEROP_LIBRARY": str(library)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"`{library}` belongs to user" in done.stderr
+    assert "is not loaded" in done.stderr
+    assert TRUSTED_FOLDERS in done.stderr
+
+
+@needs_root
+def test_tuning_records_of_another_are_not_found_by_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tuning_records").mkdir()
+    os.chown(tmp_path / "tuning_records", NOBODY, NOBODY)
+    monkeypatch.chdir(tmp_path)
+    assert run_app(["tune", "squeezenet", "--kernels", "--max-trials", "0"]) == 2
+    assert "belongs to user" in capsys.readouterr().err
+    assert not os.listdir(tmp_path / "tuning_records")

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm_ffi.libinfo import load_lib_module
 
 from .. import errors
+from ..ownership import TRUSTED_FOLDERS, why_not_trusted
 
 OVERRIDE = "TVM_INTEROP_LIBRARY"
 
@@ -20,11 +21,17 @@ def _load() -> object:
     """Load `libtvm_interop.so`; its functions register themselves under `tvm_interop.*`.
 
     The environment variable `TVM_INTEROP_LIBRARY` names another build of it (a sanitizer
-    build, say). Without it the installed distribution's own is taken: in an editable install
-    the library does not lie beside this file.
+    build, say), which must not be another user's. Without it the installed distribution's own
+    is taken: in an editable install the library does not lie beside this file.
     """
     override = os.environ.get(OVERRIDE)
     if override:
+        reason = why_not_trusted(override)
+        if reason is not None:
+            raise errors.ExecutionError(
+                f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust those "
+                f"who may write there, name its folder in {TRUSTED_FOLDERS}"
+            )
         return tvm_ffi.load_module(override)
     return load_lib_module("tvm-interop", "tvm_interop")
 

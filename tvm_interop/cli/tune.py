@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from ..atomic_file import replacing
 from ..errors import InputError
+from ..ownership import why_not_trusted
 from . import options
 from .console import INTERRUPTED, tuning_bar
 
@@ -115,7 +116,7 @@ def tune_model(
                 providers=options.parse_names(providers),
             ),
             options.parse_input_shapes(input_shapes),
-            tuning_records or DEFAULT_FOLDER,
+            tuning_records or _own(DEFAULT_FOLDER),
             max_trials=max_trials,
             time_budget_s=time_budget,
             seed=seed,
@@ -169,6 +170,17 @@ def tune_model(
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
     if tuning.interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _own(folder: Path) -> Path:
+    """The folder, which nobody named; an error if what is in it may be another's."""
+    reason = why_not_trusted(folder)
+    if reason is not None:
+        raise InputError(
+            f"{reason}, so its records are not used: name the folder with --tuning-records if you "
+            "trust it, or another one"
+        )
+    return folder
 
 
 def _refuse_given(given: dict[str, Any], why: str) -> None:

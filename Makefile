@@ -12,7 +12,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help audit graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
+.PHONY: help audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,9 @@ LAST = $(shell expr $(FIRST) + 10000)
 
 server-fuzz: $(VENV)/installed ## Half an hour of wrong and costly requests beside honest clients (SECONDS=60)
 	$(BIN)/python -m tests.server_fuzz --seconds $(or $(SECONDS),1800) $(ARGS)
+
+house: $(VENV)/installed ## How large and how tangled the code is (ARGS=f9fff89: as it was then)
+	@$(BIN)/python -m tests.house $(ARGS)
 
 audit: $(VENV)/installed ## Known weaknesses of what is installed, where an advisory service answers
 	$(BIN)/python -m tests.audit

@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvm  # noqa: F401  (registers a `ScheduleError` too: ours comes after it)
 import tvm_ffi
-from tvm_ffi.libinfo import load_lib_module
+from tvm_ffi.libinfo import load_lib_ctypes
 
 from .. import errors
 
 OVERRIDE = "TVM_INTEROP_LIBRARY"
 
 
-def _load() -> object:
-    """Load `libtvm_interop.so`; its functions register themselves under `tvm_interop.*`.
+def _path() -> Path:
+    """Where `libtvm_interop.so` lies.
 
     The environment variable `TVM_INTEROP_LIBRARY` names another build of it (a sanitizer
     build, say). Without it the installed distribution's own is taken: in an editable install
@@ -25,8 +26,8 @@ def _load() -> object:
     """
     override = os.environ.get(OVERRIDE)
     if override:
-        return tvm_ffi.load_module(override)
-    return load_lib_module("tvm-interop", "tvm_interop")
+        return Path(override)
+    return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
 
 
 # What the library raises; the others are raised in Python alone.
@@ -43,7 +44,10 @@ for _error in (
 ):
     tvm_ffi.register_error(_error.__name__, _error)
 
-LIBRARY = _load()
+LIBRARY_PATH = _path()
+"""The file of the library that is loaded."""
+LIBRARY = tvm_ffi.load_module(LIBRARY_PATH)
+"""Its functions have registered themselves under `tvm_interop.*`."""
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from typing import Any
 
 from .._native import cpu as _native
 from ..artifact.artifact import Artifact, load
+from ..compiler.backends import backend_for
 from ..compiler.compilation import Compilation
-from ..compiler.cuda import is_cuda
 from ..compiler.options import CompileOptions
 from ..errors import DeviceError
 from ..execution.cpu import threads_per_stream
@@ -82,7 +82,7 @@ def subject_of(
     if is_artifact(model):
         artifact = model if isinstance(model, Artifact) else load(model, kernels=measure)
         return _of_artifact(artifact, options, measure)
-    if is_cuda(options.target):
+    if not backend_for(options).counts_cores:
         raise _for_cpus("the target")
     compilation = Compilation(model, options, input_shapes)
     operators = compilation.program.operators

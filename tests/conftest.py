@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -34,3 +35,15 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
     patch.setenv("TVM_INTEROP_KEPT", "")  # Nor do they find what others chose.
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A kernel that our rules fail on stays slow and right, and no other test would notice."""
+    yield
+    faults = [
+        record.getMessage()
+        for record in caplog.get_records("call")
+        if record.name == "tvm_interop.kernels.cpu_schedule" and record.levelno >= logging.WARNING
+    ]
+    assert not faults

@@ -166,7 +166,7 @@ def _precision(artifact: Artifact) -> dict[str, object]:
 def _products(artifact: Artifact) -> list[tuple[str, int]]:
     """How many convolutions and matrix products multiply what, parts of one counted as one."""
     wholes: dict[str, str] = {
-        op.name.partition("[")[0]: op.description.dtype
+        op.whole: op.description.dtype
         for op in artifact.plan.operators
         if op.description is not None and op.description.op in ("conv2d", "matmul")
     }

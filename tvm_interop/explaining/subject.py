@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from ..plan.plan import Plan
 from ..program.graph import OpGraph
 from ..program.program import Operator, Program, Value
 from .wholes import Wholes
-
-_PART = re.compile(r"(?P<whole>.+)\[\d+/\d+\]")
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
                 op.description,
                 op.library,
                 op.share,
-                whole_name(op.name),
+                op.whole if op.whole != op.name else None,
             )
             for op in plan.operators
         ],
@@ -128,12 +125,6 @@ def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
         outputs=plan.outputs,
         weights=weights,
     )
-
-
-def whole_name(name: str) -> str | None:
-    """The operator that one of this name is a part of; None where it is no part."""
-    match = _PART.fullmatch(name)
-    return match["whole"] if match else None
 
 
 class _NotLoaded:

@@ -53,6 +53,7 @@ lint: $(VENV)/installed ## Style, types and directions of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/vulture
 
 format: $(VENV)/installed ## Bring the code into style
 	$(BIN)/clang-format -i $(CXX_FILES)

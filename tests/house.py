@@ -28,7 +28,7 @@ CXX = (".h", ".cc")
 LONG_FUNCTION = 80
 LONG_FILE = 500
 
-MOST_LONG_FUNCTIONS = 5
+MOST_LONG_FUNCTIONS = 3
 MOST_LONG_FILES = 3
 MOST_PARAMETERS = 25
 """What `tests/unit/test_house.py` allows. Lower them when the code allows it; never raise them."""

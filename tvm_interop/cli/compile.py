@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -81,6 +81,7 @@ def compile_model(
 
     check_output_format(output_format)
     check_model_format(model_format)
+    limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
     with passes.context(), measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
@@ -93,7 +94,7 @@ def compile_model(
             keep_slower=keep_slower,
             progress=progress,
             inputs=None if inputs is None else read_inputs(inputs),
-            **({} if max_error is None else {"max_error": max_error}),
+            **limit,
             link=options.parse_link(scheduling.link_gb_s, scheduling.link_us),
             **flags.compile_options(),
             **scheduling.scheduler_options(),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from . import options
 
-_F = TypeVar("_F", bound=Callable[..., None])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Flags:
@@ -139,12 +139,12 @@ def with_flags(verb: _F) -> _F:
             parameters.append(parameter.replace(annotation=hint))
 
     @functools.wraps(verb)
-    def with_sets(**given: Any) -> None:
+    def with_sets(**given: Any) -> Any:
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
             for name, kind in sets.items()
         }
-        verb(**given, **made)
+        return verb(**given, **made)
 
     named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     with_sets.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]

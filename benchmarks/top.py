@@ -42,6 +42,7 @@ from benchmarks.top_exact import (
     train_and_compare,
 )
 from benchmarks.top_gpg import STEPS, exact_gaps, large_blocks, printed_reward, train
+from benchmarks.top_report import done, report
 from tvm_interop.atomic_file import replacing
 from tvm_interop.scheduling import schedule
 from tvm_interop.serving.decisions import Agents
@@ -290,11 +291,6 @@ def run(programme: Iterator[Cell], folder: Path, seconds: float | None) -> None:
         print(f"{name}: {time.perf_counter() - here:.0f} s", flush=True)
 
 
-def done(folder: Path) -> dict[str, Any]:
-    """The cells that are there, by name."""
-    return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the cells' files are")
@@ -307,8 +303,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.report:
-        from benchmarks.top_report import report
-
         report(options.folder)
     elif options.quick:
         with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serving_figures import Claim, claims_table
-from benchmarks.top import done
 from benchmarks.top_report_more import (
     by_batch,
     not_run,
@@ -37,6 +36,11 @@ def report(folder: Path) -> None:
     (target / "top_summary.json").write_text(json.dumps(summary(cells), indent=1) + "\n")
     _plot(cells, target / "top_curves.svg")
     print(table)
+
+
+def done(folder: Path) -> dict[str, Any]:
+    """The cells that are there, by name."""
+    return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
 
 
 def summary(cells: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections import defaultdict
@@ -28,6 +27,7 @@ import numpy as np
 import tvm_interop
 from tvm_interop import GraphModule
 from tvm_interop.execution.graph_module import OpProfile
+from tvm_interop.program.part_names import whole_name
 
 from . import harness, machine_state
 from .peers import OnnxRuntime, OpenVino, Runner, read_in_place
@@ -37,7 +37,6 @@ OURS, ONNXRUNTIME, OPENVINO = "ours", "onnxruntime", "OpenVINO, float32"
 CORES = (1, 2)
 SPOILERS = 5
 _PROFILES = 60
-_PART = re.compile(r"\[\d+/\d+\]$")
 
 
 @dataclass
@@ -97,7 +96,7 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
         running.update(begins[at])
         running.difference_update(ends[at])
         for i in running:
-            found[_PART.sub("", rows[i].name)] += cores * (until - at) / len(running)
+            found[whole_name(rows[i].name)] += cores * (until - at) / len(running)
     return dict(found)
 
 

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from .rooms import ROOMS, runs_with
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--random-prices SEED` finds tests that hang on what was measured (see `prices`)."""
+    """`--random-prices SEED` finds tests that hang on what was measured (see `prices`).
+
+    `--room NAME` runs the unit tests of one room (see `rooms`).
+    """
     parser.addoption(
         "--random-prices", type=int, metavar="SEED", help="measure nothing: draw times"
     )
+    parser.addoption("--room", metavar="NAME", help="the unit tests of one room: tests/rooms.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to other rooms than `--room`.
+
+    Raises
+    ------
+    pytest.UsageError
+        There is no such room.
+    """
+    room = config.getoption("--room")
+    if room is None:
+        return
+    if room not in ROOMS:
+        from tvm_interop.errors import did_you_mean
+
+        raise pytest.UsageError(
+            f"there is no room `{room}`{did_you_mean(room, list(ROOMS))}; there are "
+            f"{', '.join(ROOMS)}"
+        )
+    unit = Path(__file__).parent / "unit"
+    chosen = [
+        item for item in items if item.path.parent == unit and runs_with(room, item.path.stem)
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -34,3 +68,15 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
     patch.setenv("TVM_INTEROP_KEPT", "")  # Nor do they find what others chose.
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A kernel that our rules fail on stays slow and right, and no other test would notice."""
+    yield
+    faults = [
+        record.getMessage()
+        for record in caplog.get_records("call")
+        if record.name == "tvm_interop.kernels.cpu_schedule" and record.levelno >= logging.WARNING
+    ]
+    assert not faults

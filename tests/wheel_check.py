@@ -55,6 +55,7 @@ def main() -> None:
             results[scheduler] = module.get_output(0).numpy()
     page = to_page([record(module.artifact, "two branches", runs=1)], "here")
     assert "left" in page  # The template came with the wheel.
+    assert (Path(tvm_interop.__file__).parent / "py.typed").is_file()
     assert np.isfinite(results["ios"]).all()
     assert np.array_equal(results["ios"], results["sequential"])
     print(f"tvm_interop {tvm_interop.__version__} from {Path(tvm_interop.__file__).parent}: ok")

@@ -35,6 +35,10 @@ class ScheduleError(TVMInteropError):
     """A schedule is malformed, breaks a dependency, or no such scheduler exists."""
 
 
+class NoLatencyError(ScheduleError):
+    """A scheduler needs a latency model and was given none."""
+
+
 class PlanError(TVMInteropError):
     """An execution plan is unsafe: a missing wait, or storage shared without an order."""
 

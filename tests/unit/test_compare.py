@@ -15,7 +15,7 @@ from tvm_interop.artifact.artifact import Artifact, load
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.explaining.compare import Comparison, Cost, part_of_plan
-from tvm_interop.explaining.differences import differences, whole_of
+from tvm_interop.explaining.differences import differences
 from tvm_interop.explaining.text import comparison_text
 
 
@@ -64,7 +64,7 @@ def test_a_kernel_that_differs(in_turn: Artifact) -> None:
     other = replace(in_turn, plan=msgspec.structs.replace(plan, operators=tuple(operators)))
     (found,) = differences(in_turn, other)
     assert found.kind == "kernel"
-    assert found.operators == (whole_of(operators[ours]),)
+    assert found.operators == (operators[ours].whole,)
     assert found.second == "tvm.another"
 
 
@@ -74,7 +74,7 @@ def test_an_operator_that_only_one_has(in_turn: Artifact) -> None:
     operators[0] = msgspec.structs.replace(operators[0], name="renamed")
     other = replace(in_turn, plan=msgspec.structs.replace(plan, operators=tuple(operators)))
     found = [d for d in differences(in_turn, other) if d.kind == "operator"]
-    assert [d.operators for d in found] == [(whole_of(plan.operators[0]),), ("renamed",)]
+    assert [d.operators for d in found] == [(plan.operators[0].whole,), ("renamed",)]
     assert (found[0].second, found[1].first) == ("not there", "not there")
 
 
@@ -97,14 +97,14 @@ def test_different_models_are_named(in_turn: Artifact) -> None:
 
 def test_a_part_of_a_plan_keeps_its_order(greedy: Artifact) -> None:
     plan = greedy.plan
-    first, last = whole_of(plan.operators[0]), whole_of(plan.operators[-1])
+    first, last = plan.operators[0].whole, plan.operators[-1].whole
     part = part_of_plan(plan, [first, last])
-    assert {whole_of(op) for op in part.operators} == {first, last}
+    assert {op.whole for op in part.operators} == {first, last}
     end = part.operators[-1]
     start = part.operators[0]
     # The last operator of the network is behind the first, on its stream or by a wait.
     assert end.stream == start.stream or 0 in end.waits
-    whole = part_of_plan(plan, [whole_of(op) for op in plan.operators])
+    whole = part_of_plan(plan, [op.whole for op in plan.operators])
     assert [op.name for op in whole.operators] == [op.name for op in plan.operators]
     for op, same in zip(plan.operators, whole.operators, strict=True):
         assert set(op.waits) <= set(same.waits) | {

@@ -406,18 +406,25 @@ def test_a_kernel_without_rules_stays_and_is_named(caplog: pytest.LogCaptureFixt
     assert "`plain`" in caplog.text
 
 
-def test_a_failure_leaves_the_kernel(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refused", [True, False], ids=["by TVM", "fault"])
+def test_a_failure_leaves_the_kernel_and_a_fault_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
+    kernels = lowered(conv(), (1, 3, 9, 9), (5, 3, 3, 3))
+
     def fail(*_: Any) -> None:
+        if refused:
+            s_tir.Schedule(kernels["conv2d"]).get_sblock("nowhere")
         raise RuntimeError("some reason")
 
-    kernels = lowered(conv(), (1, 3, 9, 9), (5, 3, 3, 3))
     monkeypatch.setattr("tvm_interop.kernels.cpu_schedule.contraction_nest", fail)
     with caplog.at_level(logging.DEBUG, logger="tvm_interop"):
         scheduled = DefaultCPUSchedule()(kernels)
     assert kernel_hashes(scheduled) == kernel_hashes(kernels)
-    assert "some reason" in caplog.text
+    (told,) = [r for r in caplog.records if "stays as it is" in r.getMessage()]
+    assert told.levelno == (logging.DEBUG if refused else logging.WARNING)
+    assert ("some reason" in caplog.text) is not refused
+    caplog.clear()  # Any other test with a fault fails.
 
 
 def test_registers_follow_the_target() -> None:

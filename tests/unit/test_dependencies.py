@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -43,25 +42,3 @@ def test_each_has_an_upper_bound() -> None:
 )
 def test_a_bound_is_seen(requirement: str, bounded: bool) -> None:
     assert is_bounded(requirement) == bounded
-
-
-def unpinned(workflow: str) -> list[str]:
-    """The actions of a workflow that are named by a tag, which its owner may move."""
-    used = re.findall(r"^\s*(?:-\s*)?uses:\s*(\S+)", workflow, re.MULTILINE)
-    return [
-        action
-        for action in used
-        if not action.startswith("./") and not re.search(r"@[0-9a-f]{40}$", action)
-    ]
-
-
-def test_actions_of_workflows_are_pinned() -> None:
-    files = sorted((ROOT / ".github").rglob("*.y*ml"))
-    assert {str(file): unpinned(file.read_text()) for file in files} == {
-        str(file): [] for file in files
-    }
-
-
-def test_a_tag_is_no_pin() -> None:
-    pinned = "owner/action@" + "0123456789" * 4
-    assert unpinned(f"  - uses: owner/action@v4\n    uses: {pinned}\n") == ["owner/action@v4"]

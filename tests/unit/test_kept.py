@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 import tvm_interop
 from tests import nets
+from tvm_interop._native.library import LIBRARY_PATH
 from tvm_interop.cli.app import app
-from tvm_interop.compiler import backend, compilation
+from tvm_interop.compiler import backend, compilation, kept_choice
 from tvm_interop.measure.kept_files import KeptFiles, kept_beside
 from tvm_interop.scheduling import registry
 
@@ -156,6 +157,27 @@ def test_another_way_of_compiling_chooses_anew(
     assert scheduled == []
     compiled(db, net, **{"scheduler": "nimble", **fields})
     assert len(scheduled) == 1
+
+
+def test_another_native_library_chooses_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "latency.db"
+    compiled(db, nets.chain, scheduler="nimble")
+    rebuilt = tmp_path / "rebuilt.so"
+    rebuilt.write_bytes(LIBRARY_PATH.read_bytes() + b"\0")
+    monkeypatch.setattr(kept_choice, "LIBRARY_PATH", rebuilt)
+    scheduled = []
+    original = compilation.Compilation.schedule
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        scheduled.append(args)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(compilation.Compilation, "schedule", noted)
+    for _ in range(2):
+        compiled(db, nets.chain, scheduler="nimble")
+    assert len(scheduled) == 1  # The second finds what the first has kept.
 
 
 def test_schedulers_of_others_are_asked_each_time(

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.top import RESULTS, chosen, done, run
+from benchmarks.top import RESULTS, chosen, run
 from benchmarks.top_cells import SEARCHES, Setup, World, search_cell
-from benchmarks.top_report import report, seeds, summary
+from benchmarks.top_report import done, report, seeds, summary
 from benchmarks.top_report_more import not_run, shared_queue, single_model, training_of_gpg
 
 

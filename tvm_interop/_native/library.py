@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvm  # noqa: F401  (registers a `ScheduleError` too: ours comes after it)
 import tvm_ffi
-from tvm_ffi.libinfo import load_lib_module
+from tvm_ffi.libinfo import load_lib_ctypes
 
 from .. import errors
 from ..ownership import TRUSTED_FOLDERS, why_not_trusted
@@ -17,8 +18,8 @@ from ..ownership import TRUSTED_FOLDERS, why_not_trusted
 OVERRIDE = "TVM_INTEROP_LIBRARY"
 
 
-def _load() -> object:
-    """Load `libtvm_interop.so`; its functions register themselves under `tvm_interop.*`.
+def _path() -> Path:
+    """Where `libtvm_interop.so` lies.
 
     The environment variable `TVM_INTEROP_LIBRARY` names another build of it (a sanitizer
     build, say), which must not be another user's. Without it the installed distribution's own
@@ -32,8 +33,8 @@ def _load() -> object:
                 f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust those "
                 f"who may write there, name its folder in {TRUSTED_FOLDERS}"
             )
-        return tvm_ffi.load_module(override)
-    return load_lib_module("tvm-interop", "tvm_interop")
+        return Path(override)
+    return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
 
 
 # What the library raises; the others are raised in Python alone.
@@ -50,7 +51,10 @@ for _error in (
 ):
     tvm_ffi.register_error(_error.__name__, _error)
 
-LIBRARY = _load()
+LIBRARY_PATH = _path()
+"""The file of the library that is loaded."""
+LIBRARY = tvm_ffi.load_module(LIBRARY_PATH)
+"""Its functions have registered themselves under `tvm_interop.*`."""
 
 
 @functools.cache

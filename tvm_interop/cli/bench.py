@@ -12,6 +12,7 @@ import typer
 from ..errors import InputError
 from . import options
 from .console import measuring_bar, table
+from .flags import DeviceFlags, with_flags
 from .names import SCHEDULERS
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Row:
     ratio: float
 
 
+@with_flags
 def compare(
     model: options.Model,
     names: Annotated[
@@ -45,12 +47,9 @@ def compare(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="How often each takes its turn.")
     ] = 30,
-    target: options.Target = "llvm",
     input_shapes: options.InputShapes = None,
-    streams: options.Streams = None,
-    threads: options.Threads = None,
-    latency_db: options.LatencyDb = None,
-    providers: options.Providers = None,
+    *,
+    flags: DeviceFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -65,14 +64,7 @@ def compare(
     with measuring_bar() as progress:
         compilation = Compilation(
             model,
-            CompileOptions(
-                target=target,
-                streams=streams,
-                threads=threads,
-                latency_db=latency_db,
-                progress=progress,
-                providers=options.parse_names(providers),
-            ),
+            CompileOptions(**flags.compile_options(), progress=progress),
             options.parse_input_shapes(input_shapes),
         )
         rows, noise_ratio = _measure(compilation, chosen, rounds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -13,7 +13,9 @@ import typer
 from ..errors import ScheduleError
 from . import options
 from .console import measuring_bar, note_missing_libraries
+from .flags import CompileFlags, ScheduleFlags, with_flags
 from .formats import check_model_format, check_output_format
+from .pass_flags import PassFlags
 from .quick_import import import_tvm
 
 if TYPE_CHECKING:
@@ -21,119 +23,49 @@ if TYPE_CHECKING:
     from ..artifact.manifest import SpeedCheck
     from ..scheduling import Schedule
 
-_PASSES = "TVM's passes"
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="The artifact to write.")]
+OutputFormat = Annotated[
+    str, typer.Option("-f", "--output-format", help="What to write: there is `tar`.")
+]
+ModelFormat = Annotated[
+    str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
+]
+ScheduleFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schedule",
+        help="Use this schedule (see `tvm-interop schedule`) instead of a scheduler's.",
+        rich_help_panel="Scheduling",
+    ),
+]
+KeepSlower = Annotated[
+    bool,
+    typer.Option(
+        "--keep-slower",
+        help="Ship the schedule even where sequential execution is faster.",
+        rich_help_panel="Scheduling",
+    ),
+]
 
 
+@with_flags
 def compile_model(
     model: options.Model,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The artifact to write.")] = Path(
-        "model.tar"
-    ),
-    output_format: Annotated[
-        str, typer.Option("-f", "--output-format", help="What to write: there is `tar`.")
-    ] = "tar",
-    target: options.Target = "llvm",
-    arch: options.Archs = None,
+    output: Output = Path("model.tar"),
+    output_format: OutputFormat = "tar",
     input_shapes: options.SeveralInputShapes = None,
     batch_sizes: options.BatchSizes = None,
-    model_format: Annotated[
-        str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
-    ] = "onnx",
-    scheduler: options.Scheduler = "auto",
-    schedule: Annotated[
-        Path | None,
-        typer.Option(
-            "--schedule",
-            help="Use this schedule (see `tvm-interop schedule`) instead of a scheduler's.",
-            rich_help_panel="Scheduling",
-        ),
-    ] = None,
-    streams: options.Streams = None,
-    threads: options.Threads = None,
-    stream_priorities: options.StreamPriorities = False,
-    allow_tf32: options.AllowTf32 = False,
-    precision: options.Precision = "f32",
-    keep_f32: options.KeepF32 = None,
+    model_format: ModelFormat = "onnx",
     max_error: options.MaxError = None,
     inputs: options.ErrorInputs = None,
-    max_group_ops: options.MaxGroupOps = None,
-    max_groups: options.MaxGroups = None,
-    endings: options.Endings = None,
-    latency: options.Latency = "measured",
-    gpus: options.Gpus = None,
-    window: options.Window = None,
-    intra: options.Intra = None,
-    link_gb_s: options.LinkGbS = None,
-    link_us: options.LinkUs = None,
-    max_measurements: options.MaxMeasurements = None,
-    time_budget: options.TimeBudget = None,
-    keep_slower: Annotated[
-        bool,
-        typer.Option(
-            "--keep-slower",
-            help="Ship the schedule even where sequential execution is faster.",
-            rich_help_panel="Scheduling",
-        ),
-    ] = False,
-    latency_db: options.LatencyDb = None,
-    fresh: options.Fresh = False,
-    providers: options.Providers = None,
-    tuning_records: options.TuningRecords = None,
-    opt_level: Annotated[
-        int | None,
-        typer.Option(
-            "-O",
-            "--opt-level",
-            min=0,
-            max=3,
-            help="Which of TVM's passes run; by default TVM's own level, 2.",
-            rich_help_panel=_PASSES,
-        ),
-    ] = None,
-    pass_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pass-config",
-            metavar="NAME=VALUE",
-            help="An entry of TVM's pass configuration; may be given more than once.",
-            rich_help_panel=_PASSES,
-        ),
-    ] = None,
-    disabled_pass: Annotated[
-        str | None,
-        typer.Option(
-            "--disabled-pass",
-            metavar="NAME,...",
-            help="Passes to leave out.",
-            rich_help_panel=_PASSES,
-        ),
-    ] = None,
-    print_pass_times: Annotated[
-        bool,
-        typer.Option(
-            "--print-pass-times",
-            help="Print how long each pass took.",
-            rich_help_panel=_PASSES,
-        ),
-    ] = False,
-    print_ir_before: Annotated[
-        str | None,
-        typer.Option(
-            "--print-ir-before",
-            metavar="NAME,...",
-            help="Print the program before these passes.",
-            rich_help_panel=_PASSES,
-        ),
-    ] = None,
-    print_ir_after: Annotated[
-        str | None,
-        typer.Option(
-            "--print-ir-after",
-            metavar="NAME,...",
-            help="Print the program after these passes.",
-            rich_help_panel=_PASSES,
-        ),
-    ] = None,
+    scheduler: options.Scheduler = "auto",
+    schedule: ScheduleFile = None,
+    keep_slower: KeepSlower = False,
+    *,
+    flags: CompileFlags,
+    scheduling: ScheduleFlags,
+    passes: PassFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -145,59 +77,31 @@ def compile_model(
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
     from ..execution.cuda import runs_on_cuda
-    from .pass_context import pass_context
     from .run import read_inputs
 
     check_output_format(output_format)
     check_model_format(model_format)
-    passes = pass_context(
-        opt_level,
-        pass_config or (),
-        disabled_pass,
-        print_pass_times,
-        print_ir_before,
-        print_ir_after,
-    )
-    with passes, measuring_bar() as progress:
+    limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
+    with passes.context(), measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
-            target=target,
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
             input_shapes=[options.parse_input_shapes(text) or {} for text in input_shapes or [""]],
             batch_sizes=options.parse_batch_sizes(batch_sizes),
-            streams=streams,
-            threads=threads,
-            latency=options.parse_latency(latency),
-            latency_db=latency_db,
-            fresh=fresh,
+            latency=options.parse_latency(scheduling.latency),
             keep_slower=keep_slower,
             progress=progress,
-            providers=options.parse_names(providers),
-            archs=options.parse_names(arch),
-            tuning_records=tuning_records,
-            stream_priorities=stream_priorities,
-            allow_tf32=allow_tf32,
-            precision=precision,  # type: ignore[arg-type]  # Checked there.
-            keep_f32=options.parse_names(keep_f32) or (),
             inputs=None if inputs is None else read_inputs(inputs),
-            **({} if max_error is None else {"max_error": max_error}),
-            link=options.parse_link(link_gb_s, link_us),
-            **options.scheduler_options(
-                gpus=gpus,
-                window=window,
-                intra=intra,
-                max_group_ops=max_group_ops,
-                max_groups=max_groups,
-                endings=endings,
-                max_measurements=max_measurements,
-                time_budget_s=time_budget,
-            ),
+            **limit,
+            link=options.parse_link(scheduling.link_gb_s, scheduling.link_us),
+            **flags.compile_options(),
+            **scheduling.scheduler_options(),
         )
     if not as_json:
         note_missing_libraries(
-            options.parse_names(providers), "cuda" if runs_on_cuda(artifact.plan) else "cpu"
+            options.parse_names(flags.providers), "cuda" if runs_on_cuda(artifact.plan) else "cpu"
         )
     typer.echo(json.dumps(_facts(artifact)) if as_json else _summary(artifact))
 
@@ -263,7 +167,7 @@ def _precision(artifact: Artifact) -> dict[str, object]:
 def _products(artifact: Artifact) -> list[tuple[str, int]]:
     """How many convolutions and matrix products multiply what, parts of one counted as one."""
     wholes: dict[str, str] = {
-        op.name.partition("[")[0]: op.description.dtype
+        op.whole: op.description.dtype
         for op in artifact.plan.operators
         if op.description is not None and op.description.op in ("conv2d", "matmul")
     }

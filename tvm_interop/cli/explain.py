@@ -9,8 +9,10 @@ import typer
 
 from . import options
 from .console import measuring_bar
+from .flags import DeviceFlags, with_flags
 
 
+@with_flags
 def explain_model(
     model: options.ModelOrArtifact,
     pair: Annotated[
@@ -35,12 +37,9 @@ def explain_model(
             "interleaved.",
         ),
     ] = None,
-    target: options.Target = "llvm",
     input_shapes: options.InputShapes = None,
-    streams: options.Streams = None,
-    threads: options.Threads = None,
-    latency_db: options.LatencyDb = None,
-    providers: options.Providers = None,
+    *,
+    flags: DeviceFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -64,13 +63,6 @@ def explain_model(
             measure=not no_measure,
             try_number=try_number,
             input_shapes=options.parse_input_shapes(input_shapes),
-            options=CompileOptions(
-                target=target,
-                streams=streams,
-                threads=threads,
-                latency_db=latency_db,
-                progress=progress,
-                providers=options.parse_names(providers),
-            ),
+            options=CompileOptions(**flags.compile_options(), progress=progress),
         )
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -369,11 +369,6 @@ Verbose = Annotated[
 ]
 
 
-def scheduler_options(**given: Any) -> dict[str, Any]:
-    """Those options that were given: a scheduler that has no use for one says so itself."""
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def parse_latency(text: str) -> str | None:
     """What `compile` takes as its latency: None measures.
 
@@ -407,8 +402,9 @@ def parse_link(gb_s: float | None, fixed_us: float | None) -> Link | None:
     if gb_s <= 0:
         raise InputError(f"--link-gb-s is {gb_s}; it must be above 0")
     from ..latency import Link
+    from ..latency.described import COPY_US
 
-    return Link(gb_s * 1e3, 10.0 if fixed_us is None else fixed_us)
+    return Link(gb_s * 1e3, COPY_US if fixed_us is None else fixed_us)
 
 
 def server_address(tracker: str | None, key: str | None) -> ServerAddress | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +16,11 @@ from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
 from . import options
 from .console import table
+from .flags import Flags, with_flags
 
 if TYPE_CHECKING:
     from ..execution.graph_module import GraphModule, OpProfile
+    from ..execution.rpc_server import ServerAddress
 
 
 class FillMode(str, enum.Enum):
@@ -28,54 +31,24 @@ class FillMode(str, enum.Enum):
     ones = "ones"
 
 
-def run_model(
-    model: options.Artifact,
+Sha256 = Annotated[
+    str | None,
+    typer.Option(
+        "--sha256",
+        metavar="DIGEST",
+        help="Run the artifact only if `sha256sum` says this of it.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class WhereFlags(Flags):
+    """Where an artifact runs."""
+
     device: Annotated[
         str | None,
         typer.Option("--device", help="Where to run; by default what it was compiled for."),
-    ] = None,
-    inputs: Annotated[
-        Path | None,
-        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
-    ] = None,
-    outputs: Annotated[
-        Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
-    ] = None,
-    fill_mode: Annotated[
-        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
-    ] = FillMode.random,
-    print_time: Annotated[
-        bool, typer.Option("--print-time", help="Time the model and print the figures.")
-    ] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Measurements to take.")] = 10,
-    number: Annotated[int, typer.Option("--number", min=1, help="Runs in a measurement.")] = 10,
-    end_to_end: Annotated[
-        bool, typer.Option("--end-to-end", help="Count copying inputs and outputs too.")
-    ] = False,
-    print_top: Annotated[
-        int | None,
-        typer.Option(
-            "--print-top", metavar="N", min=1, help="Print the N largest values of output 0."
-        ),
-    ] = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile", help="Write when each operator ran, as a Chrome trace (for Perfetto)."
-        ),
-    ] = None,
-    print_profile: Annotated[
-        bool, typer.Option("--print-profile", help="Print when each operator ran.")
-    ] = False,
-    sha256: Annotated[
-        str | None,
-        typer.Option(
-            "--sha256",
-            metavar="DIGEST",
-            help="Run the artifact only if `sha256sum` says this of it.",
-        ),
-    ] = None,
-    trusted_key: options.TrustedKeys = None,
+    ] = None
     threads: Annotated[
         int | None,
         typer.Option(
@@ -84,15 +57,135 @@ def run_model(
             help="Threads of this process that run models; by default one for each core it may "
             "use, or what TVM_INTEROP_NUM_THREADS says.",
         ),
-    ] = None,
+    ] = None
     pin: Annotated[
         bool,
         typer.Option(
             "--pin", help="Keep each thread on a core of its own: for machines that run no more."
         ),
-    ] = False,
-    rpc_tracker: options.RpcTracker = None,
-    rpc_key: options.RpcKey = None,
+    ] = False
+    rpc_tracker: options.RpcTracker = None
+    rpc_key: options.RpcKey = None
+
+    def server(self) -> ServerAddress | None:
+        """Where a server is asked for that it runs on; None for this machine."""
+        return options.server_address(self.rpc_tracker, self.rpc_key)
+
+    def set_threads(self) -> None:
+        """Have this machine's threads as asked.
+
+        Raises
+        ------
+        InputError
+            It runs on a server.
+        """
+        from ..execution.threads import num_threads, set_num_threads
+
+        if self.threads is None and not self.pin:
+            return
+        if self.server() is not None:
+            raise InputError(
+                "--threads and --pin are about this machine; on a server, start the server with "
+                "TVM_INTEROP_NUM_THREADS"
+            )
+        set_num_threads(self.threads or num_threads(), pin=self.pin)
+
+
+@dataclass(frozen=True)
+class InputFlags(Flags):
+    """What the inputs hold."""
+
+    inputs: Annotated[
+        Path | None,
+        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
+    ] = None
+    fill_mode: Annotated[
+        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
+    ] = FillMode.random
+
+    def arrays(self, module: GraphModule) -> dict[str, np.ndarray]:
+        """An array for each input of a module."""
+        if self.inputs is not None:
+            return _complete(module, self.inputs)
+        return _filled(module, self.fill_mode)
+
+
+@dataclass(frozen=True)
+class ReportFlags(Flags):
+    """What is told of a run."""
+
+    outputs: Annotated[
+        Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
+    ] = None
+    print_time: Annotated[
+        bool, typer.Option("--print-time", help="Time the model and print the figures.")
+    ] = False
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Measurements to take.")] = 10
+    number: Annotated[int, typer.Option("--number", min=1, help="Runs in a measurement.")] = 10
+    end_to_end: Annotated[
+        bool, typer.Option("--end-to-end", help="Count copying inputs and outputs too.")
+    ] = False
+    print_top: Annotated[
+        int | None,
+        typer.Option(
+            "--print-top", metavar="N", min=1, help="Print the N largest values of output 0."
+        ),
+    ] = None
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile", help="Write when each operator ran, as a Chrome trace (for Perfetto)."
+        ),
+    ] = None
+    print_profile: Annotated[
+        bool, typer.Option("--print-profile", help="Print when each operator ran.")
+    ] = False
+
+    def facts(self, module: GraphModule) -> dict[str, Any]:
+        """What was asked for of a module that has run; files are written."""
+        results = {
+            module.plan.values[v].name: module.get_output(i).numpy()
+            for i, v in enumerate(module.plan.outputs)
+        }
+        facts: dict[str, Any] = {
+            "outputs": {
+                name: {"shape": list(array.shape), "dtype": str(array.dtype)}
+                for name, array in results.items()
+            }
+        }
+        if self.outputs is not None:
+            _write_outputs(self.outputs, results)
+        if self.print_top is not None:
+            facts["top"] = _top(next(iter(results.values())), self.print_top)
+        if self.print_time:
+            timed = module.benchmark(
+                repeat=self.repeat, number=self.number, end_to_end=self.end_to_end
+            )
+            kinds = ("mean", "median", "min", "max", "std")
+            facts["time_ms"] = {kind: float(getattr(timed, kind)) * 1e3 for kind in kinds}
+        if self.profile is not None or self.print_profile:
+            facts.update(self._profiled(module))
+        return facts
+
+    def _profiled(self, module: GraphModule) -> dict[str, Any]:
+        from ..viz import chrome_trace
+
+        rows = module.profile()
+        if self.profile is not None:
+            with replacing(self.profile) as temporary:
+                Path(temporary).write_text(chrome_trace(rows, module.plan))
+        return {"profile": [row._asdict() for row in rows]} if self.print_profile else {}
+
+
+@with_flags
+def run_model(
+    model: options.Artifact,
+    sha256: Sha256 = None,
+    trusted_key: options.TrustedKeys = None,
+    *,
+    where: WhereFlags,
+    given: InputFlags,
+    report: ReportFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -108,46 +201,14 @@ def run_model(
     """
     from ..artifact.artifact import load
     from ..execution.graph_module import GraphModule
-    from ..execution.threads import num_threads, set_num_threads
-    from ..viz import chrome_trace
 
-    server = options.server_address(rpc_tracker, rpc_key)
-    if threads is not None or pin:
-        if server is not None:
-            raise InputError(
-                "--threads and --pin are about this machine; on a server, start the server with "
-                "TVM_INTEROP_NUM_THREADS"
-            )
-        set_num_threads(threads or num_threads(), pin=pin)
+    server = where.server()
+    where.set_threads()
     artifact = load(model, sha256=sha256, trusted_keys=trusted_key)
-    _check_device(device, {stream.device for stream in artifact.plan.streams})
+    _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     module = GraphModule(artifact, server)
-    module.run(**(_complete(module, inputs) if inputs else _filled(module, fill_mode)))
-    facts: dict[str, Any] = {"outputs": {}}
-    results = {
-        module.plan.values[v].name: module.get_output(i).numpy()
-        for i, v in enumerate(module.plan.outputs)
-    }
-    facts["outputs"] = {
-        name: {"shape": list(array.shape), "dtype": str(array.dtype)}
-        for name, array in results.items()
-    }
-    if outputs is not None:
-        _write_outputs(outputs, results)
-    if print_top is not None:
-        facts["top"] = _top(next(iter(results.values())), print_top)
-    if print_time:
-        timed = module.benchmark(repeat=repeat, number=number, end_to_end=end_to_end)
-        facts["time_ms"] = {
-            key: float(getattr(timed, key)) * 1e3 for key in ("mean", "median", "min", "max", "std")
-        }
-    if profile is not None or print_profile:
-        rows = module.profile()
-        if profile is not None:
-            with replacing(profile) as temporary:
-                Path(temporary).write_text(chrome_trace(rows, module.plan))
-        if print_profile:
-            facts["profile"] = [row._asdict() for row in rows]
+    module.run(**given.arrays(module))
+    facts = report.facts(module)
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 
 

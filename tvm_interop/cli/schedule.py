@@ -11,37 +11,24 @@ import typer
 from ..atomic_file import replacing
 from . import options
 from .console import measuring_bar
+from .flags import KernelFlags, ScheduleFlags, with_flags
 
 if TYPE_CHECKING:
     from ..scheduling import Schedule
 
 
+@with_flags
 def schedule_model(
     model: options.Model,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File to write; by default the schedule is printed."),
     ] = None,
-    target: options.Target = "llvm",
-    arch: options.Archs = None,
     input_shapes: options.InputShapes = None,
     scheduler: options.Scheduler = "auto",
-    streams: options.Streams = None,
-    threads: options.Threads = None,
-    max_group_ops: options.MaxGroupOps = None,
-    max_groups: options.MaxGroups = None,
-    endings: options.Endings = None,
-    latency: options.Latency = "measured",
-    gpus: options.Gpus = None,
-    window: options.Window = None,
-    intra: options.Intra = None,
-    link_gb_s: options.LinkGbS = None,
-    link_us: options.LinkUs = None,
-    max_measurements: options.MaxMeasurements = None,
-    time_budget: options.TimeBudget = None,
-    latency_db: options.LatencyDb = None,
-    providers: options.Providers = None,
-    tuning_records: options.TuningRecords = None,
+    *,
+    flags: KernelFlags,
+    scheduling: ScheduleFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -55,32 +42,17 @@ def schedule_model(
 
     with measuring_bar() as progress:
         compile_options = CompileOptions(
-            target=target,
-            streams=streams,
-            threads=threads,
-            latency_db=latency_db,
+            **flags.compile_options(),
             progress=progress,
-            providers=options.parse_names(providers),
             parts=parts_for(scheduler),
-            archs=options.parse_names(arch),
-            tuning_records=tuning_records,
-            link=options.parse_link(link_gb_s, link_us),
+            link=options.parse_link(scheduling.link_gb_s, scheduling.link_us),
         )
         shapes = options.parse_input_shapes(input_shapes)
         compilation = new_compilation(model, compile_options, shapes)
         schedule = compilation.schedule(
             scheduler,
-            options.parse_latency(latency),
-            **options.scheduler_options(
-                gpus=gpus,
-                window=window,
-                intra=intra,
-                max_group_ops=max_group_ops,
-                max_groups=max_groups,
-                endings=endings,
-                max_measurements=max_measurements,
-                time_budget_s=time_budget,
-            ),
+            options.parse_latency(scheduling.latency),
+            **scheduling.scheduler_options(),
         )
     if output is not None:
         with replacing(output) as temporary:

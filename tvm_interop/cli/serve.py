@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 
 from ..errors import InputError
 from . import options
+from .flags import Flags, with_flags
 from .names import POLICIES
 
 _TOKEN = "TVM_INTEROP_TOKEN"
@@ -22,26 +24,53 @@ def _policies_like(incomplete: str) -> list[str]:
     return [name for name in POLICIES if name.startswith(incomplete)]
 
 
-def serve_models(
-    artifacts: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[MODEL.TAR]...", help="What `compile` wrote.", show_default=False),
-    ] = None,
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name",
-            help="The name of each artifact, in order; by default its file's, without `.tar`.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="SERVE.TOML",
-            help="Options and models from a file; the options here win. See the documentation.",
-        ),
-    ] = None,
+Artifacts = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[MODEL.TAR]...", help="What `compile` wrote.", show_default=False),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        help="The name of each artifact, in order; by default its file's, without `.tar`.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="SERVE.TOML",
+        help="Options and models from a file; the options here win. See the documentation.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        help="A file with the token that clients must send as `Authorization: Bearer TOKEN`; "
+        f"by default {_TOKEN} of the environment, if it is set.",
+    ),
+]
+NoHttp = Annotated[bool, typer.Option("--no-http", help="No HTTP.")]
+NoGrpc = Annotated[bool, typer.Option("--no-grpc", help="No gRPC.")]
+LogLevel = Annotated[
+    str,
+    typer.Option("--log-level", help=f"One of {', '.join(_LEVELS)}; info logs each request."),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        help="Threads of this process that run models; by default one for each core.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ServerFlags(Flags):
+    """The options of a server, as `Server` calls them."""
+
     host: Annotated[
         str | None,
         typer.Option(
@@ -49,15 +78,7 @@ def serve_models(
             help="The address to listen on; by default 127.0.0.1. Whoever can reach it can use "
             "the models, if there is no token.",
         ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            help="A file with the token that clients must send as `Authorization: Bearer TOKEN`; "
-            f"by default {_TOKEN} of the environment, if it is set.",
-        ),
-    ] = None,
+    ] = None
     allowed_hosts: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,7 +87,7 @@ def serve_models(
             "may be given several times. By default no other name on the loopback, and any "
             "beyond it.",
         ),
-    ] = None,
+    ] = None
     allowed_origins: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,15 +95,13 @@ def serve_models(
             metavar="https://PAGE",
             help="Web pages that may use this server; may be given several times.",
         ),
-    ] = None,
+    ] = None
     http_port: Annotated[
         int | None, typer.Option("--http-port", help="By default 8000; 0 for any.")
-    ] = None,
+    ] = None
     grpc_port: Annotated[
         int | None, typer.Option("--grpc-port", help="By default 8001; 0 for any.")
-    ] = None,
-    no_http: Annotated[bool, typer.Option("--no-http", help="No HTTP.")] = False,
-    no_grpc: Annotated[bool, typer.Option("--no-grpc", help="No gRPC.")] = False,
+    ] = None
     policy: Annotated[
         str | None,
         typer.Option(
@@ -91,27 +110,27 @@ def serve_models(
             "simulates the others on the load that it sees.",
             autocompletion=_policies_like,
         ),
-    ] = None,
+    ] = None
     instances: Annotated[
         int | None,
         typer.Option("--instances", min=1, help="How many batches run at once; by default 2."),
-    ] = None,
+    ] = None
     max_batch: Annotated[
         int | None,
         typer.Option("--max-batch", min=1, help="The most rows that are joined; by default 64."),
-    ] = None,
+    ] = None
     max_delay_us: Annotated[
         float | None,
         typer.Option(
             "--max-delay-us", min=0, help="How long a request waits for others to join it."
         ),
-    ] = None,
+    ] = None
     max_queue: Annotated[
         int | None,
         typer.Option(
             "--max-queue", min=1, help="How many requests of a model may wait; by default 64."
         ),
-    ] = None,
+    ] = None
     model_folder: Annotated[
         Path | None,
         typer.Option(
@@ -119,27 +138,33 @@ def serve_models(
             help="Clients may load and unload the artifacts in this folder, which hold machine "
             "code; by default they may not.",
         ),
-    ] = None,
-    trusted_keys: options.TrustedKeys = None,
+    ] = None
+    trusted_keys: options.TrustedKeys = None
     drain_limit_s: Annotated[
         float | None,
         typer.Option(
             "--drain-limit-s",
             help="How long to go on with requests that were taken, after SIGTERM; by default 30.",
         ),
-    ] = None,
-    log_level: Annotated[
-        str,
-        typer.Option("--log-level", help=f"One of {', '.join(_LEVELS)}; info logs each request."),
-    ] = "info",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads",
-            min=1,
-            help="Threads of this process that run models; by default one for each core.",
-        ),
-    ] = None,
+    ] = None
+
+    def chosen(self) -> dict[str, Any]:
+        """Those that were given: the others are the file's, or a server's own."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@with_flags
+def serve_models(
+    artifacts: Artifacts = None,
+    names: Names = None,
+    config: Config = None,
+    token_file: TokenFile = None,
+    no_http: NoHttp = False,
+    no_grpc: NoGrpc = False,
+    *,
+    server: ServerFlags,
+    log_level: LogLevel = "info",
+    threads: Threads = None,
     verbose: options.Verbose = False,
 ) -> int:
     """Serve compiled models to clients of the Open Inference Protocol v2 (KServe, Triton).
@@ -155,22 +180,7 @@ def serve_models(
 
     if log_level not in _LEVELS:
         raise InputError(f"--log-level `{log_level}`: there are {', '.join(_LEVELS)}")
-    given: dict[str, Any] = {
-        "host": host,
-        "allowed_hosts": allowed_hosts or None,
-        "allowed_origins": allowed_origins or None,
-        "http_port": http_port,
-        "grpc_port": grpc_port,
-        "policy": policy,
-        "instances": instances,
-        "max_batch": max_batch,
-        "max_delay_us": max_delay_us,
-        "max_queue": max_queue,
-        "model_folder": model_folder,
-        "trusted_keys": trusted_keys,
-        "drain_limit_s": drain_limit_s,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = server.chosen()
     if no_http:
         chosen["http_port"] = None
     if no_grpc:
@@ -178,9 +188,9 @@ def serve_models(
     if threads is not None:
         set_num_threads(threads)
     chosen.update(_token(config, token_file))
-    server = Server(_named(artifacts or [], names or []), config, **chosen)
+    served = Server(_named(artifacts or [], names or []), config, **chosen)
     log_to_stderr(_LEVELS[log_level])
-    code = server.run()
+    code = served.run()
     if code:
         # A model still runs, and may for ever: nothing waits for it.
         sys.stderr.flush()

@@ -15,68 +15,70 @@ from ..errors import InputError
 from ..ownership import why_not_trusted
 from . import options
 from .console import INTERRUPTED, tuning_bar
+from .flags import DeviceFlags, SearchFlags, with_flags
 
 if TYPE_CHECKING:
+    from ..execution.rpc_server import ServerAddress
     from ..measure.active import ActiveSearch, Round
     from ..scheduling import Schedule
 
 _KERNELS = "Kernels"
 
+Kernels = Annotated[
+    bool,
+    typer.Option(
+        "--kernels",
+        help="Search for faster TVM kernels instead, with MetaSchedule.",
+        rich_help_panel=_KERNELS,
+    ),
+]
+MaxTrials = Annotated[
+    int | None,
+    typer.Option(
+        "--max-trials",
+        min=0,
+        help="With --kernels: the most trials of all kernels together, those in the folder "
+        "included; by default 64 for each kernel.",
+        rich_help_panel=_KERNELS,
+    ),
+]
+TuningFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--tuning-records",
+        metavar="FOLDER",
+        help="With --kernels: where trials are kept, by default `./tuning_records`. Without: "
+        "what was found there, for kernels to take its loops where they are faster.",
+        rich_help_panel=_KERNELS,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="The schedule to write, anew each round; by default `schedule.json`.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
+]
 
+
+@with_flags
 def tune_model(
     model: options.Model,
-    kernels: Annotated[
-        bool,
-        typer.Option(
-            "--kernels",
-            help="Search for faster TVM kernels instead, with MetaSchedule.",
-            rich_help_panel=_KERNELS,
-        ),
-    ] = False,
-    max_trials: Annotated[
-        int | None,
-        typer.Option(
-            "--max-trials",
-            min=0,
-            help="With --kernels: the most trials of all kernels together, those in the folder "
-            "included; by default 64 for each kernel.",
-            rich_help_panel=_KERNELS,
-        ),
-    ] = None,
-    tuning_records: Annotated[
-        Path | None,
-        typer.Option(
-            "--tuning-records",
-            metavar="FOLDER",
-            help="With --kernels: where trials are kept, by default `./tuning_records`. Without: "
-            "what was found there, for kernels to take its loops where they are faster.",
-            rich_help_panel=_KERNELS,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The schedule to write, anew each round; by default `schedule.json`.",
-        ),
-    ] = None,
-    target: options.Target = "llvm",
+    kernels: Kernels = False,
+    max_trials: MaxTrials = None,
+    tuning_records: TuningFolder = None,
+    output: Output = None,
     input_shapes: options.InputShapes = None,
-    streams: options.Streams = None,
-    threads: options.Threads = None,
-    max_group_ops: options.MaxGroupOps = None,
-    max_groups: options.MaxGroups = None,
-    endings: options.Endings = None,
-    max_measurements: options.MaxMeasurements = None,
-    time_budget: options.TimeBudget = None,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
-    ] = 0,
+    seed: Seed = 0,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
-    latency_db: options.LatencyDb = None,
-    providers: options.Providers = None,
+    *,
+    flags: DeviceFlags,
+    search: SearchFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -97,28 +99,25 @@ def tune_model(
     soon as it is made, and the next call goes on from there. `tvm-interop compile MODEL
     --tuning-records FOLDER` takes what was found.
     """
-    from ..compiler.api import Compilation, CompileOptions
+    from ..compiler.options import CompileOptions
     from .tune_kernels import DEFAULT_FOLDER, tune_kernels
 
+    shapes = options.parse_input_shapes(input_shapes)
     if kernels:
         only_for_schedules = {
-            "--output": output, "--streams": streams, "--threads": threads,
-            "--max-group-ops": max_group_ops, "--max-groups": max_groups, "--endings": endings,
-            "--max-measurements": max_measurements, "--rpc-tracker": rpc_tracker,
-            "--rpc-key": rpc_key,
+            "--output": output, "--streams": flags.streams, "--threads": flags.threads,
+            "--max-group-ops": search.max_group_ops, "--max-groups": search.max_groups,
+            "--endings": search.endings, "--max-measurements": search.max_measurements,
+            "--rpc-tracker": rpc_tracker, "--rpc-key": rpc_key,
         }  # fmt: skip
         _refuse_given(only_for_schedules, "--kernels searches for kernels, not for a schedule")
         tune_kernels(
             model,
-            CompileOptions(
-                target,
-                latency_db=latency_db,
-                providers=options.parse_names(providers),
-            ),
-            options.parse_input_shapes(input_shapes),
+            CompileOptions(**flags.compile_options()),
+            shapes,
             tuning_records or _own(DEFAULT_FOLDER),
             max_trials=max_trials,
-            time_budget_s=time_budget,
+            time_budget_s=search.time_budget,
             seed=seed,
             as_json=as_json,
         )
@@ -129,41 +128,17 @@ def tune_model(
     if not output.resolve().parent.is_dir():
         raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
     with tuning_bar(quiet=as_json) as bar:
-        display = Display(bar, max_measurements, quiet=as_json)
+        display = Display(bar, search.max_measurements, quiet=as_json)
         tuning = Tuning(output, display)
         try:
-            compile_options = CompileOptions(
-                target=target,
-                streams=streams,
-                threads=threads,
-                latency_db=latency_db,
-                progress=display.measuring,
-                providers=options.parse_names(providers),
-                tuning_records=tuning_records,
+            _search_schedule(
+                model,
+                {**flags.compile_options(), "tuning_records": tuning_records},
+                shapes,
+                {**search.scheduler_options(), "seed": seed},
+                tuning,
+                address,
             )
-            compilation = Compilation(
-                model, compile_options, options.parse_input_shapes(input_shapes)
-            )
-            compilation.require_tuning_records()
-            with contextlib.ExitStack() as stack:
-                latency = None
-                if address is not None:
-                    latency = stack.enter_context(
-                        contextlib.closing(compilation.farm_latency(address))
-                    )
-                search = compilation.search(
-                    latency,
-                    on_round=tuning.after_round,
-                    **options.scheduler_options(
-                        max_group_ops=max_group_ops,
-                        max_groups=max_groups,
-                        endings=endings,
-                        max_measurements=max_measurements,
-                        time_budget_s=time_budget,
-                        seed=seed,
-                    ),
-                )
-                tuning.run(search)
         except KeyboardInterrupt:
             tuning.interrupted = True
     facts = _facts(tuning)
@@ -183,6 +158,27 @@ def _own(folder: Path) -> Path:
     return folder
 
 
+def _search_schedule(
+    model: Path,
+    compile_options: dict[str, Any],
+    shapes: dict[str, tuple[int, ...]] | None,
+    search_options: dict[str, Any],
+    tuning: Tuning,
+    address: ServerAddress | None,
+) -> None:
+    """Search for the fastest schedule of a model, here or on the servers of an address."""
+    from ..compiler.api import new_compilation
+    from ..compiler.options import CompileOptions
+
+    given = CompileOptions(**compile_options, progress=tuning.display.measuring)
+    compilation = new_compilation(model, given, shapes)
+    with contextlib.ExitStack() as stack:
+        latency = None
+        if address is not None:
+            latency = stack.enter_context(contextlib.closing(compilation.farm_latency(address)))
+        tuning.run(compilation.search(latency, on_round=tuning.after_round, **search_options))
+
+
 def _refuse_given(given: dict[str, Any], why: str) -> None:
     for name, value in given.items():
         if value is not None:
@@ -198,7 +194,7 @@ class Tuning:
         self.best: Schedule | None = None
         self.rounds: list[Round] = []
         self._search: ActiveSearch | None = None
-        self._display = display
+        self.display = display
 
     def run(self, search: ActiveSearch) -> None:
         """Search to the end; the best of what is known already is written first."""
@@ -211,7 +207,7 @@ class Tuning:
         assert self._search is not None
         self.rounds.append(done)
         self._write(self._search.best())
-        self._display.round(done)
+        self.display.round(done)
 
     def _write(self, schedule: Schedule) -> None:
         with replacing(self.output) as temporary:

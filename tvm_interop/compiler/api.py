@@ -22,7 +22,8 @@ from ..plain_data import is_whole
 from ..plan.validate import check_batch_sizes
 from ..scheduling import Schedule
 from .annotate import annotated_schedule
-from .compilation import Compilation, why_not_in_bf16
+from .backends import why_not_in_bf16
+from .compilation import Compilation
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
 from .options import CompileOptions, parts_for

@@ -172,18 +172,25 @@ class Backend(Protocol):
     """Compiles, plans, measures and runs for one kind of device.
 
     `Compilation` carries a model through and knows no device. A new kind of device is a class
-    that fits here, and a line in `compilation.backend_for`.
+    that fits here, and a line in `backends.backend_for`.
 
     Attributes
     ----------
     target: TVM's target.
     clock: times executors of its instances against each other.
     merges_operators: whether `ios-merge` and `ios-both` can merge operators for it.
+    prices_by_name: whether a schedule may be priced without measuring, by the name of a device's
+        description or of the database.
+    keeps_choices: whether the schedule that was chosen here is taken over by later compilations.
+    counts_cores: whether operators share the cores of this machine, which is what `explain` asks.
     """
 
     target: Any
     clock: ClassVar[Clock]
     merges_operators: bool
+    prices_by_name: bool
+    keeps_choices: bool
+    counts_cores: bool
 
     def lower(
         self,
@@ -206,6 +213,14 @@ class Backend(Protocol):
 
     def why_not_measured(self) -> DeviceError | None:
         """What is missing to run anything here; None where stages can be measured."""
+        ...
+
+    def why_not_run(self, plan: Plan) -> DeviceError | None:
+        """What is missing here to run a plan; None where it can be run."""
+        ...
+
+    def why_not_in_bf16(self) -> str | None:
+        """Why nothing can be compiled in bf16 for the target; None where it can."""
         ...
 
     def stage_timer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -17,15 +17,12 @@ import tvm_ffi
 from .._version import __version__
 from ..artifact.artifact import Artifact
 from ..artifact.manifest import Manifest, Precision, Quantised, SpeedCheck
-from ..errors import DeviceError, InputError, ScheduleError
-from ..execution.cuda import require_gpu
+from ..errors import DeviceError, InputError, NoLatencyError, ScheduleError
 from ..execution.rpc_server import ServerAddress
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
 from ..lowering.quantised import QUANTISED
-from ..machine.cpu_target import cpu_target
-from ..machine.kernel_libraries import available_providers
 from ..measure.active import ActiveSearch, active_search
 from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
@@ -37,11 +34,11 @@ from ..program.traits import OperatorTraits, operator_traits
 from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
-from .backend import Backend, measured_latency
-from .cpu import CpuBackend, why_no_bf16
-from .cuda import CudaBackend, is_cuda
+from .backend import measured_latency
+from .backends import backend_for
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
 from .options import MERGING, CompileOptions
+from .price_source import ByName, Given, Learned, MeasuredHere, price_source
 from .prices import DATABASE, by_database, by_description
 from .speed_check import check_rounds, interleaved_rounds
 
@@ -166,31 +163,53 @@ class Compilation:
         """
         if scheduler in MERGING and not self.backend.merges_operators:
             raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
+        source = price_source(
+            latency,
+            self.options.latency,
+            scheduler,
+            prices_by_name=self.backend.prices_by_name,
+        )
         missing = self.backend.why_not_measured()
-        if isinstance(latency, str) and latency != "learned" and is_cuda(self.options.target):
-            return self._schedule_priced(scheduler, latency, options)
-        if isinstance(latency, str):
-            _check_learned(latency, scheduler)
-            if missing is not None:
-                raise missing
-            return self.search(**options).run()
-        latency = latency or self.options.latency
-        if missing is not None:
-            return self._schedule_unmeasured(scheduler, latency, options, missing)
-        if scheduler == "sequential" and not options:
-            return self.sequential()
-        known: dict[str, Callable[[], Any]] = {
-            "streams": lambda: self.streams,
-            "gpus": lambda: 1,  # What copies between GPUs take is not measured.
-            "window": lambda: min(self.streams, 2),  # Operators side by side take a stream each.
-            "baseline": self.sequential,
-            "parts": self.program.parts,
-            "buffers": self.program.buffers,
-            "traits": lambda: self.traits,
-            "evaluate": lambda: self.measure,
-        }
+        match source:
+            case ByName(name):
+                return self._schedule_by_name(scheduler, name, options)
+            case Learned():
+                if missing is not None:
+                    raise missing
+                return self.search(**options).run()
+            case Given(model) if missing is not None:
+                return self._run(scheduler, model, options)
+            case Given(model):
+                return self._schedule_here(scheduler, model, options)
+            case MeasuredHere() if missing is not None:
+                return self._schedule_unmeasured(scheduler, options, missing)
+            case MeasuredHere():
+                return self._schedule_here(scheduler, None, options)
+
+    def _run(
+        self,
+        scheduler: str,
+        latency: LatencyModel | None,
+        options: dict[str, Any],
+        known: Mapping[str, Callable[[], Any]] | None = None,
+    ) -> Schedule:
+        """Run a scheduler with what the compilation knows, as far as nothing else is given.
+
+        Parameters
+        ----------
+        known: options beside `streams`, by name; asked for only if the scheduler takes them.
+        """
+        known = {"streams": lambda: self.streams, **(known or {})}
         for name in known.keys() & set(options_of(scheduler)) - options.keys():
             options[name] = known[name]()
+        return run_scheduler(self.graph, scheduler, latency=latency, **options)
+
+    def _schedule_here(
+        self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
+    ) -> Schedule:
+        """Schedule for the device at hand, by `latency` or else by what is measured on it."""
+        if scheduler == "sequential" and not options:
+            return self.sequential()
         if scheduler in MERGING:
             if self.program.is_divided:
                 raise ScheduleError(
@@ -200,24 +219,27 @@ class Compilation:
             latency = latency or self._merging_latency(scheduler)
         elif scheduler != "sequential":
             latency = latency or self.measured_latency
-        return run_scheduler(self.graph, scheduler, latency=latency, **options)
+        known: dict[str, Callable[[], Any]] = {
+            "gpus": lambda: 1,  # What copies between GPUs take is not measured.
+            "window": lambda: min(self.streams, 2),  # Operators side by side take a stream each.
+            "baseline": self.sequential,
+            "parts": self.program.parts,
+            "buffers": self.program.buffers,
+            "traits": lambda: self.traits,
+            "evaluate": lambda: self.measure,
+        }
+        return self._run(scheduler, latency, options, known)
 
     def _schedule_unmeasured(
-        self,
-        scheduler: str,
-        latency: LatencyModel | None,
-        options: dict[str, Any],
-        missing: DeviceError,
+        self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        if "streams" in options_of(scheduler):
-            options.setdefault("streams", self.streams)
+        """Schedule without latencies, or by those of the database where they are needed."""
         try:
-            return run_scheduler(self.graph, scheduler, latency=latency, **options)
-        except ScheduleError as error:
-            if latency is not None or "latency model" not in str(error):
-                raise
+            return self._run(scheduler, None, options)
+        except NoLatencyError:
+            pass  # Then by what the database knows.
         try:
-            return self._schedule_priced(scheduler, DATABASE, options)
+            return self._schedule_by_name(scheduler, DATABASE, options)
         except InputError as error:
             raise DeviceError(
                 f"`{scheduler}` needs latencies, and they are measured on a GPU: {missing}. "
@@ -225,32 +247,24 @@ class Compilation:
                 "such as `nimble`"
             ) from error
 
-    def _schedule_priced(self, scheduler: str, source: str, options: dict[str, Any]) -> Schedule:
+    def _schedule_by_name(self, scheduler: str, name: str, options: dict[str, Any]) -> Schedule:
         """Schedule by prices that are not measured here."""
         link = self.options.link
-        if source.partition(":")[0] == DATABASE:
+        if name.partition(":")[0] == DATABASE:
             kernels = self._lowered.kernels.hashes
             hashes = [workload_hash(op, kernels) for op in self.program.operators]
-            latency, prices = by_database(source, self.program, hashes, self._store, link)
+            latency, prices = by_database(name, self.program, hashes, self._store, link)
         else:
-            latency, prices = by_description(source, self.program, self.traits, link)
-        if "streams" in options_of(scheduler):
-            options.setdefault("streams", self.streams)
-        if "traits" in options_of(scheduler):
-            options.setdefault("traits", self.traits)
-        made = run_scheduler(self.graph, scheduler, latency=latency, **options)
+            latency, prices = by_description(name, self.program, self.traits, link)
+        made = self._run(scheduler, latency, options, {"traits": lambda: self.traits})
         return replace(made, stats={**made.stats, "prices": prices})
 
     def can_check_speed(self, schedule: Schedule) -> bool:
         """Whether the devices that it runs on are here; why not is logged."""
-        if not is_cuda(self.options.target):
-            return True
-        try:
-            require_gpu(self.plan(schedule))
-        except DeviceError as error:
-            _LOG.warning("the schedule's speed is not checked: %s", error)
-            return False
-        return True
+        missing = self.backend.why_not_run(self.plan(schedule))
+        if missing is not None:
+            _LOG.warning("the schedule's speed is not checked: %s", missing)
+        return missing is None
 
     def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
         """The latency model that measures stages on servers of TVM's RPC.
@@ -441,32 +455,3 @@ def _quantised(module: Any) -> Quantised | None:
     """What the lowered `module` says of its quantised operators; None where it has none."""
     report = (module["main"].attrs or {}).get(QUANTISED)
     return None if report is None else msgspec.json.decode(str(report), type=Quantised)
-
-
-def backend_for(options: CompileOptions) -> Backend:
-    """The backend for the device that `options.target` names."""
-    if not is_cuda(options.target):
-        return CpuBackend(options)
-    if options.precision != "f32":
-        raise InputError("`precision` bf16 is for CPUs; for a GPU leave it at f32")
-    return CudaBackend(options)
-
-
-def why_not_in_bf16(options: CompileOptions) -> str | None:
-    """Why nothing can be compiled in bf16 for the target of `options`; None where it can."""
-    if is_cuda(options.target):
-        return "bf16 is for CPUs"
-    missing = why_no_bf16(cpu_target(options.target), available_providers(options.providers))
-    return None if missing is None else str(missing)
-
-
-def _check_learned(latency: str, scheduler: str) -> None:
-    if latency != "learned":
-        raise InputError(
-            f"`latency` is {latency!r}; give `learned`, a LatencyModel, or nothing to measure here"
-        )
-    if scheduler not in ("auto", "ios"):
-        raise InputError(
-            f"learned latencies are for scheduler `ios`; `{scheduler}` asks for few stages, "
-            "which are measured: leave `latency` out"
-        )

@@ -57,6 +57,9 @@ class CpuBackend:
 
     clock: ClassVar[Clock] = _native
     merges_operators = True
+    prices_by_name = False
+    keeps_choices = True
+    counts_cores = True
 
     def __init__(self, options: CompileOptions) -> None:
         """See whether the options fit a CPU.
@@ -174,6 +177,15 @@ class CpuBackend:
     def why_not_measured(self) -> None:
         """A CPU is always here."""
         return None
+
+    def why_not_run(self, plan: Plan) -> None:
+        """A CPU is always here."""
+        return None
+
+    def why_not_in_bf16(self) -> str | None:
+        """Which instructions, or which kernels, are missing."""
+        missing = why_no_bf16(self.target, self.providers)
+        return None if missing is None else str(missing)
 
     def stage_timer(
         self, lowered: Lowered, program: Program, streams: int, threads: int

@@ -69,6 +69,9 @@ class CudaBackend:
 
     clock: ClassVar[Clock] = _cuda
     merges_operators = False
+    prices_by_name = True
+    keeps_choices = False
+    counts_cores = False
 
     def __init__(self, options: CompileOptions) -> None:
         """See whether the options fit a GPU.
@@ -145,6 +148,18 @@ class CudaBackend:
             return error
         return None
 
+    def why_not_run(self, plan: Plan) -> DeviceError | None:
+        """Which of the plan's GPUs is missing, or TVM's part that loads kernels for them."""
+        try:
+            require_gpu(plan)
+        except DeviceError as error:
+            return error
+        return None
+
+    def why_not_in_bf16(self) -> str:
+        """No GPU is compiled for in bf16."""
+        return "bf16 is for CPUs"
+
     def stage_timer(
         self, lowered: Lowered, program: Program, streams: int, threads: int
     ) -> CudaStageTimer:
@@ -170,7 +185,12 @@ class CudaBackend:
 
     def instance(self, lowered: Lowered, plan: Plan) -> CudaInstance:
         """The plan with memory under it, ready to run."""
-        _require_gpu_to_run(plan)
+        missing = self.why_not_run(plan)
+        if missing is not None:
+            raise DeviceError(
+                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` ships it "
+                "unchecked"
+            ) from missing
         return CudaInstance(plan, lowered.kernels.loaded, lowered.program.weights)
 
     def cpu_features(self) -> tuple[str, ...]:
@@ -214,6 +234,8 @@ def _archs(options: CompileOptions) -> Sequence[str]:
 
 
 def _refuse_options_for_cpus(options: CompileOptions) -> None:
+    if options.precision != "f32":
+        raise InputError("`precision` bf16 is for CPUs; for a GPU leave it at f32")
     if options.threads is not None:
         raise InputError("`threads` is for CPUs: a kernel on a GPU has as many as it likes")
     if options.tuning_records is not None:
@@ -266,12 +288,3 @@ def _refuse_workspaces(program: Program) -> None:
             "their loops, in memory that TVM lends to other streams before the GPU is done with "
             "it; schedule these kernels so that they need none there, or compile for `llvm`"
         )
-
-
-def _require_gpu_to_run(plan: Plan) -> None:
-    try:
-        require_gpu(plan)
-    except DeviceError as error:
-        raise DeviceError(
-            f"a schedule's speed is checked on a GPU: {error}; `keep_slower` ships it unchecked"
-        ) from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .._native.library import LIBRARY_PATH
 from .._version import __version__
 from ..artifact.manifest import SpeedCheck
 from ..errors import ScheduleError
@@ -22,14 +23,13 @@ from ..measure.kept_files import kept_beside
 from ..measure.workloads import workload_hash
 from ..scheduling import Schedule
 from ..scheduling.registry import is_own
-from .cuda import is_cuda
 
 if TYPE_CHECKING:
     from .compilation import Compilation
 
 _CHOICE = "choice"
 _CODE = ("compiler", "measure", "plan", "program", "scheduling", "latency")
-"""The rooms whose code decides which schedule ships."""
+"""The rooms whose Python decides which schedule ships; the native library does so, too."""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class KeptChoice:
         self._key = json.dumps(
             [
                 __version__,
-                _code_digest(),
+                _code_digest(LIBRARY_PATH),
                 str(compilation.target),
                 repr(setting),
                 [compilation.streams, compilation.threads],
@@ -90,7 +90,7 @@ class KeptChoice:
 def choice_is_kept(
     compilation: Compilation, scheduler: str, latency: Any, options: Mapping[str, Any]
 ) -> bool:
-    """Whether the choice can be kept: by a scheduler of ours and latencies measured here, on a CPU.
+    """Whether the choice can be kept: by a scheduler of ours and latencies measured here.
 
     What a user registered as a scheduler may change without its key.
     """
@@ -99,17 +99,22 @@ def choice_is_kept(
         latency is None
         and is_own(scheduler)
         and given.latency is None
-        and not is_cuda(given.target)
+        and compilation.backend.keeps_choices
         and kept_beside(given.latency_db) is not None
         and all(isinstance(value, str | int | float | None) for value in options.values())
     )
 
 
 @functools.cache
-def _code_digest() -> str:
-    """A digest of our code that measures, schedules and decides."""
+def _code_digest(library: Path) -> str:
+    """A digest of our code that measures, schedules and decides.
+
+    Parameters
+    ----------
+    library: the native one, with the native schedulers and all that times stages.
+    """
     root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(library.read_bytes())
     for room in _CODE:
         for path in sorted((root / room).rglob("*")):
             if path.is_file() and path.suffix != ".pyc":

@@ -107,12 +107,7 @@ def by_database(
 
 
 class StoredLatency(LatencyTable):
-    """The latencies that the database has for one setting.
-
-    Attributes
-    ----------
-    assumed: how many stages it did not have. Their operators count one after the other.
-    """
+    """The latencies that the database has for one setting."""
 
     def __init__(
         self,
@@ -123,7 +118,6 @@ class StoredLatency(LatencyTable):
         transfers: Mapping[tuple[int, int], float] | None,
     ) -> None:
         super().__init__(op_us, transfers=transfers)
-        self.assumed = 0
         self._hashes = hashes
         self._setting = setting
         self._store = store
@@ -151,7 +145,6 @@ class StoredLatency(LatencyTable):
         found = self._store.get([key])
         if key in found:
             return found[key]
-        self.assumed += 1
         return sum(self.op(op) for group in groups for op in group)
 
 

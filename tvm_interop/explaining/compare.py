@@ -20,7 +20,7 @@ from ..execution.instance import PlanInstance
 from ..plan.plan import Plan, PlannedOperator
 from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import FEWEST_ROUNDS, LEAST_GAIN, checked_rounds, confirm
-from .differences import Difference, differences, whole_of
+from .differences import Difference, differences
 
 _TOTAL_S = 20.0
 _EACH_S = 1.0
@@ -165,7 +165,7 @@ def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
         before = [*op.waits, *([last[op.stream]] if op.stream in last else [])]
         ended = set().union(*(behind[w] for w in before))
         last[op.stream] = i
-        if whole_of(op) not in wanted:
+        if op.whole not in wanted:
             behind.append(ended)
             continue
         behind.append({i})

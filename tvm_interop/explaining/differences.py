@@ -8,8 +8,8 @@ from ..artifact.artifact import Artifact
 from ..errors import InputError
 from ..machine.kernel_libraries import TVM
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
+from ..program.part_names import whole_name
 from ..scheduling import Schedule
-from .subject import whole_name
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,10 @@ def _described(value: PlannedValue) -> str:
     return f"{value.dtype} of shape {value.shape}"
 
 
-def whole_of(op: PlannedOperator) -> str:
-    """The name of the operator, or of what it is a part of."""
-    return whole_name(op.name) or op.name
-
-
 def _wholes(plan: Plan) -> dict[str, list[PlannedOperator]]:
     found: dict[str, list[PlannedOperator]] = {}
     for op in plan.operators:
-        found.setdefault(whole_of(op), []).append(op)
+        found.setdefault(op.whole, []).append(op)
     return found
 
 
@@ -115,7 +110,7 @@ def _kernel(parts: list[PlannedOperator] | None) -> str:
 
 def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
     """Of each stage what its streams run: whole operators; a streamed schedule is one stage."""
-    names = [whole_name(name) or name for name in schedule.op_names]
+    names = [whole_name(name) for name in schedule.op_names]
     each = [list(stage.by_stream().values()) for stage in schedule.stages]
     if not schedule.is_staged:
         each = [[ops for ops in schedule.streams if ops]]

@@ -11,7 +11,6 @@ from ..artifact.artifact import Artifact
 from ..errors import GraphError
 from ..plan.plan import Plan
 from ..program.graph import OpGraph
-from .subject import whole_name
 from .verdict import Finding, Verdict, judge
 from .wholes import Wholes
 
@@ -55,9 +54,8 @@ def shipped_as(plan: Plan, names: Sequence[str]) -> str:
     ordered = OpGraph.from_edges([op.name for op in plan.operators], edges)
     parts: dict[str, list[int]] = {name: [] for name in names}
     for i, op in enumerate(plan.operators):
-        whole = whole_name(op.name) or op.name
-        if whole in parts:
-            parts[whole].append(i)
+        if op.whole in parts:
+            parts[op.whole].append(i)
     groups = list(parts.values())
     streams = [{plan.operators[op].stream for op in ops} for ops in groups]
     for i, ops in enumerate(groups):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from typing import Any
 
 from .._native import cpu as _native
 from ..artifact.artifact import Artifact, load
+from ..compiler.backends import backend_for
 from ..compiler.compilation import Compilation
-from ..compiler.cuda import is_cuda
 from ..compiler.options import CompileOptions
 from ..errors import DeviceError
 from ..execution.cpu import threads_per_stream
@@ -27,8 +26,6 @@ from ..plan.plan import Plan
 from ..program.graph import OpGraph
 from ..program.program import Operator, Program, Value
 from .wholes import Wholes
-
-_PART = re.compile(r"(?P<whole>.+)\[\d+/\d+\]")
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def subject_of(
     if is_artifact(model):
         artifact = model if isinstance(model, Artifact) else load(model, kernels=measure)
         return _of_artifact(artifact, options, measure)
-    if is_cuda(options.target):
+    if not backend_for(options).counts_cores:
         raise _for_cpus("the target")
     compilation = Compilation(model, options, input_shapes)
     operators = compilation.program.operators
@@ -120,7 +117,7 @@ def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
                 op.description,
                 op.library,
                 op.share,
-                whole_name(op.name),
+                op.whole if op.whole != op.name else None,
             )
             for op in plan.operators
         ],
@@ -128,12 +125,6 @@ def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
         outputs=plan.outputs,
         weights=weights,
     )
-
-
-def whole_name(name: str) -> str | None:
-    """The operator that one of this name is a part of; None where it is no part."""
-    match = _PART.fullmatch(name)
-    return match["whole"] if match else None
 
 
 class _NotLoaded:

@@ -7,7 +7,6 @@ become vector instructions.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from math import prod
@@ -22,6 +21,7 @@ from ..machine.cpu_features import Registers, vector_registers
 from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
 from .loops import SCHEDULED
+from .refusals import is_refusal
 from .row_sums import vectorize_along_sum
 from .transposes import tile_across_memory
 
@@ -80,9 +80,21 @@ def schedule_kernel(
         return func
     try:
         return _scheduled(func, registers).with_attr(SCHEDULED, True)
-    except Exception as error:  # Whatever TVM raises: a kernel without a schedule still runs.
-        _log.debug("kernel `%s` stays as it is: %s", name, error)
+    except Exception as error:  # A kernel without a schedule still runs.
+        if is_refusal(error) or isinstance(error, _NoRuleError):
+            _log.debug("kernel `%s` stays as it is: %s", name, error)
+        else:
+            _log.warning(
+                "kernel `%s` stays as it is, and slow, for a fault of these rules; please report "
+                "it with this traceback",
+                name,
+                exc_info=True,
+            )
         return func
+
+
+class _NoRuleError(Exception):
+    """No rule fits a kernel; says why."""
 
 
 def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
@@ -122,9 +134,11 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
         return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
-        # Refused where it writes an output, or is read in more than one way.
-        with contextlib.suppress(Exception):
+        try:
             schedule.compute_inline(block)
+        except Exception as error:  # It writes an output, or is read in more than one way.
+            if not is_refusal(error):
+                raise
 
 
 class _Growth:
@@ -204,7 +218,10 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
     wide = [i for i in spatial if extents[i] > 1]
     if not wide:
         return
-    itemsize = tvm.DataType(str(schedule.get(block).body.buffer.dtype)).bits // 8
+    body = schedule.get(block).body
+    if not isinstance(body, tirx.BufferStore):
+        raise _NoRuleError("a sum of it makes several values at once")
+    itemsize = tvm.DataType(str(body.buffer.dtype)).bits // 8
     most = registers.nbytes // max(itemsize, 1)
     inner = wide[-1]
     lanes = max(n for n in range(1, most + 1) if extents[inner] % n == 0)

@@ -36,14 +36,14 @@ class DeviceDescription:
     link: Link | None = None
 
 
-_COPY_US = 10.0
+COPY_US = 10.0
 """What a copy between GPUs takes however small it is; ours to choose."""
 
 DEVICES: Mapping[str, DeviceDescription] = {
-    "v100": DeviceDescription(15.7e6, 900e3, 3.0, 80, 2048, 1.0, Link(50e3, _COPY_US)),
-    "a40": DeviceDescription(37.4e6, 696e3, 3.0, 84, 1536, 1.0, Link(56.25e3, _COPY_US)),
-    "a100": DeviceDescription(19.5e6, 2039e3, 3.0, 108, 2048, 1.0, Link(300e3, _COPY_US)),
-    "h100": DeviceDescription(67.0e6, 3350e3, 3.0, 132, 2048, 1.0, Link(450e3, _COPY_US)),
+    "v100": DeviceDescription(15.7e6, 900e3, 3.0, 80, 2048, 1.0, Link(50e3, COPY_US)),
+    "a40": DeviceDescription(37.4e6, 696e3, 3.0, 84, 1536, 1.0, Link(56.25e3, COPY_US)),
+    "a100": DeviceDescription(19.5e6, 2039e3, 3.0, 108, 2048, 1.0, Link(300e3, COPY_US)),
+    "h100": DeviceDescription(67.0e6, 3350e3, 3.0, 132, 2048, 1.0, Link(450e3, COPY_US)),
 }
 """GPUs by NVIDIA's figures: fp32 without tensor cores, memory, multiprocessors and the threads that
 each holds, and NVLink in one direction: of a V100 and an A40 between two (two of six links; the

@@ -396,7 +396,7 @@ class _Rewriter:
         """`value` itself; of images whose channels lie last, in that order."""
         if name_of(value) not in _ELEMENTWISE or _rank(var) != 4:
             return value
-        args = [self._arranged(arg, var) for arg in value.args]
+        args = [self._arranged(arg) for arg in value.args]
         known = [arg for arg in _variables(value.args) if arg in self._channels_last]
         if not known or any(arg is None for arg in args):
             return value
@@ -404,7 +404,7 @@ class _Rewriter:
         self._channels_last[var] = result
         return relax.op.permute_dims(result, _LAST_TO_FIRST)
 
-    def _arranged(self, arg: relax.Expr, like: relax.Var) -> relax.Expr | None:
+    def _arranged(self, arg: relax.Expr) -> relax.Expr | None:
         """`arg` with its channels last; None where that would have to be computed."""
         if isinstance(arg, relax.Var):
             return self._channels_last.get(arg)

@@ -13,6 +13,7 @@ import msgspec
 
 from ..program.graph import OpGraph
 from ..program.library_op import LibraryOp
+from ..program.part_names import whole_name
 from ..program.planning import Buffer
 from ..program.storage import PEER_COPY, Layout, dependencies, stored_nbytes, stored_shape
 
@@ -92,6 +93,11 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     library: str | None = None
     description: LibraryOp | None = None
     share: tuple[int, int] | None = None
+
+    @property
+    def whole(self) -> str:
+        """The name of the operator that it is a part of; its own, where it is whole."""
+        return whole_name(self.name)
 
     @property
     def is_copy(self) -> bool:

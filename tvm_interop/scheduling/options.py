@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 
-from ..errors import ScheduleError
+from ..errors import NoLatencyError, ScheduleError
 from ..latency.base import LatencyModel
 from ..plain_data import LARGEST, is_finite, is_whole
 
 
 def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
-    """`latency`, or a ScheduleError that says `name` cannot do without."""
+    """`latency`, or a NoLatencyError that says `name` cannot do without."""
     if latency is None:
-        raise ScheduleError(
+        raise NoLatencyError(
             f"scheduler `{name}` needs a latency model; pass `latency=`, for example a "
             "LatencyTable of the operators' latencies in microseconds"
         )

@@ -177,7 +177,6 @@ class TopPlus(Search):
         served = [score.served(*candidate) for candidate in found]
         best = int(np.argmax(served))
         self.adopt(*found[best])
-        self.is_learned = best == 1
         sequential = Sequential()
         self._instead = sequential if score.served_by(sequential) > served[best] else None
         if self._instead is not None:

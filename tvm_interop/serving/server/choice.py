@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,15 +106,3 @@ class Choice:
                         Candidate("batching", tuple(self._batching(streams, batch).items()))
                     )
         return found
-
-
-def factory(choice: Choice) -> Callable[[], Policy]:
-    """What makes the policy, after it was seen that it can be made.
-
-    Raises
-    ------
-    InputError
-        As `Choice.make`.
-    """
-    choice.make()
-    return functools.partial(choice.make)

@@ -1,0 +1,226 @@
+"""`python -m tests.house`: how large and how tangled the code is, now or at an earlier commit.
+
+A line of code is a line that holds more than comments, docstrings and blanks. Functions and files
+are counted by all their lines, as a reader sees them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import networkx
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("tvm_interop", "passes", "runtime", "benchmarks")
+CXX = (".h", ".cc")
+
+LONG_FUNCTION = 80
+LONG_FILE = 500
+
+MOST_LONG_FUNCTIONS = 3
+MOST_LONG_FILES = 3
+MOST_PARAMETERS = 25
+"""What `tests/unit/test_house.py` allows. Lower them when the code allows it; never raise them."""
+
+
+@dataclass(frozen=True)
+class House:
+    """The figures of one state of the code.
+
+    Attributes
+    ----------
+    code_lines: by folder.
+    long_functions: Python functions above `LONG_FUNCTION` lines: their lines.
+    widest: the function with the most parameters, and how many.
+    long_files: files above `LONG_FILE` lines: their lines.
+    circles: modules that import each other around a circle, imports inside functions too.
+    """
+
+    code_lines: dict[str, int]
+    long_functions: dict[str, int]
+    widest: tuple[str, int]
+    long_files: dict[str, int]
+    circles: list[list[str]]
+
+
+def house_of(files: Mapping[str, str]) -> House:
+    """The figures of these files: texts by path, Python and C++."""
+    trees = {path: ast.parse(text) for path, text in files.items() if path.endswith(".py")}
+    code_lines: dict[str, int] = {}
+    for path, text in files.items():
+        folder = path.split("/")[0]
+        lines = python_lines(text) if path in trees else cxx_lines(text)
+        code_lines[folder] = code_lines.get(folder, 0) + lines
+    functions = [
+        (f"{path}:{node.lineno} {node.name}", node)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    widths = [(name, width_of(function)) for name, function in functions]
+    return House(
+        code_lines,
+        _above(LONG_FUNCTION, ((name, lines_of(function)) for name, function in functions)),
+        max(widths, key=lambda width: width[1], default=("none", 0)),
+        _above(LONG_FILE, ((path, len(text.splitlines())) for path, text in files.items())),
+        circles_of(trees),
+    )
+
+
+def _above(limit: int, lengths: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found = [(name, lines) for name, lines in lengths if lines > limit]
+    return dict(sorted(found, key=lambda item: (-item[1], item[0])))
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many lines a function has, its docstring's among them."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def width_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters a function has; `*args` and `**options` count as one each."""
+    given = function.args
+    named = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
+    return named + (given.vararg is not None) + (given.kwarg is not None)
+
+
+def python_lines(text: str) -> int:
+    """Lines of Python that hold code."""
+    silent = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in silent:
+            code.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        match node:  # A text that is a statement documents what stands above it.
+            case ast.Expr(value=ast.Constant(value=str())):
+                code.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(code)
+
+
+_CXX_TOKEN = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|R"(?P<fence>\w*)\(.*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*\"""",
+    re.DOTALL,
+)
+
+
+def cxx_lines(text: str) -> int:
+    """Lines of C++ that hold code."""
+
+    def without_comment(match: re.Match[str]) -> str:
+        return "\n" * match[0].count("\n") if match["comment"] else match[0]
+
+    return sum(bool(line.strip()) for line in _CXX_TOKEN.sub(without_comment, text).splitlines())
+
+
+def circles_of(trees: Mapping[str, ast.Module]) -> list[list[str]]:
+    """The circles of imports among modules, given by path."""
+    modules = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in trees
+    }
+    imports = networkx.DiGraph()
+    for module, path in modules.items():
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        for name in _imported(trees[path], package):
+            # `from a import b` may mean module `a.b`, or a name in module `a`.
+            target = name if name in modules else name.rpartition(".")[0]
+            # A module loads its packages anyhow, and they load it: that is no circle of ours.
+            if target in modules and target != module:
+                imports.add_edge(module, target)
+    circles = networkx.strongly_connected_components(imports)
+    return sorted(sorted(circle) for circle in circles if len(circle) > 1)
+
+
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            above = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            origin = ".".join(part for part in (above, node.module) if part)
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def files_now() -> dict[str, str]:
+    """The files of the working tree."""
+    return {
+        str(path.relative_to(ROOT)): path.read_text()
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", *CXX)
+    }
+
+
+def files_at(commit: str) -> dict[str, str]:
+    """The files as they were at a commit.
+
+    Raises
+    ------
+    subprocess.CalledProcessError: there is no such commit.
+    """
+    packed = subprocess.run(
+        ["git", "archive", commit, *FOLDERS], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        for member in archive:
+            content = archive.extractfile(member)
+            if content is not None and member.name.endswith((".py", *CXX)):
+                files[member.name] = content.read().decode()
+    return files
+
+
+def report(house: House) -> str:
+    """The figures as text."""
+    total = sum(house.code_lines.values())
+    rooms = ", ".join(f"{folder} {lines:,}" for folder, lines in house.code_lines.items())
+    name, width = house.widest
+    return "\n".join(
+        [
+            f"lines of code: {total:,} ({rooms})",
+            f"functions above {LONG_FUNCTION} lines: {_listed(house.long_functions)}",
+            f"most parameters: {width} ({name})",
+            f"files above {LONG_FILE} lines: {_listed(house.long_files)}",
+            f"circles of imports: {len(house.circles)}",
+            *(f"  {' - '.join(circle)}" for circle in house.circles),
+        ]
+    )
+
+
+def _listed(lengths: Mapping[str, int]) -> str:
+    rows = [f"\n  {lines:>5} {name}" for name, lines in lengths.items()]
+    return f"{len(rows)}{''.join(rows)}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.house", description=__doc__)
+    parser.add_argument("commit", nargs="?", help="as it was then; by default as it is now")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    given = parser.parse_args(arguments)
+    house = house_of(files_now() if given.commit is None else files_at(given.commit))
+    print(json.dumps(asdict(house)) if given.json else report(house))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Which room of the package each file of `tests/unit` is about: `make test ROOM=plan`.
+
+A file that is not listed runs with every room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ROOMS: Mapping[str, tuple[str, ...]] = {
+    "_native": ("native_functions", "threads"),
+    "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
+    "benchmarks": (
+        "explain_verdicts", "figures", "harness", "operator_profile", "scheduler_benchmarks",
+        "top_benchmark", "torch_gpu", "torch_twin", "two_cores",
+    ),
+    "checking": ("checking",),
+    "cli": (
+        "cli", "cli_models", "cli_tune", "cli_verbs", "interrupted", "options_once",
+    ),
+    "compiler": (
+        "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
+        "gpu_prices", "inter_op_schedule", "ios_merge", "kept", "kernel_choice", "kernel_tuning",
+        "precision", "several_shapes", "two_labels",
+    ),
+    "contrib": ("relay",),
+    "execution": (
+        "conformance", "end_of_process", "fork", "graph_module", "packed_weights", "remote",
+        "segments",
+    ),
+    "explaining": ("compare", "explain"),
+    "frontend": (
+        "as_images", "cumulative_sum", "equal_bools", "frontend", "indices", "old_operators",
+    ),
+    "kernels": (
+        "c_library", "cpu_schedule", "cuda_kernels", "cuda_schedule", "exact_floats",
+        "kernel_check", "kernels", "large_expressions", "many_tensors", "numpy_kernel", "row_sums",
+        "safe_remainders", "scopes", "transposes", "vector_math",
+    ),
+    "latency": ("latency", "learned_latency", "repeats"),
+    "lowering": (
+        "activations", "extract", "float16", "fold_arrays", "library_calls", "lift_workspaces",
+        "lower", "lrn_pattern", "merge_convs", "parts_of_products", "quantised_kernels",
+        "schedule_units", "split_operators", "transposed_convs",
+    ),
+    "machine": ("cpu_features", "onednn"),
+    "measure": ("active_search", "farm", "latency_store", "measured_latency"),
+    "models": ("light", "models"),
+    "ownership": ("ownership",),
+    "plan": ("device_placement", "opara", "plan", "planning", "stream_priority"),
+    "program": ("concat_in_place", "graph", "kernel_traits", "memory_order", "storage"),
+    "relay": ("relay",),
+    "scheduling": (
+        "auto", "every_scheduler", "gpg", "gpu_schedules", "ios_bounds", "ios_large",
+        "ios_stage_costs", "lios_variants", "multi_gpu", "nimble", "opara", "paired_rounds",
+        "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",
+        "whole_operators",
+    ),
+    "serving": (
+        "server_access", "server_blocks", "server_clients", "server_executor", "server_faults",
+        "server_limits", "server_models", "server_options", "server_ray", "serving",
+        "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
+        "serving_policies", "top",
+    ),
+    "tests": (
+        "audit", "house", "random_graphs_runner", "release", "rooms", "tutorials", "workflow",
+    ),
+    "tvmc": ("tvmc",),
+    "viz": ("page_in_browser", "viz"),
+}  # fmt: skip
+
+
+def runs_with(room: str, stem: str) -> bool:
+    """Whether a file of `tests/unit`, such as `test_plan`, runs when one room is tested.
+
+    Examples
+    --------
+    >>> runs_with("plan", "test_plan"), runs_with("viz", "test_plan"), runs_with("viz", "test_new")
+    (True, False, True)
+    """
+    name = stem.removeprefix("test_")
+    homes = [home for home, names in ROOMS.items() if name in names]
+    return room in homes or not homes

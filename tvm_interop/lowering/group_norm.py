@@ -62,10 +62,16 @@ def group_norm(
             name=name,
         )
 
-    def centred(n: Any, g: Any, c: Any, *place: Any) -> Any:
-        return wide[(n, g * each + c, *place)] - total[n, g] / tirx.const(count, wide.dtype)
+    def element(n: Any, g: Any, c: Any, *place: Any) -> Any:
+        return wide(n, g * each + c, *place)
 
-    total = summed("total", lambda n, g, c, *place: wide[(n, g * each + c, *place)])
+    def element(n: Any, g: Any, c: Any, *place: Any) -> Any:
+        return wide(n, g * each + c, *place)
+
+    def centred(n: Any, g: Any, *at: Any) -> Any:
+        return element(n, g, *at) - total[n, g] / tirx.const(count, wide.dtype)
+
+    total = summed("total", element)
     squares = summed("squares", lambda *at: centred(*at) * centred(*at))
 
     def normal(n: Any, c: Any, *place: Any) -> Any:

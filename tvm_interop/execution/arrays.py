@@ -56,7 +56,7 @@ def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
     array = _array_over(value, f"{kind} `{expected.name}`")
     if array.shape != expected.shape or str(array.dtype) != expected.dtype:
         raise InputError(
-            f"{kind} `{expected.name}` must be {described(expected)}, "
+            f"{kind} `{expected.name}` must be {expected.dtype} of shape {expected.shape}, "
             f"got {array.dtype} of shape {array.shape}"
         )
     return array

@@ -15,10 +15,10 @@ from . import options
 from .console import measuring_bar, note_missing_libraries
 from .formats import check_model_format, check_output_format
 from .quick_import import import_tvm
+from .speed_check_text import speed_check_line
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
-    from ..artifact.manifest import SpeedCheck
     from ..scheduling import Schedule
 
 _PASSES = "TVM's passes"
@@ -305,30 +305,10 @@ def _summary(artifact: Artifact) -> str:
         unchecked = "" if checked else ", not checked against sequential execution"
         predicted_ms = (artifact.schedule.makespan or 0.0) / 1e3
         lines.append(f"latencies: {facts['prices']}; predicted {predicted_ms:.3f} ms{unchecked}")
-    if checked is not None:
-        lines.append(
-            f"{checked.scheduled_us / 1e3:.3f} ms, "
-            f"sequential {checked.sequential_us / 1e3:.3f} ms: ratio {checked.ratio:.3f}"
-            f"{_interval(checked)} (sequential against itself {checked.noise_ratio:.3f})"
-        )
-        if checked.shipped == "sequential":
-            lines.append(f"{_not_faster(artifact)}, so the artifact runs sequentially")
+    speed_check = speed_check_line(artifact)
+    if speed_check is not None:
+        lines.append(speed_check)
     if artifact.others:
         shapes = "; ".join(str(shapes) for shapes in artifact.input_shapes)
         lines.append(f"{1 + len(artifact.others)} shapes (figures of the first): {shapes}")
     return "\n".join([*lines, f"wrote {artifact.path}"])
-
-
-def _interval(checked: SpeedCheck) -> str:
-    if checked.interval is None:
-        return ""
-    return " ({:.3f} to {:.3f}".format(*checked.interval) + f" by {checked.rounds} rounds)"
-
-
-def _not_faster(artifact: Artifact) -> str:
-    if artifact.manifest.scheduler == "auto":
-        return "the fastest schedule found is not faster beyond doubt"
-    return (
-        f"`{artifact.manifest.scheduler}` is not faster beyond doubt (--keep-slower ships it all "
-        "the same)"
-    )

@@ -35,6 +35,7 @@ def compile_model(
     target: options.Target = "llvm",
     arch: options.Archs = None,
     input_shapes: options.SeveralInputShapes = None,
+    dims: options.Dims = None,
     batch_sizes: options.BatchSizes = None,
     model_format: Annotated[
         str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
@@ -145,8 +146,9 @@ def compile_model(
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
     from ..execution.cuda import runs_on_cuda
+    from ..frontend.open_dimensions import shapes_of_dims
+    from .input_files import read_inputs
     from .pass_context import pass_context
-    from .run import read_inputs
 
     check_output_format(output_format)
     check_model_format(model_format)
@@ -158,6 +160,8 @@ def compile_model(
         print_ir_before,
         print_ir_after,
     )
+    sizes = options.parse_dims(dims)
+    by_dims = shapes_of_dims(model, sizes) if sizes else {}
     with passes, measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
@@ -165,7 +169,10 @@ def compile_model(
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
-            input_shapes=[options.parse_input_shapes(text) or {} for text in input_shapes or [""]],
+            input_shapes=[
+                {**by_dims, **(options.parse_input_shapes(text) or {})}
+                for text in input_shapes or [""]
+            ],
             batch_sizes=options.parse_batch_sizes(batch_sizes),
             streams=streams,
             threads=threads,

@@ -168,7 +168,9 @@ def test_wrong_runs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     cut = tmp_path / "cut.tar"
     cut.write_bytes((folder / "two.tar").read_bytes()[:5000])
     assert "cut.tar" in refused(capsys, "run", str(cut))
-    assert "two.onnx" in refused(capsys, "run", str(folder / "two.onnx"))
+    renamed = tmp_path / "model.tar"
+    renamed.write_bytes((folder / "two.onnx").read_bytes())
+    assert "no artifact of tvm_interop" in refused(capsys, "run", str(renamed))
     np.savez(tmp_path / "wrong_name.npz", picture=np.zeros(3))
     said = refused(capsys, "run", artifact, "-i", str(tmp_path / "wrong_name.npz"))
     assert "`picture`" in said

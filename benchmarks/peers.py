@@ -1,130 +1,64 @@
-"""Whom we are measured against: one small interface, one class a peer.
+"""Whom we are measured against, beside the engines of `tvm_interop.perf.engines`.
 
-A peer says why it is missing, or prepares a model and returns what runs it once. Whatever a peer
-needs beyond the model (thread settings, warm-up, compilation) it finds before it is timed: each
-is taken at its best.
+Each is taken at its best: thread settings, warm-up and compilation are found before it is timed.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from tvm_interop.perf.engines import (
+    Engine,
+    Feed,
+    OnnxRuntime,
+    OpenVino,
+    Runner,
+    best_of,
+    not_installed,
+    read_in_place,
+    thread_choices,
+)
+
 from . import torch_gpu
 
-Feed = Mapping[str, np.ndarray]
-Runner = Callable[[], list[np.ndarray]]
-"""One inference: returns the outputs, in the model's order."""
+__all__ = [
+    "Feed",
+    "OnnxRuntime",
+    "OpenVino",
+    "Ours",
+    "Peer",
+    "RelaxVM",
+    "Runner",
+    "TensorRT",
+    "Torch",
+    "TorchCudaGraph",
+    "read_in_place",
+    "setting_of",
+    "thread_choices",
+]
+
+Peer = Engine
 
 
-class Peer(ABC):
-    """Someone who can run an ONNX model."""
-
-    name: str
-
-    def missing(self) -> str | None:
-        """Why it cannot take part here; None where it can."""
-        return None
+class _OneAtATime(Engine):
+    """An engine that runs once at a time."""
 
     @abstractmethod
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         """Get ready to run `model` on `feed`; may set `self.setting`, told beside the figures."""
 
-    setting: str = ""
+    def lanes(self, model: onnx.ModelProto, feed: Feed, number: int) -> list[Runner]:
+        if number != 1:
+            raise ValueError(f"{self.name} runs once at a time, and {number} were asked for")
+        return [self.prepare(model, feed)]
 
 
-def thread_choices() -> tuple[int, ...]:
-    """The numbers of threads worth trying here."""
-    cores = len(os.sched_getaffinity(0))
-    return tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
-
-
-class OnnxRuntime(Peer):
-    """onnxruntime, operators in sequence or in parallel, with the best number of threads."""
-
-    def __init__(self, parallel: bool, threads: tuple[int, ...]) -> None:
-        self.name = f"onnxruntime, {'parallel' if parallel else 'sequential'}"
-        self._parallel = parallel
-        self._threads = threads
-
-    def missing(self) -> str | None:
-        return _not_installed("onnxruntime")
-
-    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
-        runners = {n: self._runner(model, feed, n) for n in self._threads}
-        self.best_threads = min(runners, key=lambda n: _quick_median_s(runners[n]))
-        self.setting = f"{self.best_threads} thread(s)"
-        return runners[self.best_threads]
-
-    def session(
-        self, model: onnx.ModelProto, threads: int, profile_prefix: str | None = None
-    ) -> Any:
-        """A session; its profile goes to a file whose path begins with `profile_prefix`."""
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        if profile_prefix is not None:
-            options.enable_profiling = True
-            options.profile_file_prefix = profile_prefix
-        options.intra_op_num_threads = threads
-        if self._parallel:
-            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
-            options.inter_op_num_threads = max(self._threads)
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-
-    def _runner(self, model: onnx.ModelProto, feed: Feed, threads: int) -> Runner:
-        session = self.session(model, threads)
-        return lambda: session.run(None, dict(feed))
-
-
-class OpenVino(Peer):
-    """OpenVINO on the CPU: in float32, or in what it picks by itself, which may be bfloat16.
-
-    Parameters
-    ----------
-    threads: by default as many as it picks.
-    """
-
-    def __init__(self, float32: bool, threads: int | None = None) -> None:
-        self.name = "OpenVINO, float32" if float32 else "OpenVINO, as installed"
-        self._float32 = float32
-        self._threads = threads
-
-    def missing(self) -> str | None:
-        return _not_installed("openvino")
-
-    def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
-        import openvino
-
-        core = openvino.Core()
-        config: dict[str, object] = {"PERFORMANCE_HINT": "LATENCY"}
-        if self._float32:
-            config["INFERENCE_PRECISION_HINT"] = "f32"
-        if self._threads is not None:
-            config["INFERENCE_NUM_THREADS"] = self._threads
-        read = core.read_model(model.SerializeToString())
-        read.reshape({v.name: list(feed[v.name].shape) for v in _inputs(model)})
-        request = core.compile_model(read, "CPU", config).create_infer_request()
-        outputs = range(len(model.graph.output))
-
-        def run() -> list[np.ndarray]:
-            request.infer(dict(feed), share_inputs=True)
-            return [request.get_output_tensor(i).data for i in outputs]
-
-        return run
-
-
-class Torch(Peer):
+class Torch(_OneAtATime):
     """PyTorch on the CPU: eager, or compiled by inductor.
 
     Parameters
@@ -142,7 +76,7 @@ class Torch(Peer):
         self._program = program
 
     def missing(self) -> str | None:
-        return _not_installed("torch")
+        return not_installed("torch")
 
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         import torch
@@ -163,7 +97,7 @@ class Torch(Peer):
             return run
 
         runners = {n: run_with(n) for n in self._threads}
-        best = min(runners, key=lambda n: _quick_median_s(runners[n]))
+        best = best_of({n: [run] for n, run in runners.items()})
         self.setting = f"{best} thread(s)"
         return runners[best]
 
@@ -183,7 +117,7 @@ class Torch(Peer):
             return make_fx(twin)(*inputs)
 
 
-class RelaxVM(Peer):
+class RelaxVM(_OneAtATime):
     """TVM as it comes: its default pipeline and its virtual machine."""
 
     name = "TVM, Relax VM"
@@ -206,7 +140,7 @@ class RelaxVM(Peer):
         return run
 
 
-class Ours(Peer):
+class Ours(_OneAtATime):
     """This project, with one scheduler; all share one compilation and its measurements."""
 
     def __init__(self, compilation: Any, scheduler: str) -> None:
@@ -232,35 +166,13 @@ def setting_of(schedule: Any) -> str:
     return f"{winner}{stages}{sum(map(bool, schedule.streams))} stream(s)"
 
 
-def read_in_place(module: Any, feed: Feed) -> Runner:
-    """Runs `module` as the others run: inputs are read where they are, outputs come in arrays.
-
-    The arrays are the same each time, as other runtimes keep theirs in a pool: the first touch of
-    fresh memory costs more than a small operator does.
-    """
-    from tvm_interop.program.host_memory import aligned_copy
-
-    kept = {name: aligned_copy(array) for name, array in feed.items()}
-    for name, array in kept.items():
-        module.set_input_zero_copy(name, array)
-    outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
-
-    def run() -> list[np.ndarray]:
-        module.run()
-        for i, output in enumerate(outputs):
-            module.get_output(i, out=output)
-        return outputs
-
-    return run
-
-
-class TensorRT(Peer):
+class TensorRT(_OneAtATime):
     """NVIDIA's TensorRT in fp32; takes part where its package and a GPU are."""
 
     name = "TensorRT"
 
     def missing(self) -> str | None:
-        return _not_installed("tensorrt") or _no_gpu()
+        return not_installed("tensorrt") or _no_gpu()
 
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
         import tensorrt as trt
@@ -293,7 +205,7 @@ class TensorRT(Peer):
         return run
 
 
-class TorchCudaGraph(Peer):
+class TorchCudaGraph(_OneAtATime):
     """PyTorch replaying a CUDA graph; takes part where a GPU is."""
 
     name = "PyTorch CUDA graph"
@@ -309,21 +221,6 @@ class TorchCudaGraph(Peer):
 def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     weights = {w.name for w in model.graph.initializer}
     return [v for v in model.graph.input if v.name not in weights]
-
-
-def _quick_median_s(run: Runner, calls: int = 5) -> float:
-    run()
-    took = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        run()
-        took.append(time.perf_counter() - began)
-    return float(np.median(took))
-
-
-def _not_installed(package: str) -> str | None:
-    found = importlib.util.find_spec(package) is not None
-    return None if found else f"the package `{package}` is not installed"
 
 
 def _no_gpu() -> str | None:

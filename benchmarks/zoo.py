@@ -38,6 +38,7 @@ from tvm_interop import GraphModule, TVMInteropError
 from tvm_interop.compiler.api import new_compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.speed_check import speed_check_by_auto
+from tvm_interop.perf.contestant import peak_mib
 
 from . import harness, machine_state
 from .peers import (
@@ -323,16 +324,9 @@ def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
     in_turn.save(_artifact_path(network, folder, ".sequential"))
     return {
         "compile_s": took,
-        "compile_peak_mib": _peak_mib(),
+        "compile_peak_mib": peak_mib(),
         "scheduled": checked.shipped == "scheduled",
     }
-
-
-def _peak_mib() -> float:
-    """The largest resident memory of this process; `getrusage` would count its parent's too."""
-    status = Path("/proc/self/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) / 1024
 
 
 def _artifact_path(network: Network, folder: Path, kind: str = "") -> Path:

@@ -1,8 +1,9 @@
 """Run a model's independent operators side by side.
 
-`compile` takes a model to an artifact, `load` and `GraphModule` run it; `schedule` and `OpGraph`
-schedule any graph of operators; `transform.InterOpSchedule` is the pass, also found at
-`tvm.relax.transform.InterOpSchedule` once this package is imported.
+`Session` runs a model under onnxruntime's names; `compile` takes one to an artifact, `load` and
+`GraphModule` run that; `schedule` and `OpGraph` schedule any graph of operators;
+`transform.InterOpSchedule` is the pass, also found at `tvm.relax.transform.InterOpSchedule` once
+this package is imported.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
     from .explaining.compare import compare
     from .latency import LatencyModel, LatencyTable
     from .program.graph import OpGraph
+    from .program.host_memory import aligned_empty
     from .scheduling import Schedule, Stage
     from .scheduling.registry import register_scheduler, schedule, schedulers
+    from .session.session import Session
 
 __all__ = [
     "Artifact",
@@ -60,10 +63,12 @@ __all__ = [
     "PlanError",
     "Schedule",
     "ScheduleError",
+    "Session",
     "Stage",
     "TVMInteropError",
     "UnsupportedModelError",
     "__version__",
+    "aligned_empty",
     "check",
     "compare",
     "compile",
@@ -86,7 +91,9 @@ _HOME = {
     "LatencyTable": "latency",
     "OpGraph": "program.graph",
     "Schedule": "scheduling",
+    "Session": "session.session",
     "Stage": "scheduling",
+    "aligned_empty": "program.host_memory",
     "check": "checking.api",
     "compare": "explaining.compare",
     "compile": "compiler.api",

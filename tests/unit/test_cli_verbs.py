@@ -152,7 +152,7 @@ def test_one_clear_line_for_what_is_wrong(
         (["compile", small, "--max-groups", "0"], "--max-groups"),
         (["compile", small, "--streams", "two"], "--streams"),
         (["compile", "sqeezenet"], "did you mean `squeezenet`?"),
-        (["run", small], "no artifact of tvm_interop"),
+        (["run", small, "--sha256", "0"], "are about artifacts"),
         (["run", tar, "--inputs", small], "is no .npz file; write it with numpy.savez"),
         (["run", tar, "--inputs", nowhere], "No such file"),
         (["run", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),

@@ -190,7 +190,7 @@ def test_key_and_value_by_name_as_the_graph_executor_had_them(module: GraphModul
         ("picture", np.zeros((1, 6), "float32"), "no input `picture`; it has `image`"),
         (2, np.zeros((1, 6), "float32"), "no input `2`"),
         ("vector", np.zeros((6,), "float32"), r"shape \(1, 6\).*got float32 of shape \(6,\)"),
-        ("vector", np.zeros((1, 6), "float64"), "must be `vector` .float32.*got float64"),
+        ("vector", np.zeros((1, 6), "float64"), "`vector` must be float32 of.*got float64"),
         ("vector", None, "`vector` was given no value"),
     ],
 )

@@ -95,7 +95,7 @@ def test_inputs_become_the_models_type(library: relay.Library) -> None:
     reference.run(**data)
     for i in range(2):
         np.testing.assert_array_equal(module.get_output(i).numpy(), reference.get_output(i).numpy())
-    with pytest.raises(InputError, match="must be `vector`"):
+    with pytest.raises(InputError, match="`vector` must be float32"):
         module.set_input("vector", np.zeros((6, 1)))
     with pytest.raises(InputError, match="no input `picture`"):
         module.set_input("picture", np.zeros((6, 1)))

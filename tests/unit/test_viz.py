@@ -351,6 +351,8 @@ def test_wrong_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert capsys.readouterr().err.count("\n") == 1
     assert run_app(["show", "a.tar", "--format", "gif"]) == 2
     assert "gif" in capsys.readouterr().err
+    assert run_app(["show", "a.tar", "-o", "page.xyz"]) == 2
+    assert "`page.xyz` ends in none of .html, .svg, .png, .dot" in capsys.readouterr().err
 
 
 def test_a_stages_number_is_shown_whole_or_not_at_all(

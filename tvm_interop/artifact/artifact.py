@@ -67,7 +67,7 @@ _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 
-@dataclass
+@dataclass(repr=False)
 class Artifact:
     """A compiled model: give it to `GraphModule`, or `save` it.
 
@@ -94,6 +94,14 @@ class Artifact:
     path: Path | None = field(default=None, compare=False)
     others: list[Artifact] = field(default_factory=list)
     precision_choice: str | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Artifact({self.summary()})"
+
+    def summary(self) -> str:
+        """What it is, in one line: its file, operators, streams, inputs and outputs."""
+        shapes = f", {1 + len(self.others)} shapes" if self.others else ""
+        return f"{self.path or 'in memory'}: {self.plan.summary()}{shapes}"
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:

@@ -23,6 +23,7 @@ from . import db as db_verbs
 from . import devices as devices_verb
 from . import explain as explain_verb
 from . import models as models_verb
+from . import perf as perf_verb
 from . import run as run_verb
 from . import schedule as schedule_verb
 from . import serve as serve_verb
@@ -46,6 +47,7 @@ app.command("verify")(sign_verbs.verify_artifact)
 app.command("schedule")(schedule_verb.schedule_model)
 app.command("tune")(tune_verb.tune_model)
 app.command("show")(show_verb.show)
+app.command("perf")(perf_verb.measure)
 app.command("bench")(bench_verb.compare)
 app.command("explain")(explain_verb.explain_model)
 app.command("compare")(compare_verb.compare_artifacts)
@@ -71,9 +73,10 @@ def _top(
     """Make a model run its independent operators side by side.
 
     compile a model to an artifact, run the artifact, serve several of them, draw it, look at the
-    schedule alone, tune it with few measurements, compare schedulers, explain why operators do not
-    run side by side, compare artifacts, sign them, prove a program of several streams free of
-    races, list the models and devices there are to try it on, or look after the measured latencies.
+    schedule alone, tune it with few measurements, measure an artifact beside other engines, compare
+    schedulers, explain why operators do not run side by side, compare artifacts, sign them, prove a
+    program of several streams free of races, list the models and devices there are to try it on, or
+    look after the measured latencies.
     """
 
 

@@ -17,10 +17,10 @@ from .flags import CompileFlags, ScheduleFlags, with_flags
 from .formats import check_model_format, check_output_format
 from .pass_flags import PassFlags
 from .quick_import import import_tvm
+from .speed_check_text import speed_check_line
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
-    from ..artifact.manifest import SpeedCheck
     from ..scheduling import Schedule
 
 
@@ -55,6 +55,7 @@ def compile_model(
     output: Output = Path("model.tar"),
     output_format: OutputFormat = "tar",
     input_shapes: options.SeveralInputShapes = None,
+    dims: options.Dims = None,
     batch_sizes: options.BatchSizes = None,
     model_format: ModelFormat = "onnx",
     max_error: options.MaxError = None,
@@ -77,10 +78,13 @@ def compile_model(
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
     from ..execution.cuda import runs_on_cuda
-    from .run import read_inputs
+    from ..frontend.open_dimensions import shapes_of_dims
+    from .input_files import read_inputs
 
     check_output_format(output_format)
     check_model_format(model_format)
+    sizes = options.parse_dims(dims)
+    by_dims = shapes_of_dims(model, sizes) if sizes else {}
     limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
     with passes.context(), measuring_bar() as progress:
         artifact = compile_to_artifact(
@@ -88,7 +92,10 @@ def compile_model(
             scheduler=scheduler,
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
-            input_shapes=[options.parse_input_shapes(text) or {} for text in input_shapes or [""]],
+            input_shapes=[
+                {**by_dims, **(options.parse_input_shapes(text) or {})}
+                for text in input_shapes or [""]
+            ],
             batch_sizes=options.parse_batch_sizes(batch_sizes),
             latency=options.parse_latency(scheduling.latency),
             keep_slower=keep_slower,
@@ -209,30 +216,10 @@ def _summary(artifact: Artifact) -> str:
         unchecked = "" if checked else ", not checked against sequential execution"
         predicted_ms = (artifact.schedule.makespan or 0.0) / 1e3
         lines.append(f"latencies: {facts['prices']}; predicted {predicted_ms:.3f} ms{unchecked}")
-    if checked is not None:
-        lines.append(
-            f"{checked.scheduled_us / 1e3:.3f} ms, "
-            f"sequential {checked.sequential_us / 1e3:.3f} ms: ratio {checked.ratio:.3f}"
-            f"{_interval(checked)} (sequential against itself {checked.noise_ratio:.3f})"
-        )
-        if checked.shipped == "sequential":
-            lines.append(f"{_not_faster(artifact)}, so the artifact runs sequentially")
+    speed_check = speed_check_line(artifact)
+    if speed_check is not None:
+        lines.append(speed_check)
     if artifact.others:
         shapes = "; ".join(str(shapes) for shapes in artifact.input_shapes)
         lines.append(f"{1 + len(artifact.others)} shapes (figures of the first): {shapes}")
     return "\n".join([*lines, f"wrote {artifact.path}"])
-
-
-def _interval(checked: SpeedCheck) -> str:
-    if checked.interval is None:
-        return ""
-    return " ({:.3f} to {:.3f}".format(*checked.interval) + f" by {checked.rounds} rounds)"
-
-
-def _not_faster(artifact: Artifact) -> str:
-    if artifact.manifest.scheduler == "auto":
-        return "the fastest schedule found is not faster beyond doubt"
-    return (
-        f"`{artifact.manifest.scheduler}` is not faster beyond doubt (--keep-slower ships it all "
-        "the same)"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,11 @@ TERMINATED = 143
 def complain(message: str) -> None:
     """One message on standard error."""
     print(f"tvm-interop: error: {message}", file=sys.stderr)
+
+
+def note(message: str) -> None:
+    """One message on standard error about what is no error."""
+    print(f"tvm-interop: {message}", file=sys.stderr)
 
 
 def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None:
@@ -96,6 +101,18 @@ class _MeasuringBar:
     def say(self, what: str) -> None:
         self._bar.remove_task(self._task)
         self._task = self._bar.add_task(what, total=None)
+
+
+@contextmanager
+def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error of how much is done of how much; silent where that is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager

@@ -67,6 +67,16 @@ ModelOrArtifact = Annotated[
 Artifact = Annotated[
     Path, typer.Argument(metavar="MODEL.TAR", help="What `compile` wrote.", show_default=False)
 ]
+MODEL_SUFFIXES = (".onnx", ".pt2")
+"""Of files that are models, where an artifact could be given too."""
+ArtifactOrModel = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL.TAR|MODEL",
+        help="What `compile` wrote, or an ONNX file, which is compiled once.",
+        show_default=False,
+    ),
+]
 Target = Annotated[
     str,
     typer.Option(
@@ -92,6 +102,16 @@ InputShapes = Annotated[
         "--input-shapes",
         metavar='"NAME:[D,D,...] ..."',
         help="Shapes of inputs the model leaves open.",
+        rich_help_panel="Model",
+    ),
+]
+Dims = Annotated[
+    str | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=N,...",
+        help="Sizes of dimensions that the model leaves open, by their names in it, such as "
+        "batch=1,past=64.",
         rich_help_panel="Model",
     ),
 ]
@@ -440,6 +460,26 @@ def parse_batch_sizes(text: str | None) -> list[int] | None:
         raise InputError(
             f"--batch-sizes `{text}`: give whole numbers with commas between them, such as 1,2,4"
         ) from None
+
+
+def parse_dims(text: str | None) -> dict[str, int]:
+    """`batch=1,past=64` as sizes by name.
+
+    Raises
+    ------
+    InputError
+        Something there is no name and number.
+    """
+    sizes = {}
+    for part in text.split(",") if text else ():
+        name, _, size = part.rpartition("=")
+        if not name.strip() or not size.strip().isdigit():
+            raise InputError(
+                f"--dim: cannot read `{part}`; write NAME=SIZE, several with commas between, such "
+                "as batch=1,past=64"
+            )
+        sizes[name.strip()] = int(size)
+    return sizes
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import enum
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,20 +13,14 @@ import typer
 from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
 from . import options
-from .console import table
+from .console import measuring_bar, note, table
 from .flags import Flags, with_flags
+from .input_files import FillMode, complete_inputs, filled_inputs
 
 if TYPE_CHECKING:
+    from ..artifact.artifact import Artifact
     from ..execution.graph_module import GraphModule, OpProfile
     from ..execution.rpc_server import ServerAddress
-
-
-class FillMode(str, enum.Enum):
-    """What inputs hold that no file gives."""
-
-    random = "random"
-    zeros = "zeros"
-    ones = "ones"
 
 
 Sha256 = Annotated[
@@ -105,9 +97,10 @@ class InputFlags(Flags):
 
     def arrays(self, module: GraphModule) -> dict[str, np.ndarray]:
         """An array for each input of a module."""
+        shapes, dtypes = module.get_input_info()
         if self.inputs is not None:
-            return _complete(module, self.inputs)
-        return _filled(module, self.fill_mode)
+            return complete_inputs(self.inputs, shapes, dtypes)
+        return filled_inputs(shapes, dtypes, self.fill_mode)
 
 
 @dataclass(frozen=True)
@@ -179,7 +172,7 @@ class ReportFlags(Flags):
 
 @with_flags
 def run_model(
-    model: options.Artifact,
+    model: options.ArtifactOrModel,
     sha256: Sha256 = None,
     trusted_key: options.TrustedKeys = None,
     *,
@@ -191,6 +184,9 @@ def run_model(
 ) -> None:
     """Run an artifact once, and time or profile it if asked to.
 
+    A model (an .onnx or .pt2 file) is compiled first, with default options, and the artifact kept:
+    the next run finds it.
+
     An artifact holds machine code, which runs with all your rights: run only those whose origin you
     trust, pin the one that you mean with --sha256, or say with --trusted-key who may have signed it
     (see `tvm-interop sign`).
@@ -199,38 +195,39 @@ def run_model(
     and times are by the server's clock. A server is started by `python -m tvm.exec.rpc_server
     --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
     """
-    from ..artifact.artifact import load
     from ..execution.graph_module import GraphModule
 
     server = where.server()
     where.set_threads()
-    artifact = load(model, sha256=sha256, trusted_keys=trusted_key)
+    artifact = _artifact(model, sha256, trusted_key)
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     module = GraphModule(artifact, server)
-    module.run(**given.arrays(module))
+    module.run(given.arrays(module))
     facts = report.facts(module)
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 
 
-def read_inputs(path: Path) -> dict[str, np.ndarray]:
-    """Read arrays by name from an .npz file.
+def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -> Artifact:
+    """The artifact at `path`, or the one of the model there, which is compiled once and kept."""
+    from ..artifact.artifact import load
+    from ..session.compiled_once import compiled_once
+    from ..session.source import Source, artifact_or_source
 
-    Raises
-    ------
-    InputError
-        Not there, or no .npz file.
-    """
-    try:
-        if not path.is_file() or zipfile.is_zipfile(path):
-            with np.load(path, allow_pickle=False) as arrays:
-                return dict(arrays)
-    except OSError as error:
-        raise InputError(f"cannot read inputs from `{path}`: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile) as error:
+    if path.suffix not in options.MODEL_SUFFIXES or not path.is_file():
+        return load(path, sha256=sha256, trusted_keys=trusted_keys)
+    if sha256 is not None or trusted_keys:
         raise InputError(
-            f"`{path}` is no .npz file of plain arrays ({error}); write it with numpy.savez"
-        ) from error
-    raise InputError(f"`{path}` is no .npz file; write it with numpy.savez")
+            f"--sha256 and --trusted-key are about artifacts, and `{path}` is a model: compile it, "
+            "and sign what that writes"
+        )
+    source = artifact_or_source(path)
+    if not isinstance(source, Source):
+        return source  # An artifact of an unusual name.
+    with measuring_bar() as progress:
+        artifact = compiled_once(source, {"progress": progress})
+    if artifact.path is not None:
+        note(f"`{path}` runs as `{artifact.path}`")
+    return artifact
 
 
 def _check_device(wanted: str | None, compiled_for: set[str]) -> None:
@@ -240,37 +237,6 @@ def _check_device(wanted: str | None, compiled_for: set[str]) -> None:
             f"--device `{wanted}`: the model was compiled for {', '.join(sorted(kinds))}; "
             "compile it for another target, or leave --device out"
         )
-
-
-def _complete(module: GraphModule, path: Path) -> dict[str, np.ndarray]:
-    """The arrays in `path`, one for each input and none besides; names the inputs otherwise."""
-    arrays = read_inputs(path)
-    shapes, dtypes = module.get_input_info()
-    wanted = ", ".join(f"`{name}` ({dtypes[name]} of shape {shapes[name]})" for name in shapes)
-    for name in arrays:
-        if name not in shapes:
-            raise InputError(
-                f"`{path}` has `{name}`, which is no input of the model; the inputs are {wanted}"
-            )
-    for name in shapes:
-        if name not in arrays:
-            raise InputError(f"`{path}` has no array for input `{name}`; the inputs are {wanted}")
-    return arrays
-
-
-def _filled(module: GraphModule, fill_mode: FillMode) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    shapes, dtypes = module.get_input_info()
-
-    def fill(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        if fill_mode is FillMode.ones:
-            return np.ones(shape, dtype)
-        # Random integers could be indices out of range: zeros are always valid ones.
-        if fill_mode is FillMode.zeros or np.dtype(dtype).kind != "f":
-            return np.zeros(shape, dtype)
-        return rng.uniform(-1, 1, shape).astype(dtype)
-
-    return {name: fill(shape, dtypes[name]) for name, shape in shapes.items()}
 
 
 def _write_outputs(path: Path, results: dict[str, np.ndarray]) -> None:

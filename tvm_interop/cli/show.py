@@ -110,7 +110,13 @@ def show(
 
 def _format_of(output: Path | None) -> Format:
     suffix = output.suffix.removeprefix(".") if output else ""
-    return Format(suffix) if suffix in Format.__members__ else Format.html
+    if suffix and suffix not in Format.__members__:
+        known = ", ".join(f".{each}" for each in Format.__members__)
+        raise InputError(
+            f"-o `{output}` ends in none of {known}: "
+            "give another name, or say with --format what to write"
+        )
+    return Format(suffix) if suffix else Format.html
 
 
 def _titles(models: list[Path]) -> list[str]:

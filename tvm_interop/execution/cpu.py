@@ -156,12 +156,12 @@ class Instance:
         """
         if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT != 0:
             raise InputError(
-                f"input `{self.plan.values[value].name}`: zero copy needs contiguous memory at an "
-                f"address that is a multiple of {ALIGNMENT}; allocate it with tvm.runtime.empty, "
-                "or use set_input, which copies"
+                f"`{self.plan.values[value].name}`: zero copy needs contiguous memory at an "
+                f"address that is a multiple of {ALIGNMENT}; allocate it with "
+                "tvm_interop.aligned_empty, or use set_input or get_output, which copy"
             )
         # Arrays over another library's memory are often marked read-only, and those NumPy does not
-        # hand on; kernels only read an input.
+        # hand on.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._owners[value] = array
         self._lent.add(value)

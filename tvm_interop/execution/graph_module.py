@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -11,11 +12,12 @@ import numpy as np
 
 from .._native import cpu as _runtime
 from .._native.library import OperatorTiming
-from ..artifact.artifact import Artifact
-from ..errors import DeviceError, InputError
+from ..artifact.artifact import Artifact, load
+from ..errors import DeviceError, ExecutionError, InputError
 from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
-from .cpu import Instance, as_tensor
+from .arrays import as_array, copied_out, described, shape_of
+from .cpu import Instance
 from .cuda import CudaInstance, require_gpu, runs_on_cuda
 from .instance import PlanInstance
 from .rpc import RemoteInstance
@@ -45,32 +47,39 @@ class GraphModule:
     """A loaded model.
 
     One thread at a time may run a module; load a second one to run two at once. Inputs keep their
-    values between runs. Outputs are copied out, so a later run does not change them.
+    values between runs. Outputs are copied out, so a later run does not change them. `Session` is
+    the same under the names of onnxruntime.
 
     Examples
     --------
-    >>> module = GraphModule(load("model.tar"))  # doctest: +SKIP
+    >>> module = GraphModule("model.tar")  # doctest: +SKIP
     >>> module.run(data=image)  # doctest: +SKIP
     >>> module.get_output(0).numpy()  # doctest: +SKIP
     """
 
-    def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact | str | os.PathLike[str], server: ServerAddress | None = None
+    ) -> None:
         """Load kernels, allocate memory, start the streams.
 
         On a GPU each operator is run once, and all are then captured into one CUDA graph.
 
         Parameters
         ----------
+        artifact: what `compile` or `load` returned, or the path of a file for `load`.
         server: run on a free server of TVM's RPC, which has our runtime loaded; None runs here. A
             server runs TVM's kernels alone, and its clock is what `benchmark` tells.
 
         Raises
         ------
         ArtifactError
-            The kernels do not load on this system, or there.
+            The kernels do not load on this system, or there; as `load` for a path.
+        InputError
+            `artifact` is something else.
         DeviceError
             The model was compiled for a GPU, and there is none; there is no free server.
         """
+        artifact = _loaded(artifact)
         self.artifact = artifact
         self._models = [artifact, *(artifact.others if server is None else ())]
         self._instance: PlanInstance = (
@@ -80,6 +89,16 @@ class GraphModule:
         self._params: dict[str, np.ndarray] = {}
         self.plan = self._instance.plan
         self._input_index = {self.plan.values[v].name: i for i, v in enumerate(self.plan.inputs)}
+        self._never_set = set(range(len(self.plan.inputs)))
+
+    def __repr__(self) -> str:
+        return f"GraphModule({self.artifact.summary()})"
+
+    def __reduce__(self) -> Any:
+        raise ExecutionError(
+            "a GraphModule has threads and memory of this process: it can be neither copied nor "
+            "pickled. Make one of the same artifact where it is needed"
+        )
 
     # Inputs.
 
@@ -105,6 +124,7 @@ class GraphModule:
         checked = {k: self._checked(k, v) for k, v in given.items()}  # All, before any is copied.
         for k, array in checked.items():
             self._instance.write(self._input_value(k), array)
+            self._never_set.discard(self._position(k))
 
     def _given(
         self, key: str | int | None, value: Any, params: dict[str, Any]
@@ -135,10 +155,11 @@ class GraphModule:
         self._take_fitting_shape({key: value})
         array = self._checked(key, value)
         self._instance.rebind(self._input_value(key), array)
+        self._never_set.discard(self._position(key))
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
         """The current value of an input: a copy, or `out` filled with it."""
-        return _copied_out(self._instance.read(self._input_value(index)), out)
+        return copied_out(self._instance.read(self._input_value(index)), out)
 
     def get_num_inputs(self) -> int:
         """How many inputs the model has."""
@@ -155,20 +176,53 @@ class GraphModule:
 
     # Running.
 
-    def run(self, /, **inputs: Any) -> None:
-        """Set `inputs`, run the model, and return when the outputs are ready.
+    def run(self, /, *arrays: Any, **inputs: Any) -> None:
+        """Set the inputs that are given, run the model, and return when the outputs are ready.
+
+        An input that was never set is zeros, which a `RuntimeWarning` tells once.
+
+        Parameters
+        ----------
+        arrays: all inputs, in the model's order; or one mapping of arrays by name.
+        inputs: inputs by name.
 
         Raises
         ------
         InputError
-            As for `set_input`.
+            As for `set_input`; another number of arrays than the model has inputs.
         ExecutionError
             An operator failed (named), another thread is running this module, or the process was
             forked since it was made.
         """
-        if inputs:
-            self.set_input(**inputs)
+        given = {**self._by_name(arrays), **inputs}
+        if given:
+            self.set_input(**given)
+        if self._never_set:
+            self._tell_of_zeros()
         self._instance.run()
+
+    def _by_name(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+        """What `run` was given without keywords, by the inputs' names."""
+        if not arrays:
+            return {}
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            return dict(arrays[0])
+        if len(arrays) != len(self._input_index):
+            raise InputError(
+                f"{len(arrays)} array(s) given, and the model has {len(self._input_index)} inputs: "
+                f"{self._inputs_in_words()}; give each, or some by name"
+            )
+        return dict(zip(self._input_index, arrays, strict=True))
+
+    def _tell_of_zeros(self) -> None:
+        names = ", ".join(f"`{n}`" for n, i in self._input_index.items() if i in self._never_set)
+        warnings.warn(
+            f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
+            "`set_input`",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        self._never_set.clear()
 
     # Outputs.
 
@@ -181,17 +235,69 @@ class GraphModule:
         names = [self.plan.values[v].name for v in self.plan.outputs]
         return names.index(name) if name in names else -1
 
-    def get_output(self, index: int, out: Any = None) -> Any:
-        """Output number `index` of the last run: a copy, or `out` filled with it.
+    def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Shapes and types of the outputs, each by name."""
+        values = [self.plan.values[v] for v in self.plan.outputs]
+        return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
+
+    def get_output(self, index: int | str, out: Any = None) -> Any:
+        """An output of the last run, by index or name: a copy, or `out` filled with it.
 
         Raises
         ------
         InputError
             There is no such output; `out` has another shape or type.
         """
-        if not 0 <= index < len(self.plan.outputs):
-            raise InputError(f"no output {index}: the model has {len(self.plan.outputs)}")
-        return _copied_out(self._instance.read(self.plan.outputs[index]), out)
+        position = self._output_position(index)
+        return copied_out(self._instance.read(self.plan.outputs[position]), out)
+
+    def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
+        """Write an output into `value`'s own memory from now on.
+
+        Each run writes there, until other memory is set. Bound as an input too, with
+        `set_input_zero_copy`, it carries a state from run to run without a copy.
+
+        Parameters
+        ----------
+        value: a contiguous array or CPU tensor at an address that is a multiple of 64; None makes a
+            new array.
+
+        Returns
+        -------
+        The array over that memory.
+
+        Raises
+        ------
+        InputError
+            No such output; the wrong shape or type; read-only, not contiguous, or not aligned; the
+            output has no memory of its own.
+        DeviceError
+            The module runs on a GPU, or on a server.
+        """
+        index = self.plan.outputs[self._output_position(key)]
+        expected = self.plan.values[index]
+        if expected.storage != "output":
+            raise InputError(
+                f"output `{expected.name}` has no memory of its own: it is an input, a weight, or "
+                "in the memory of another; take it with get_output, which copies"
+            )
+        if value is None:
+            value = aligned_empty(expected.shape, expected.dtype)
+        array = as_array(value, expected, "output")
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            raise InputError(f"output `{expected.name}` cannot be written to a read-only array")
+        self._instance.rebind(index, array)
+        return array
+
+    def _output_position(self, key: str | int) -> int:
+        position = self.get_output_index(key) if isinstance(key, str) else key
+        if not 0 <= position < len(self.plan.outputs):
+            outputs = ", ".join(described(self.plan.values[v]) for v in self.plan.outputs)
+            which = f"`{key}`" if isinstance(key, str) else key
+            raise InputError(
+                f"no output {which}: the model has {len(self.plan.outputs)}, {outputs}"
+            )
+        return position
 
     # Weights.
 
@@ -211,7 +317,7 @@ class GraphModule:
             if name not in index:
                 raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
             value = self.plan.values[index[name]]
-            arrays[str(name)] = _as_array(tensor, value, "weight")
+            arrays[str(name)] = as_array(tensor, value, "weight")
         for instance in self._instances.values():
             self._replace_weights(instance, arrays)
         self._params.update(arrays)  # For shapes that have not been run yet.
@@ -328,7 +434,7 @@ class GraphModule:
         fitting = [i for i, each in enumerate(self._models) if self._fits(each.plan, given)]
         if not fitting:
             known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
-            found = {key: _shape_of(value) for key, value in given.items()}
+            found = {key: shape_of(value) for key, value in given.items()}
             raise InputError(
                 f"the model was compiled for no such shapes as {found}, but for {known}"
             )
@@ -345,7 +451,7 @@ class GraphModule:
 
     def _fits(self, plan: Plan, given: Mapping[str | int, Any]) -> bool:
         return all(
-            _shape_of(value) == plan.values[plan.inputs[self._position(key)]].shape
+            shape_of(value) == plan.values[plan.inputs[self._position(key)]].shape
             for key, value in given.items()
         )
 
@@ -371,15 +477,17 @@ class GraphModule:
     def _position(self, key: str | int) -> int:
         index = self._input_index.get(key, -1) if isinstance(key, str) else key
         if not 0 <= index < len(self.plan.inputs):
-            inputs = ", ".join(_described(self.plan.values[v]) for v in self.plan.inputs)
-            raise InputError(f"the model has no input `{key}`; it has {inputs}")
+            raise InputError(f"the model has no input `{key}`; it has {self._inputs_in_words()}")
         return index
+
+    def _inputs_in_words(self) -> str:
+        return ", ".join(described(self.plan.values[v]) for v in self.plan.inputs)
 
     def _input(self, key: str | int) -> PlannedValue:
         return self.plan.values[self._input_value(key)]
 
     def _checked(self, key: str | int, value: Any) -> np.ndarray:
-        return _as_array(value, self._input(key), "input")
+        return as_array(value, self._input(key), "input")
 
 
 def measure_interleaved(
@@ -439,15 +547,21 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
     return instance
 
 
+def _loaded(artifact: Any) -> Artifact:
+    if isinstance(artifact, Artifact):
+        return artifact
+    if isinstance(artifact, (str, os.PathLike)):
+        return load(artifact)
+    raise InputError(
+        f"a GraphModule is made of an artifact or its path, not of a `{type(artifact).__name__}`: "
+        "give what `tvm_interop.compile` returned"
+    )
+
+
 def _where(plan: Plan) -> str:
     """What a plan runs on, for messages."""
     device = plan.streams[0].device if plan.streams else "cpu:0"
     return "the CPU" if device.startswith("cpu") else device
-
-
-def _shape_of(value: Any) -> tuple[int, ...]:
-    shape = getattr(value, "shape", None)
-    return tuple(np.shape(value) if shape is None else (int(size) for size in shape))
 
 
 def _weight_indices(plan: Plan) -> dict[str, int]:
@@ -455,41 +569,3 @@ def _weight_indices(plan: Plan) -> dict[str, int]:
     return {
         v.name: i for i, v in enumerate(plan.values) if v.storage == "weight" and v.copy_of is None
     }
-
-
-def _as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
-    if value is None:
-        raise InputError(f"{kind} `{expected.name}` was given no value")
-    is_tensor = hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
-    array = np.from_dlpack(value) if is_tensor else np.asarray(value)
-    if array.shape != expected.shape or str(array.dtype) != expected.dtype:
-        raise InputError(
-            f"{kind} `{expected.name}` must be {_described(expected)}, "
-            f"got {array.dtype} of shape {array.shape}"
-        )
-    return array
-
-
-def _described(value: PlannedValue) -> str:
-    return f"`{value.name}` ({value.dtype} of shape {value.shape})"
-
-
-def _copied_out(array: np.ndarray, out: Any) -> Any:
-    if out is None:
-        copy = aligned_empty(array.shape, array.dtype)
-        np.copyto(copy, array)
-        return as_tensor(copy)
-    if isinstance(out, np.ndarray):
-        if out.shape != array.shape or out.dtype != array.dtype:
-            raise InputError(
-                f"`out` must be {array.dtype} of shape {array.shape}, "
-                f"got {out.dtype} of shape {out.shape}"
-            )
-        np.copyto(out, array)
-        return out
-    if tuple(out.shape) != array.shape or str(out.dtype) != str(array.dtype):
-        raise InputError(
-            f"`out` must be {array.dtype} of shape {array.shape}, "
-            f"got {out.dtype} of shape {tuple(out.shape)}"
-        )
-    return out.copyfrom(array)

@@ -71,7 +71,7 @@ class PlanInstance(Protocol):
         ...
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """Let input number `value` be `array`'s own memory from the next run on.
+        """Let input or output number `value` be `array`'s own memory from the next run on.
 
         Raises
         ------

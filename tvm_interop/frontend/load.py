@@ -27,6 +27,7 @@ from .torch_importer import (
     SUFFIX,
     import_exported_program,
     is_exported_program,
+    is_torch_module,
     read_exported_program,
 )
 
@@ -79,6 +80,11 @@ def load_model(
             program = import_exported_program(read_exported_program(model), f"`{model}`")
             return bind_relax_shapes(program, shapes)
         return _from_onnx(read_onnx(model), shapes, f"`{os.fspath(model)}`")
+    if is_torch_module(model):
+        raise UnsupportedModelError(
+            f"a `{type(model).__name__}` is a torch.nn.Module, which is no program yet: give what "
+            "`torch.export.export(module.eval(), (example_input,))` returns"
+        )
     raise UnsupportedModelError(
         "a model must be the path of an ONNX or .pt2 file, the name of a network, an "
         "onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule, not "

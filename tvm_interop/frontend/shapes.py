@@ -10,6 +10,7 @@ from tvm import relax
 
 from ..errors import InputError, UnsupportedModelError
 from ..lowering.static_shape import static_shape
+from .open_dimensions import Dims, declared_dims, is_open, open_dimensions_error
 
 Shape = tuple[int, ...]
 
@@ -23,7 +24,12 @@ def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dic
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
     _check_names(given, {value.name: _declared(value) for value in inputs})
-    return {value.name: _static_shape(value, given.get(value.name)) for value in inputs}
+    _check_kinds(inputs)
+    dims = {value.name: declared_dims(value) for value in inputs}
+    missing = {name: each for name, each in dims.items() if name not in given and is_open(each)}
+    if missing:
+        raise open_dimensions_error(missing)
+    return {name: _static_shape(name, each, given.get(name)) for name, each in dims.items()}
 
 
 def onnx_batch_shapes(
@@ -95,10 +101,16 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
         _match(param, given.get(param.name), bindings)
     if bindings:
         mod = relax.transform.BindSymbolicVars(bindings, "main")(mod)
-    for param in mod["main"].params:
-        if static_shape(param.ty) is None:
-            dims = param.ty.shape.values
-            raise _dynamic(param.name, [str(getattr(d, "value", d)) for d in dims])
+    missing: dict[str, Dims] = {
+        param.name: tuple(
+            int(dim) if isinstance(dim, tvm.tirx.IntImm) else str(dim)
+            for dim in param.ty.shape.values
+        )
+        for param in mod["main"].params
+        if static_shape(param.ty) is None
+    }
+    if missing:
+        raise open_dimensions_error(missing)
     return mod
 
 
@@ -118,26 +130,24 @@ def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, i
             bindings[dim] = size
 
 
-def _static_shape(value: onnx.ValueInfoProto, given: Shape | None) -> Shape:
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        raise UnsupportedModelError(
-            f"input `{value.name}` is a {kind or 'value of no type'}: only tensors can be inputs"
-        )
-    known_rank = value.type.tensor_type.HasField("shape")
-    dims = value.type.tensor_type.shape.dim
-    if given is not None:
-        if known_rank:
-            _check_rank(value.name, given, len(dims))
-        return given
-    if not known_rank:
-        raise _dynamic(value.name, None)
-    if not all(dim.HasField("dim_value") for dim in dims):
-        raise _dynamic(
-            value.name,
-            [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims],
-        )
-    return tuple(dim.dim_value for dim in dims)
+def _check_kinds(inputs: Iterable[onnx.ValueInfoProto]) -> None:
+    """Refuse inputs that are no tensors."""
+    for value in inputs:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise UnsupportedModelError(
+                f"input `{value.name}` is a {kind or 'value of no type'}: only tensors can be "
+                "inputs"
+            )
+
+
+def _static_shape(name: str, dims: Dims, given: Shape | None) -> Shape:
+    """The shape `given`; the declared one, which is not open, where none is."""
+    if given is None:
+        return tuple(int(dim) for dim in dims or ())
+    if dims is not None:
+        _check_rank(name, given, len(dims))
+    return given
 
 
 def _check_names(given: Mapping[str, Shape], inputs: Mapping[str, str]) -> None:
@@ -165,21 +175,6 @@ def _check_rank(name: str, given: Shape, rank: int) -> None:
         raise InputError(
             f"input `{name}` has {rank} dimensions, input_shapes gives it {len(given)}: {given}"
         )
-
-
-def _dynamic(name: str, dims: list[str] | None) -> UnsupportedModelError:
-    if dims is None:
-        shape, example, typed = "no shape at all", "(1, 3, 224, 224)", "1,3,224,224"
-    else:
-        filled = [dim if dim.isdigit() else "1" for dim in dims]
-        shape = f"shape ({', '.join(dims)})"
-        example = f"({', '.join(filled)}{',' if len(filled) == 1 else ''})"
-        typed = ",".join(filled)
-    return UnsupportedModelError(
-        f"input `{name}` has {shape}, and a schedule needs every dimension: give them, for "
-        f'example input_shapes={{"{name}": {example}}}, or on the command line '
-        f'--input-shapes "{name}:[{typed}]"'
-    )
 
 
 def _list(names: Iterable[str]) -> str:

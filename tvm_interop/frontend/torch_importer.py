@@ -41,6 +41,14 @@ def is_exported_program(model: Any) -> bool:
     )
 
 
+def is_torch_module(model: Any) -> bool:
+    """Whether `model` is a `torch.nn.Module`, TorchScript's too; does not import torch."""
+    return any(
+        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
+        for kind in type(model).__mro__
+    )
+
+
 def read_exported_program(path: str | os.PathLike[str]) -> Any:
     """The `torch.export.ExportedProgram` in a file that `torch.export.save` wrote.
 

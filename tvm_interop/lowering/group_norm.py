@@ -65,9 +65,6 @@ def group_norm(
     def element(n: Any, g: Any, c: Any, *place: Any) -> Any:
         return wide(n, g * each + c, *place)
 
-    def element(n: Any, g: Any, c: Any, *place: Any) -> Any:
-        return wide(n, g * each + c, *place)
-
     def centred(n: Any, g: Any, *at: Any) -> Any:
         return element(n, g, *at) - total[n, g] / tirx.const(count, wide.dtype)
 

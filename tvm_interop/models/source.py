@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,13 @@ def _read_file(path: Path) -> onnx.ModelProto:
                 f"`tvm-interop run {path}` runs it, `tvm-interop show {path}` draws its schedule; "
                 "here, give the ONNX file that it was compiled from"
             ) from err
+        if _is_of_torch(path):
+            raise UnsupportedModelError(
+                f"`{path}` was written by torch.save or torch.jit.save, and is no program that can "
+                "be compiled: load the module in PyTorch, then `torch.export.save("
+                "torch.export.export(module.eval(), (example_input,)), 'model.pt2')`, and give "
+                "`model.pt2`; or export it to ONNX"
+            ) from err
         raise UnsupportedModelError(f"`{path}` is not an ONNX file: {err}") from err
 
 
@@ -83,6 +91,15 @@ def _is_artifact(path: Path) -> bool:
     with open(path, "rb") as file:
         head = file.read(512)
     return head[257:262] == b"ustar" and head[:100].rstrip(b"\0") == b"manifest.json"
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Whether it looks like what PyTorch saves: a zip file with a pickle, or a pickle alone."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            return any(name.endswith("/data.pkl") for name in file.namelist())
+    with open(path, "rb") as opened:
+        return opened.read(2) == b"\x80\x02"  # The protocol of torch.save of before 1.6.
 
 
 def _nothing_there(path: Path) -> str:

@@ -105,6 +105,10 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.kernel == PEER_COPY
 
 
+_SHOWN = 4
+"""How many inputs, and how many outputs, one line about a plan names."""
+
+
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole model, ready to run.
 
@@ -127,6 +131,23 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arenas: dict[str, int] = {}
     format: Literal["tvm_interop.plan"] = "tvm_interop.plan"
     version: Literal[1] = 1
+
+    def __repr__(self) -> str:
+        return f"Plan({self.summary()})"
+
+    def summary(self) -> str:
+        """What it computes, in one line: operators, streams, inputs and outputs."""
+        return (
+            f"{len(self.operators)} operators on {len(self.streams)} stream(s), inputs "
+            f"{self._tensors(self.inputs)}, outputs {self._tensors(self.outputs)}"
+        )
+
+    def _tensors(self, values: tuple[int, ...]) -> str:
+        shown = ", ".join(
+            f"{self.values[v].name} {self.values[v].dtype}{list(self.values[v].shape)}"
+            for v in values[:_SHOWN]
+        )
+        return shown + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
 
     def to_json(self) -> str:
         """The plan as JSON text, for `read_plan`."""

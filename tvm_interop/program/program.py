@@ -86,7 +86,7 @@ class Operator:
         return flops // self.share[1] if self.share else flops
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """Operators in topological order, and the tensors they read and write.
 
@@ -107,6 +107,12 @@ class Program:
     outputs: tuple[int, ...]
     weights: dict[int, np.ndarray] = field(default_factory=dict)
     kernels: Any = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Program({len(self.operators)} operators, {len(self.inputs)} input(s), "
+            f"{len(self.outputs)} output(s), {len(self.weights)} weights)"
+        )
 
     def storage_of(self, value: int) -> int:
         """The value whose storage `value` is in: itself, unless it is an alias."""

@@ -82,7 +82,7 @@ class Stage:
         return running
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule:
     """Which operators run side by side. Immutable; either staged or streamed.
 
@@ -118,6 +118,14 @@ class Schedule:
     launch_order: tuple[int, ...] | None = None
     devices: tuple[int, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        stages = f"{len(self.stages)} stages on " if self.stages else ""
+        predicted = "" if self.makespan is None else f", {self.makespan:.1f} us predicted"
+        return (
+            f"Schedule({self.scheduler}: {len(self.op_names)} operators, {stages}"
+            f"{len(self.streams)} stream(s){predicted})"
+        )
 
     def __post_init__(self) -> None:
         check_labels(self.scheduler, self.op_names, self.makespan)

@@ -108,9 +108,9 @@ class Repository:
             self._reasons[name] = "unloaded"
 
     def index(self, loaded: Mapping[str, AnyModel], only_ready: bool) -> list[dict[str, Any]]:
-        """The models that are loaded, and those that could be. Raises as `load`."""
-        folder = self._required()
-        found = {path.stem for path in folder.glob(f"*{_SUFFIX}") if _NAME.fullmatch(path.stem)}
+        """The models that are loaded, and those that the folder has besides, if there is one."""
+        paths = [] if self._folder is None else self._folder.glob(f"*{_SUFFIX}")
+        found = {path.stem for path in paths if _NAME.fullmatch(path.stem)}
         rows = []
         for name in sorted({*found, *loaded}):
             state = "READY" if name in loaded else "UNAVAILABLE"

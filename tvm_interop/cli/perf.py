@@ -1,0 +1,265 @@
+"""`tvm-interop perf`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..atomic_file import replacing
+from ..errors import InputError
+from . import options
+from .console import counting_bar, note, table
+from .input_files import FillMode, complete_inputs, filled_inputs
+
+if TYPE_CHECKING:
+    from ..perf.contest import Found, Ratio
+    from ..perf.contestant import Contestant
+
+AGAIN = " (again)"
+"""What the artifact's second process is called, which tells the noise."""
+_PEERS = {"onnxruntime": (".onnx",), "openvino": (".onnx",), "torch": (".pt2",)}
+"""Other engines, and the files that each runs."""
+_PANEL = "Other engines"
+
+
+def measure(
+    model: options.Artifact,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="NAME,...",
+            help=f"Other engines beside it: some of {', '.join(_PEERS)}. One that is not installed "
+            "is named and left out.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    originals: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            metavar="FILE",
+            help="With --against: the model that the artifact was compiled from, an ONNX file; for "
+            "torch a .pt2 file of torch.export. May be given once for each.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
+    ] = None,
+    fill_mode: Annotated[
+        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
+    ] = FillMode.random,
+    warmup: Annotated[
+        float,
+        typer.Option("--warmup", metavar="SECONDS", min=0.0, help="Of each, before it is timed."),
+    ] = 1.0,
+    duration: Annotated[
+        float,
+        typer.Option("--duration", metavar="SECONDS", min=0.001, help="Timed, of each."),
+    ] = 5.0,
+    turn: Annotated[
+        float,
+        typer.Option(
+            "--turn", metavar="SECONDS", min=0.001, help="Of one turn, all together --duration."
+        ),
+    ] = 0.5,
+    rest: Annotated[
+        float | None,
+        typer.Option(
+            "--rest",
+            metavar="SECONDS",
+            min=0.0,
+            help="Before each turn, so that the threads of whoever ran before sleep; by default "
+            "0.5 with --against, else none.",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, help="Runs at once, an instance for each.")
+    ] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            metavar="PER_SECOND",
+            min=0.001,
+            help="Ask so often, whether answers are there or not; latencies then count from when a "
+            "run was due. By default each asks again when its answer is there.",
+        ),
+    ] = None,
+    arrivals: Annotated[
+        str,
+        typer.Option("--arrivals", metavar="poisson|uniform", help="With --rate: the gaps."),
+    ] = "poisson",
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="Threads that run the artifact; default: all cores."),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.svg", help="Draw all percentiles there."),
+    ] = None,
+    sha256: Annotated[
+        str | None,
+        typer.Option("--sha256", metavar="DIGEST", help="Run the artifact only if it has this."),
+    ] = None,
+    trusted_key: options.TrustedKeys = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Measure an artifact: latencies by percentile, throughput, memory, computing time.
+
+    Each engine runs in a process of its own, with the number of threads that is best for it, in
+    turns after a rest: threads of one that ran before would take a core from the next. With
+    --against the artifact takes part twice, in two processes: how far it is from itself is the
+    noise, and a difference below that says nothing.
+
+    An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.
+    """
+    from ..artifact.artifact import load
+    from ..perf import contest
+    from ..perf.contestant import Contestant, Load
+    from ..perf.engines import Artifact
+
+    if picture is not None and picture.suffix != ".svg":
+        raise InputError(
+            f"--picture `{picture}`: it is drawn as SVG; give a name that ends in .svg"
+        )
+    artifact = load(model, kernels=False, sha256=sha256, trusted_keys=trusted_key)
+    plan = artifact.plan
+    infos = (
+        {plan.values[v].name: plan.values[v].shape for v in plan.inputs},
+        {plan.values[v].name: plan.values[v].dtype for v in plan.inputs},
+    )
+    feed = complete_inputs(inputs, *infos) if inputs else filled_inputs(*infos, fill_mode)
+    peers, left_out = _peers(against, originals or [])
+
+    def ours(name: str) -> Contestant:
+        return Contestant(Artifact(name, sha256, trusted_key, threads), str(model.resolve()))
+
+    contestants = [ours(model.name), *([ours(model.name + AGAIN)] if against else []), *peers]
+    load_of = Load(concurrency, rate, _arrivals(arrivals))
+    if rest is None:
+        rest = contest.REST_S if against else 0.0
+    timing = contest.Timing(warmup, duration, min(turn, duration), rest)
+    with counting_bar("measuring") as progress:
+        left_out |= contest.hold(contestants, feed, load_of, timing, progress=progress)
+    took_part = [one for one in contestants if one.name not in left_out]
+    found = [contest.found_of(one) for one in took_part]
+    ratios = {one.name: contest.ratio_of(took_part[0], one) for one in took_part[1:]}
+    if picture is not None:
+        _draw(took_part, picture)
+    for name, why in left_out.items():
+        note(f"{name} does not take part: {why}")
+    if as_json:
+        facts = {
+            "artifact": str(model),
+            "concurrency": concurrency,
+            "rate_per_s": rate,
+            **contest.as_json(found, ratios),
+            "left_out": left_out,
+        }
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(_summary(found, ratios, rate))
+
+
+def _arrivals(text: str) -> Literal["poisson", "uniform"]:
+    if text == "poisson":
+        return "poisson"
+    if text == "uniform":
+        return "uniform"
+    raise InputError(f"--arrivals is `{text}`; it must be `poisson` or `uniform`")
+
+
+def _peers(text: str | None, originals: Sequence[Path]) -> tuple[list[Contestant], dict[str, str]]:
+    """The other engines, and why those that are left out are.
+
+    Raises
+    ------
+    InputError
+        There is no such engine, no model for any, or no such file.
+    """
+    from ..perf.contestant import Contestant
+    from ..perf.engines import Engine, OnnxRuntime, OpenVino, TorchProgram
+
+    names = options.parse_names(text) or ()
+    for name in names:
+        if name not in _PEERS:
+            raise InputError(f"--against `{name}`: there is no such engine; {_known()}")
+    for path in originals:
+        if not path.is_file():
+            raise InputError(f"--model: there is no file `{path}`")
+    if bool(names) != bool(originals):
+        raise InputError(
+            "--against and --model go together: the others run the model that the artifact was "
+            "compiled from, and not the artifact"
+        )
+    made: dict[str, Callable[[], Engine]] = {
+        "onnxruntime": OnnxRuntime,
+        "openvino": OpenVino,
+        "torch": TorchProgram,
+    }
+    peers: list[Contestant] = []
+    left_out: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        engine = made[name]()
+        fitting = [path for path in originals if path.suffix in _PEERS[name]]
+        why = engine.missing()
+        if why is None and not fitting:
+            why = f"it runs {' and '.join(_PEERS[name])} files: give one with --model"
+        if why is None:
+            peers.append(Contestant(engine, str(fitting[0].resolve())))
+        else:
+            left_out[name] = why
+    return peers, left_out
+
+
+def _known() -> str:
+    return f"there are {', '.join(_PEERS)}"
+
+
+def _draw(contestants: Sequence[Contestant], path: Path) -> None:
+    from ..perf.contest import latencies_of
+    from ..viz.percentiles import percentiles_svg
+
+    drawing = percentiles_svg({one.name: latencies_of(one) for one in contestants})
+    with replacing(path) as temporary:
+        Path(temporary).write_text(drawing)
+
+
+def _summary(found: Sequence[Found], ratios: dict[str, Ratio], rate: float | None) -> str:
+    from ..perf.contest import PERCENTILES
+
+    headings = (
+        "", "runs", "mean ms", *(f"p{p}" for p in PERCENTILES), "max", "per s", "CPU ms", "MiB",
+    )  # fmt: skip
+    cells: list[tuple[str, ...]] = [headings]
+    for one in found:
+        times_us = (one.mean_us, *one.percentiles_us.values(), one.max_us)
+        cells.append(
+            (
+                one.name,
+                str(one.runs),
+                *(f"{us / 1e3:.3f}" for us in times_us),
+                f"{one.throughput:.1f}",
+                f"{one.cpu_s_per_run * 1e3:.2f}",
+                f"{one.peak_mib:.0f}",
+            )
+        )
+    lines = [table(cells), *(f"{one.name}: {one.setting}" for one in found if one.setting)]
+    for name, ratio in ratios.items():
+        interval = "" if ratio.interval is None else " ({:.3f} to {:.3f})".format(*ratio.interval)
+        meaning = "the noise" if name == found[0].name + AGAIN else "below 1 it is faster"
+        lines.append(f"{found[0].name} over {name}: {ratio.value:.3f}{interval}, {meaning}")
+    if rate is not None and found[0].throughput < 0.95 * rate:
+        lines.append(
+            f"asked for {rate:g} runs a second, {found[0].throughput:.1f} were done: runs wait for "
+            "each other, and latencies grow with --duration"
+        )
+    return "\n".join(lines)

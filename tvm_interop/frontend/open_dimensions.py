@@ -1,0 +1,139 @@
+"""Dimensions that a model leaves open: all told at once, and given by their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import onnx
+
+from ..errors import InputError, UnsupportedModelError, did_you_mean
+from ..models.source import read_onnx
+
+Dims: TypeAlias = "tuple[int | str, ...] | None"
+"""Sizes, or what stands for them: a name, a sum such as `past + 1`, `?`. None: of unknown rank."""
+_UNNAMED = "?"
+_IMAGE_SIZE, _LENGTH = 224, 64
+"""What examples say of dimensions that are neither a batch nor known."""
+
+
+def declared_dims(value: onnx.ValueInfoProto) -> Dims:
+    """The dimensions of an input as the model declares them."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or _UNNAMED
+        for dim in tensor.shape.dim
+    )
+
+
+def is_open(dims: Dims) -> bool:
+    """Whether a size is missing."""
+    return dims is None or not all(isinstance(dim, int) for dim in dims)
+
+
+def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
+    """What to say of inputs with open dimensions, with an example that sets each of them."""
+    sizes = _example_sizes(inputs)
+    shapes = {name: _example_shape(dims, sizes) for name, dims in inputs.items()}
+    told = " and ".join(f"`{name}` has {_in_words(dims)}" for name, dims in inputs.items())
+    typed = " ".join(f"{name}:[{','.join(map(str, s))}]" for name, s in shapes.items())
+    given = ", ".join(f'"{name}": {shape}' for name, shape in shapes.items())
+    by_name = ""
+    if sizes and all(dims is not None and _UNNAMED not in dims for dims in inputs.values()):
+        listed = ",".join(f"{name}={size}" for name, size in sizes.items())
+        by_name = f'by name, --dim "{listed}" of `tvm-interop compile`, or by shape, '
+    return UnsupportedModelError(
+        f"input {told}, and a schedule needs every dimension: give them, for example {by_name}"
+        f'input_shapes={{{given}}}, or on the command line --input-shapes "{typed}"'
+    )
+
+
+def shapes_of_dims(
+    model: str | os.PathLike[str] | onnx.ModelProto, sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of those inputs whose dimensions all have sizes once these are given.
+
+    Parameters
+    ----------
+    sizes: of dimensions, by their names in the model.
+
+    Raises
+    ------
+    InputError
+        The model has no dimension of that name; a size is below 1.
+    UnsupportedModelError
+        As `read_onnx`.
+    """
+    graph = (model if isinstance(model, onnx.ModelProto) else read_onnx(model)).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = {v.name: declared_dims(v) for v in graph.input if v.name not in weights}
+    known = list(dict.fromkeys(name for dims in inputs.values() for name in _names_in(dims)))
+    for name, size in sizes.items():
+        if name not in known:
+            raise InputError(
+                f"the model has no open dimension `{name}`{did_you_mean(name, known)}; it has "
+                f"{', '.join(f'`{each}`' for each in known) or 'none that has a name'}"
+            )
+        if size < 1:
+            raise InputError(f"dimension `{name}` is given the size {size}: sizes start at 1")
+    shapes = {}
+    for input_name, dims in inputs.items():
+        found = [_size(dim, sizes) for dim in dims or ()]
+        if is_open(dims) and found and all(size is not None for size in found):
+            shapes[input_name] = tuple(size for size in found if size is not None)
+    return shapes
+
+
+def _names_in(dims: Dims) -> list[str]:
+    """The names that sizes of `dims` are told by."""
+    texts = [dim for dim in dims or () if isinstance(dim, str) and dim != _UNNAMED]
+    return [term for text in texts for term in _terms(text) if not term.isdigit()]
+
+
+def _terms(text: str) -> list[str]:
+    """The terms of a sum, as exporters write `past + 1`."""
+    return [term.strip() for term in text.split("+")]
+
+
+def _size(dim: int | str, sizes: Mapping[str, int]) -> int | None:
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for term in _terms(dim):
+        size = int(term) if term.isdigit() else sizes.get(term)
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _example_sizes(inputs: Mapping[str, Dims]) -> dict[str, int]:
+    """A size for each name: the same wherever it stands."""
+    sizes: dict[str, int] = {}
+    for dims in inputs.values():
+        for axis, dim in enumerate(dims or ()):
+            for name in _names_in((dim,)):
+                sizes.setdefault(name, _example_size(name, axis, dims or ()))
+    return sizes
+
+
+def _example_shape(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    if dims is None:
+        return (1, 3, _IMAGE_SIZE, _IMAGE_SIZE)
+    found = (_size(dim, sizes) for dim in dims)
+    return tuple(
+        _example_size("", axis, dims) if size is None else size for axis, size in enumerate(found)
+    )
+
+
+def _example_size(name: str, axis: int, dims: Sequence[int | str]) -> int:
+    if axis == 0 or "batch" in name.lower():
+        return 1
+    return _IMAGE_SIZE if len(dims) == 4 and axis >= 2 and dims[1] in (1, 3) else _LENGTH
+
+
+def _in_words(dims: Dims) -> str:
+    return "no shape at all" if dims is None else f"shape ({', '.join(map(str, dims))})"

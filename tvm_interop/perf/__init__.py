@@ -1,0 +1,1 @@
+"""Measures artifacts, and other engines beside them, each in a process of its own."""

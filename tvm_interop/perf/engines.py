@@ -1,0 +1,282 @@
+"""Whom an artifact is measured against: one small interface, one class an engine.
+
+An engine says why it is missing, or prepares a model and returns what runs it once. Whatever it
+needs beyond the model (thread settings, warm-up, compilation) it finds before it is timed: each is
+taken at its best.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Feed: TypeAlias = Mapping[str, np.ndarray]
+Runner: TypeAlias = Callable[[], list[np.ndarray]]
+"""One inference: returns the outputs, in the model's order."""
+
+
+class Engine(ABC):
+    """Someone who can run a model.
+
+    Attributes
+    ----------
+    setting: what `prepare` or `lanes` found to be best, told beside the figures.
+    """
+
+    name: str
+    setting: str = ""
+
+    def missing(self) -> str | None:
+        """Why it cannot take part here; None where it can."""
+        return None
+
+    @abstractmethod
+    def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
+        """Get ready to run `model` on `feed`, `number` runs at once: what each thread calls.
+
+        Parameters
+        ----------
+        model: an ONNX file's path, or an `onnx.ModelProto`.
+        """
+
+    def prepare(self, model: Any, feed: Feed) -> Runner:
+        """Get ready to run `model` on `feed`, one run at a time."""
+        return self.lanes(model, feed, 1)[0]
+
+
+class OnnxRuntime(Engine):
+    """onnxruntime, operators in sequence or in parallel, with the best number of threads."""
+
+    def __init__(self, parallel: bool = False, threads: tuple[int, ...] | None = None) -> None:
+        self.name = f"onnxruntime, {'parallel' if parallel else 'sequential'}"
+        self._parallel = parallel
+        self._threads = thread_choices() if threads is None else threads
+
+    def missing(self) -> str | None:
+        return not_installed("onnxruntime")
+
+    def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
+        found = {n: [self._runner(model, feed, n)] * number for n in self._threads}
+        self.best_threads = best_of(found)
+        self.setting = f"{self.best_threads} thread(s)"
+        return found[self.best_threads]
+
+    def session(self, model: Any, threads: int, profile_prefix: str | None = None) -> Any:
+        """A session; its profile goes to a file whose path begins with `profile_prefix`."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        if profile_prefix is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile_prefix
+        options.intra_op_num_threads = threads
+        if self._parallel:
+            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+            options.inter_op_num_threads = max(self._threads)
+        return onnxruntime.InferenceSession(
+            _as_given(model), options, providers=["CPUExecutionProvider"]
+        )
+
+    def _runner(self, model: Any, feed: Feed, threads: int) -> Runner:
+        session = self.session(model, threads)
+        return lambda: session.run(None, dict(feed))
+
+
+class OpenVino(Engine):
+    """OpenVINO on the CPU: in float32, or in what it picks by itself, which may be bfloat16.
+
+    Several runs at once have a request each; whether its settings for latency or those for
+    throughput are better then is tried.
+
+    Parameters
+    ----------
+    threads: by default as many as it picks.
+    """
+
+    def __init__(self, float32: bool = True, threads: int | None = None) -> None:
+        self.name = "OpenVINO, float32" if float32 else "OpenVINO, as installed"
+        self._float32 = float32
+        self._threads = threads
+
+    def missing(self) -> str | None:
+        return not_installed("openvino")
+
+    def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
+        hints = ("LATENCY",) if number == 1 else ("LATENCY", "THROUGHPUT")
+        found = {hint: self._with_hint(model, feed, number, hint) for hint in hints}
+        best = best_of(found)
+        self.setting = f"hint {best}"
+        return found[best]
+
+    def _with_hint(self, model: Any, feed: Feed, number: int, hint: str) -> list[Runner]:
+        import openvino
+
+        core = openvino.Core()
+        config: dict[str, object] = {"PERFORMANCE_HINT": hint}
+        if number > 1:
+            config["PERFORMANCE_HINT_NUM_REQUESTS"] = number
+        if self._float32:
+            config["INFERENCE_PRECISION_HINT"] = "f32"
+        if self._threads is not None:
+            config["INFERENCE_NUM_THREADS"] = self._threads
+        read = core.read_model(_as_given(model))
+        names = [value.any_name for value in read.inputs]
+        read.reshape({name: list(feed[name].shape) for name in names})
+        compiled = core.compile_model(read, "CPU", config)
+        outputs = range(len(read.outputs))
+
+        def runner() -> Runner:
+            request = compiled.create_infer_request()
+
+            def run() -> list[np.ndarray]:
+                request.infer(dict(feed), share_inputs=True)
+                return [request.get_output_tensor(i).data for i in outputs]
+
+            return run
+
+        return [runner() for _ in range(number)]
+
+
+class TorchProgram(Engine):
+    """PyTorch, running a program of torch.export: as it is, or compiled by inductor if faster."""
+
+    name = "PyTorch"
+
+    def __init__(self, threads: tuple[int, ...] | None = None) -> None:
+        self._threads = thread_choices() if threads is None else threads
+
+    def missing(self) -> str | None:
+        return not_installed("torch")
+
+    def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
+        """`model` is a `.pt2` file; `feed` has its inputs in order."""
+        import torch
+
+        network = torch.export.load(os.fspath(model)).module()
+        inputs = [torch.from_numpy(np.array(array)) for array in feed.values()]
+
+        def with_threads(call: Callable[..., Any], threads: int) -> Runner:
+            def run() -> list[np.ndarray]:
+                if torch.get_num_threads() != threads:
+                    torch.set_num_threads(threads)
+                with torch.inference_mode():
+                    found = call(*inputs)
+                return [y.numpy() for y in ((found,) if torch.is_tensor(found) else found)]
+
+            return run
+
+        found = {("eager", n): [with_threads(network, n)] * number for n in self._threads}
+        compiled = torch.compile(network)
+        try:
+            with_threads(compiled, max(self._threads))()
+        except Exception:  # Inductor wants a C++ compiler, and does not know every operator.
+            self.setting = "eager, as inductor cannot compile it here, "
+        else:
+            found |= {("compiled", n): [with_threads(compiled, n)] * number for n in self._threads}
+        mode, threads = best_of(found)
+        self.setting = f"{self.setting or f'{mode}, '}{threads} thread(s)"
+        return found[mode, threads]
+
+
+class Artifact(Engine):
+    """An artifact of ours; several runs at once have an instance each."""
+
+    def __init__(
+        self,
+        name: str,
+        sha256: str | None = None,
+        trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.name = name
+        self._loading: dict[str, Any] = {"sha256": sha256, "trusted_keys": trusted_keys}
+        self._threads = threads
+
+    def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
+        from ..artifact.artifact import load
+        from ..execution.graph_module import GraphModule
+        from ..execution.threads import set_num_threads
+
+        if self._threads is not None:
+            set_num_threads(self._threads)
+        artifact = load(model, **self._loading)
+        streams = artifact.plan.streams
+        self.setting = f"{len(streams)} stream(s), {sum(s.threads for s in streams)} thread(s)"
+        return [read_in_place(GraphModule(artifact), feed) for _ in range(number)]
+
+
+def read_in_place(module: Any, feed: Feed) -> Runner:
+    """Runs `module` as the others run: inputs are read where they are, outputs come in arrays.
+
+    The arrays are the same each time, as other runtimes keep theirs in a pool: the first touch of
+    fresh memory costs more than a small operator does. A module on a GPU has its inputs copied in
+    once.
+    """
+    from ..errors import DeviceError
+    from ..program.host_memory import aligned_copy
+
+    kept = {name: aligned_copy(array) for name, array in feed.items()}
+    for name, array in kept.items():
+        try:
+            module.set_input_zero_copy(name, array)
+        except DeviceError:
+            module.set_input(name, array)
+    outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+    def run() -> list[np.ndarray]:
+        module.run()
+        for i, output in enumerate(outputs):
+            module.get_output(i, out=output)
+        return outputs
+
+    return run
+
+
+def thread_choices() -> tuple[int, ...]:
+    """The numbers of threads worth trying here."""
+    cores = len(os.sched_getaffinity(0))
+    return tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
+
+
+def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
+    """The key of the runners that do a few runs, all of them at once, in the least time.
+
+    Each is judged by the median of five tries, after one to warm up.
+    """
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    return min(candidates, key=lambda key: _quick_median_s(candidates[key]))
+
+
+def _quick_median_s(runners: Sequence[Runner], tries: int = 5) -> float:
+    took = []
+    for _ in range(1 + tries):
+        began = time.perf_counter()
+        threads = [threading.Thread(target=run) for run in runners[1:]]
+        for thread in threads:
+            thread.start()
+        runners[0]()
+        for thread in threads:
+            thread.join()
+        took.append(time.perf_counter() - began)
+    return float(np.median(took[1:]))
+
+
+def not_installed(package: str) -> str | None:
+    """Why an engine that needs `package` is missing; None where it is there."""
+    found = importlib.util.find_spec(package) is not None
+    return None if found else f"the package `{package}` is not installed"
+
+
+def _as_given(model: Any) -> Any:
+    """A path as text, and a model as bytes."""
+    is_path = isinstance(model, (str, Path))
+    return str(model) if is_path else model.SerializeToString()

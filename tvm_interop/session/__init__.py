@@ -1,0 +1,1 @@
+"""`Session`: runs a model under the names that users of onnxruntime know."""

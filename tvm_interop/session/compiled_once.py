@@ -1,0 +1,79 @@
+"""A model's artifact: the one that was kept, or compiled now and kept."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..artifact.artifact import Artifact
+from ..scheduling.registry import is_own
+from .kept_artifacts import kept_artifacts, key_of
+from .source import Source
+
+_LOG = logging.getLogger("tvm_interop")
+
+_NOT_IN_KEY = ("fresh", "latency_db", "progress")
+"""Options of `compile` that change nothing in the artifact."""
+
+
+def compiled_once(
+    source: Source,
+    options: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Artifact:
+    """The artifact of a model; what takes long, and where it is kept, is told by the logger.
+
+    Parameters
+    ----------
+    options: for `compile`; with `fresh` nothing that was kept before is found. With some that do
+        not tell all by themselves, such as a schedule or tuning records, nothing is kept.
+    shapes: of inputs, by name, beside those in `options`.
+
+    Raises
+    ------
+    UnsupportedModelError, InputError, ScheduleError, DeviceError
+        As `compile`.
+    """
+    from ..compiler.api import compile
+
+    options = dict(options)
+    if shapes:
+        options["input_shapes"] = {**(options.get("input_shapes") or {}), **shapes}
+    can_be_kept = source.digest is not None and _tell_all(options)
+    kept = kept_artifacts(options.get("latency_db")) if can_be_kept else None
+    key = ""
+    if kept is not None:
+        counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
+        key = key_of(str(source.digest), counted)
+        found = None if options.get("fresh") else kept.find(source.name, key)
+        if found is not None:
+            _LOG.info("`%s` was compiled before: `%s`", source.name, found.path)
+            return found
+    told = f" for {dict(shapes)}" if shapes else ""
+    _LOG.warning("compiling `%s`%s, which takes a while", source.name, told)
+    began = time.monotonic()
+    artifact = compile(source.model, **options)
+    path = None if kept is None else kept.keep(source.name, key, artifact)
+    where = f"kept as `{path}`" if path else "not kept"
+    _LOG.warning("compiled `%s` in %.0f s, %s", source.name, time.monotonic() - began, where)
+    return artifact
+
+
+def _tell_all(options: Mapping[str, Any]) -> bool:
+    """Whether equal options always make equal artifacts: none is an object, a file, or code."""
+    counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
+    return (
+        options.get("tuning_records") is None
+        and is_own(options.get("scheduler", "auto"))
+        and _is_plain(counted)
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return _is_plain([*value.keys(), *value.values()])
+    if isinstance(value, list | tuple):
+        return all(_is_plain(each) for each in value)
+    return value is None or isinstance(value, str | int | float)

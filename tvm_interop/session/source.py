@@ -1,0 +1,145 @@
+"""What a session is made of: an artifact, or a model that is compiled for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..artifact.artifact import Artifact, load
+from ..errors import DeviceError
+from .tensor_info import TensorInfo, infos_of_onnx
+
+_CHUNK = 1 << 22
+
+
+class Source(NamedTuple):
+    """A model to compile.
+
+    Attributes
+    ----------
+    model: what `compile` takes.
+    name: what to call it in messages and file names.
+    digest: of its content; None where it has none that could be told again, such as an IRModule's.
+    inputs, outputs: as far as they are known without compiling it.
+    metadata: what the exporter wrote into it, by name.
+    """
+
+    model: Any
+    name: str
+    digest: str | None
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+    metadata: dict[str, str]
+
+
+def artifact_or_source(given: Any) -> Artifact | Source:
+    """The artifact, loaded if `given` is the path of one; or the model to compile.
+
+    Raises
+    ------
+    ArtifactError
+        As `load`.
+    UnsupportedModelError
+        It is neither.
+    DeviceError
+        It is a model, and what compiles is not installed.
+    """
+    if isinstance(given, Artifact):
+        return given
+    is_path = isinstance(given, (str, os.PathLike))
+    if is_path and Path(given).is_file() and tarfile.is_tarfile(given):
+        return load(given)
+    _require_compiler(f"`{given}`" if is_path else "what was given")
+    if is_path and os.fspath(given).endswith(".pt2"):
+        digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None
+        return Source(given, Path(given).stem, digest, [], [], {})
+    return _source_of_onnx(given, is_path)
+
+
+def _source_of_onnx(given: Any, is_path: bool) -> Source:
+    import onnx
+
+    if is_path:
+        return _source_of_path(Path(given))
+    model = onnx.load_model_from_string(given) if isinstance(given, bytes) else given
+    if not isinstance(model, onnx.ModelProto):
+        return Source(given, type(given).__name__, None, [], [], {})
+    return Source(
+        model, "model", _digest_of_message(model), *infos_of_onnx(model), _metadata(model)
+    )
+
+
+def _source_of_path(path: Path) -> Source:
+    import onnx
+
+    from ..models.source import read_onnx
+
+    name = path.name.removesuffix(".onnx")
+    try:
+        # Its weights are not needed yet, and may be gigabytes.
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except Exception:  # protobuf's DecodeError lives in no stable place
+        model = read_onnx(path)  # The network of that name; or says what is wrong with the file.
+        digest = _digest_of_message(model)
+    else:
+        located = sorted(set(_locations(model.graph)))
+        digest = _digest_of_files([path, *(path.parent / location for location in located)])
+    return Source(str(path), name, digest, *infos_of_onnx(model), _metadata(model))
+
+
+def _metadata(model: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def _locations(graph: Any) -> Iterator[str]:
+    """The files that hold weights of `graph` and of the graphs in it."""
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    tensors = [each for a in attributes for each in (a.t, *a.tensors)]
+    for tensor in (*graph.initializer, *tensors):
+        yield from (entry.value for entry in tensor.external_data if entry.key == "location")
+    for attribute in attributes:
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _locations(inner)
+
+
+def _digest_of_files(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        for chunk in _chunks(path):
+            digest.update(chunk)
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _digest_of_message(model: Any) -> str | None:
+    try:
+        return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    except ValueError:  # Over 2 GiB protobuf cannot write it.
+        return None
+
+
+def _require_compiler(what: str) -> None:
+    import tvm
+
+    missing = "TVM's compiler, of which only the runtime is loaded; unset TVM_USE_RUNTIME_LIB, or"
+    if not tvm.base._RUNTIME_ONLY:
+        try:
+            import onnx  # noqa: F401
+        except ImportError:
+            missing = "the package `onnx`, which is not installed: `pip install onnx`, or"
+        else:
+            return
+    raise DeviceError(
+        f"{what} is a model and no artifact, and to compile it needs {missing} compile it where "
+        "there is one, `tvm-interop compile MODEL -o model.tar`, and give `model.tar`"
+    )

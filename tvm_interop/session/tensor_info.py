@@ -1,0 +1,68 @@
+"""What a model takes and gives: names, shapes and types, under onnxruntime's names for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan, PlannedValue
+
+_OF_ONNX = {"float32": "float", "float64": "double"}
+"""Types whose name in onnxruntime is not NumPy's."""
+
+
+class TensorInfo(NamedTuple):
+    """An input or output.
+
+    Attributes
+    ----------
+    shape: sizes; a dimension that the model leaves open is its name, or None where it has none.
+    dtype: as NumPy names it, such as `float32`.
+    """
+
+    name: str
+    shape: tuple[int | str | None, ...]
+    dtype: str
+
+    @property
+    def type(self) -> str:
+        """The type as onnxruntime names it, such as `tensor(float)`."""
+        return f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a dimension has no size yet."""
+        return not all(isinstance(size, int) for size in self.shape)
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"`{self.name}` ({self.dtype} of shape [{sizes}])"
+
+
+def infos_of_plan(plan: Plan) -> tuple[list[TensorInfo], list[TensorInfo]]:
+    """The inputs and the outputs of a compiled model."""
+
+    def info(value: PlannedValue) -> TensorInfo:
+        return TensorInfo(value.name, value.shape, value.dtype)
+
+    return (
+        [info(plan.values[v]) for v in plan.inputs],
+        [info(plan.values[v]) for v in plan.outputs],
+    )
+
+
+def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
+    """The inputs, weights left out, and the outputs of an `onnx.ModelProto`."""
+    import onnx
+
+    def info(value: Any) -> TensorInfo:
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
+        sizes = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
+        kind = tensor.elem_type
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "float32"
+        return TensorInfo(value.name, tuple(sizes), dtype)
+
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = [info(value) for value in model.graph.input if value.name not in weights]
+    return inputs, [info(value) for value in model.graph.output]

@@ -26,7 +26,7 @@ import numpy as np
 
 import tvm_interop
 from tvm_interop import GraphModule
-from tvm_interop.execution.graph_module import OpProfile
+from tvm_interop.execution.operator_profile import OpProfile
 from tvm_interop.program.part_names import whole_name
 
 from . import harness, machine_state

@@ -16,7 +16,7 @@ import pytest
 import tvm_interop.execution.threads
 from tests.nets import chain, inception_like, two_inputs
 from tvm_interop.cli.app import run_app
-from tvm_interop.cli.options import parse_input_shapes
+from tvm_interop.cli.shape_options import parse_input_shapes
 from tvm_interop.errors import InputError
 
 

@@ -13,7 +13,7 @@ import torch
 from tests import nets
 from tests.nets import Net, chain
 from tvm_interop.cli.app import run_app
-from tvm_interop.cli.options import parse_dims, parse_input_shapes
+from tvm_interop.cli.shape_options import parse_dims, parse_input_shapes
 from tvm_interop.errors import InputError, UnsupportedModelError
 from tvm_interop.frontend.load import load_model
 from tvm_interop.frontend.open_dimensions import shapes_of_dims

@@ -15,7 +15,7 @@ from tvm_interop._native import cpu as _runtime
 from tvm_interop._native.operators import BoundOperator
 from tvm_interop.compiler.api import compile
 from tvm_interop.execution.cpu import as_tensor
-from tvm_interop.execution.graph_module import open_instance
+from tvm_interop.execution.open_instance import open_instance
 from tvm_interop.program.host_memory import aligned_empty
 
 pytestmark = needs_onednn

@@ -13,7 +13,7 @@ import pytest
 import tvm_interop
 from tests.nets import inception_like
 from tvm_interop.errors import DeviceError, ExecutionError, InputError
-from tvm_interop.execution.graph_module import open_instance
+from tvm_interop.execution.open_instance import open_instance
 from tvm_interop.execution.segments import Segments, block_cuts, equal_cuts
 from tvm_interop.plan.check import check_plan
 from tvm_interop.plan.plan import Plan

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.two_cores import Spoiler, charged, spoilers
-from tvm_interop.execution.graph_module import OpProfile
+from tvm_interop.execution.operator_profile import OpProfile
 
 
 def row(name: str, start_us: float, end_us: float) -> OpProfile:

@@ -16,7 +16,7 @@ import tvm_interop
 from tests.fake_cuda.random_program import random_program
 from tests.nets import inception_like, two_inputs
 from tvm_interop.cli.app import run_app
-from tvm_interop.execution.graph_module import OpProfile
+from tvm_interop.execution.operator_profile import OpProfile
 from tvm_interop.latency import LatencyTable, Link
 from tvm_interop.plan.make import make_plan
 from tvm_interop.scheduling import schedule

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from ..errors import InputError
-from . import options
+from . import options, shape_options
 from .console import measuring_bar, table
 from .flags import DeviceFlags, with_flags
 from .names import SCHEDULERS
@@ -47,7 +47,7 @@ def compare(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="How often each takes its turn.")
     ] = 30,
-    input_shapes: options.InputShapes = None,
+    input_shapes: shape_options.InputShapes = None,
     *,
     flags: DeviceFlags,
     as_json: options.Json = False,
@@ -65,7 +65,7 @@ def compare(
         compilation = Compilation(
             model,
             CompileOptions(**flags.compile_options(), progress=progress),
-            options.parse_input_shapes(input_shapes),
+            shape_options.parse_input_shapes(input_shapes),
         )
         rows, noise_ratio = _measure(compilation, chosen, rounds)
     if as_json:

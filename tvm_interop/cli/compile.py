@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ..errors import ScheduleError
-from . import options
+from . import options, shape_options
 from .console import measuring_bar, note_missing_libraries
 from .flags import CompileFlags, ScheduleFlags, with_flags
 from .formats import check_model_format, check_output_format
@@ -54,9 +54,9 @@ def compile_model(
     model: options.Model,
     output: Output = Path("model.tar"),
     output_format: OutputFormat = "tar",
-    input_shapes: options.SeveralInputShapes = None,
-    dims: options.Dims = None,
-    batch_sizes: options.BatchSizes = None,
+    input_shapes: shape_options.SeveralInputShapes = None,
+    dims: shape_options.Dims = None,
+    batch_sizes: shape_options.BatchSizes = None,
     model_format: ModelFormat = "onnx",
     max_error: options.MaxError = None,
     inputs: options.ErrorInputs = None,
@@ -83,7 +83,7 @@ def compile_model(
 
     check_output_format(output_format)
     check_model_format(model_format)
-    sizes = options.parse_dims(dims)
+    sizes = shape_options.parse_dims(dims)
     by_dims = shapes_of_dims(model, sizes) if sizes else {}
     limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
     with passes.context(), measuring_bar() as progress:
@@ -93,10 +93,10 @@ def compile_model(
             out=output,
             schedule=read_schedule(schedule) if schedule is not None else None,
             input_shapes=[
-                {**by_dims, **(options.parse_input_shapes(text) or {})}
+                {**by_dims, **(shape_options.parse_input_shapes(text) or {})}
                 for text in input_shapes or [""]
             ],
-            batch_sizes=options.parse_batch_sizes(batch_sizes),
+            batch_sizes=shape_options.parse_batch_sizes(batch_sizes),
             latency=options.parse_latency(scheduling.latency),
             keep_slower=keep_slower,
             progress=progress,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from . import options, shape_options
 from .console import measuring_bar
 from .flags import DeviceFlags, with_flags
 
@@ -37,7 +37,7 @@ def explain_model(
             "interleaved.",
         ),
     ] = None,
-    input_shapes: options.InputShapes = None,
+    input_shapes: shape_options.InputShapes = None,
     *,
     flags: DeviceFlags,
     as_json: options.Json = False,
@@ -62,7 +62,7 @@ def explain_model(
             pair,
             measure=not no_measure,
             try_number=try_number,
-            input_shapes=options.parse_input_shapes(input_shapes),
+            input_shapes=shape_options.parse_input_shapes(input_shapes),
             options=CompileOptions(**flags.compile_options(), progress=progress),
         )
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import enum
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
 from ..errors import InputError
+from .flags import Flags
 
 
 class FillMode(str, enum.Enum):
@@ -18,6 +22,27 @@ class FillMode(str, enum.Enum):
     random = "random"
     zeros = "zeros"
     ones = "ones"
+
+
+@dataclass(frozen=True)
+class InputFlags(Flags):
+    """What the inputs hold."""
+
+    inputs: Annotated[
+        Path | None,
+        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
+    ] = None
+    fill_mode: Annotated[
+        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
+    ] = FillMode.random
+
+    def arrays(
+        self, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
+    ) -> dict[str, np.ndarray]:
+        """An array for each input of a module."""
+        if self.inputs is not None:
+            return complete_inputs(self.inputs, shapes, dtypes)
+        return filled_inputs(shapes, dtypes, self.fill_mode)
 
 
 def read_inputs(path: Path) -> dict[str, np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -93,45 +92,6 @@ Archs = Annotated[
         metavar="sm_NN,...",
         help="For `--target cuda`: GPU architectures; by default that of the GPU here, or "
         "sm_80,sm_90.",
-        rich_help_panel="Model",
-    ),
-]
-InputShapes = Annotated[
-    str | None,
-    typer.Option(
-        "--input-shapes",
-        metavar='"NAME:[D,D,...] ..."',
-        help="Shapes of inputs the model leaves open.",
-        rich_help_panel="Model",
-    ),
-]
-Dims = Annotated[
-    str | None,
-    typer.Option(
-        "--dim",
-        metavar="NAME=N,...",
-        help="Sizes of dimensions that the model leaves open, by their names in it, such as "
-        "batch=1,past=64.",
-        rich_help_panel="Model",
-    ),
-]
-SeveralInputShapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-shapes",
-        metavar='"NAME:[D,D,...] ..."',
-        help="Shapes of inputs the model leaves open. Given more than once, the artifact holds the "
-        "model for each, and a run takes the one that fits.",
-        rich_help_panel="Model",
-    ),
-]
-BatchSizes = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-sizes",
-        metavar="N,...",
-        help="Sizes of the inputs' first dimension, such as 1,2,4,8, for `serve`, which joins "
-        "requests; the first is the usual one. The rows of a batch must not depend on each other.",
         rich_help_panel="Model",
     ),
 ]
@@ -444,71 +404,6 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
     return ServerAddress.parse(tracker, key)
 
 
-def parse_batch_sizes(text: str | None) -> list[int] | None:
-    """`1,2,4` as numbers.
-
-    Raises
-    ------
-    InputError
-        Something there is no number.
-    """
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--batch-sizes `{text}`: give whole numbers with commas between them, such as 1,2,4"
-        ) from None
-
-
-def parse_dims(text: str | None) -> dict[str, int]:
-    """`batch=1,past=64` as sizes by name.
-
-    Raises
-    ------
-    InputError
-        Something there is no name and number.
-    """
-    sizes = {}
-    for part in text.split(",") if text else ():
-        name, _, size = part.rpartition("=")
-        if not name.strip() or not size.strip().isdigit():
-            raise InputError(
-                f"--dim: cannot read `{part}`; write NAME=SIZE, several with commas between, such "
-                "as batch=1,past=64"
-            )
-        sizes[name.strip()] = int(size)
-    return sizes
-
-
 def parse_names(text: str | None) -> tuple[str, ...] | None:
     """Names with commas between them."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
-
-
-def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:
-    """Read tvmc's notation: `"data:[1,3,224,224] mask:[1,128]"`.
-
-    Raises
-    ------
-    InputError
-        The text is not of that form.
-    """
-    if text is None:
-        return None
-    shapes: dict[str, tuple[int, ...]] = {}
-    rest = text.strip()
-    # A name may hold nearly anything, colons too: the shape's bracket ends it.
-    pattern = re.compile(r"(?P<name>\S+?)\s*:\s*\[(?P<dims>[\d\s,]*)\][\s,;]*")
-    while rest:
-        match = pattern.match(rest)
-        if match is None:
-            raise InputError(
-                f"--input-shapes: cannot read `{rest}`; write NAME:[D,D,...], for example "
-                '"data:[1,3,224,224]", several with a blank between'
-            )
-        dims = tuple(int(d) for d in match["dims"].replace(",", " ").split())
-        shapes[match["name"].strip("\"'")] = dims
-        rest = rest[match.end() :]
-    return shapes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,11 +14,12 @@ from ..atomic_file import replacing
 from ..errors import InputError
 from . import options
 from .console import counting_bar, note, table
-from .input_files import FillMode, complete_inputs, filled_inputs
+from .flags import Flags, with_flags
+from .input_files import InputFlags
 
 if TYPE_CHECKING:
-    from ..perf.contest import Found, Ratio
-    from ..perf.contestant import Contestant
+    from ..perf.contest import Found, Ratio, Timing
+    from ..perf.contestant import Contestant, Load
 
 AGAIN = " (again)"
 """What the artifact's second process is called, which tells the noise."""
@@ -26,8 +28,10 @@ _PEERS = {"onnxruntime": (".onnx",), "openvino": (".onnx",), "torch": (".pt2",)}
 _PANEL = "Other engines"
 
 
-def measure(
-    model: options.Artifact,
+@dataclass(frozen=True)
+class PeerFlags(Flags):
+    """Who takes part beside the artifact."""
+
     against: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +41,7 @@ def measure(
             "is named and left out.",
             rich_help_panel=_PANEL,
         ),
-    ] = None,
+    ] = None
     originals: Annotated[
         list[Path] | None,
         typer.Option(
@@ -47,28 +51,27 @@ def measure(
             "torch a .pt2 file of torch.export. May be given once for each.",
             rich_help_panel=_PANEL,
         ),
-    ] = None,
-    inputs: Annotated[
-        Path | None,
-        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
-    ] = None,
-    fill_mode: Annotated[
-        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
-    ] = FillMode.random,
+    ] = None
+
+
+@dataclass(frozen=True)
+class LoadFlags(Flags):
+    """What each is asked for, and for how long."""
+
     warmup: Annotated[
         float,
         typer.Option("--warmup", metavar="SECONDS", min=0.0, help="Of each, before it is timed."),
-    ] = 1.0,
+    ] = 1.0
     duration: Annotated[
         float,
         typer.Option("--duration", metavar="SECONDS", min=0.001, help="Timed, of each."),
-    ] = 5.0,
+    ] = 5.0
     turn: Annotated[
         float,
         typer.Option(
             "--turn", metavar="SECONDS", min=0.001, help="Of one turn, all together --duration."
         ),
-    ] = 0.5,
+    ] = 0.5
     rest: Annotated[
         float | None,
         typer.Option(
@@ -78,10 +81,10 @@ def measure(
             help="Before each turn, so that the threads of whoever ran before sleep; by default "
             "0.5 with --against, else none.",
         ),
-    ] = None,
+    ] = None
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, help="Runs at once, an instance for each.")
-    ] = 1,
+    ] = 1
     rate: Annotated[
         float | None,
         typer.Option(
@@ -91,11 +94,35 @@ def measure(
             help="Ask so often, whether answers are there or not; latencies then count from when a "
             "run was due. By default each asks again when its answer is there.",
         ),
-    ] = None,
+    ] = None
     arrivals: Annotated[
         str,
         typer.Option("--arrivals", metavar="poisson|uniform", help="With --rate: the gaps."),
-    ] = "poisson",
+    ] = "poisson"
+
+    def load(self) -> Load:
+        """How often each is asked.
+
+        Raises
+        ------
+        InputError
+            There are no such arrivals.
+        """
+        from ..perf.contestant import Load
+
+        return Load(self.concurrency, self.rate, _arrivals(self.arrivals))
+
+    def timing(self, usual_rest_s: float) -> Timing:
+        """The turns, with a rest of `usual_rest_s` before each if no other was asked for."""
+        from ..perf.contest import Timing
+
+        rest = usual_rest_s if self.rest is None else self.rest
+        return Timing(self.warmup, self.duration, min(self.turn, self.duration), rest)
+
+
+@with_flags
+def measure(
+    model: options.Artifact,
     threads: Annotated[
         int | None,
         typer.Option("--threads", min=1, help="Threads that run the artifact; default: all cores."),
@@ -109,6 +136,10 @@ def measure(
         typer.Option("--sha256", metavar="DIGEST", help="Run the artifact only if it has this."),
     ] = None,
     trusted_key: options.TrustedKeys = None,
+    *,
+    given: InputFlags,
+    peers: PeerFlags,
+    asked: LoadFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -123,7 +154,7 @@ def measure(
     """
     from ..artifact.artifact import load
     from ..perf import contest
-    from ..perf.contestant import Contestant, Load
+    from ..perf.contestant import Contestant
     from ..perf.engines import Artifact
 
     if picture is not None and picture.suffix != ".svg":
@@ -132,23 +163,20 @@ def measure(
         )
     artifact = load(model, kernels=False, sha256=sha256, trusted_keys=trusted_key)
     plan = artifact.plan
-    infos = (
+    feed = given.arrays(
         {plan.values[v].name: plan.values[v].shape for v in plan.inputs},
         {plan.values[v].name: plan.values[v].dtype for v in plan.inputs},
     )
-    feed = complete_inputs(inputs, *infos) if inputs else filled_inputs(*infos, fill_mode)
-    peers, left_out = _peers(against, originals or [])
+    others, left_out = _peers(peers.against, peers.originals or [])
 
     def ours(name: str) -> Contestant:
         return Contestant(Artifact(name, sha256, trusted_key, threads), str(model.resolve()))
 
-    contestants = [ours(model.name), *([ours(model.name + AGAIN)] if against else []), *peers]
-    load_of = Load(concurrency, rate, _arrivals(arrivals))
-    if rest is None:
-        rest = contest.REST_S if against else 0.0
-    timing = contest.Timing(warmup, duration, min(turn, duration), rest)
+    again = [ours(model.name + AGAIN)] if peers.against else []
+    contestants = [ours(model.name), *again, *others]
+    timing = asked.timing(contest.REST_S if peers.against else 0.0)
     with counting_bar("measuring") as progress:
-        left_out |= contest.hold(contestants, feed, load_of, timing, progress=progress)
+        left_out |= contest.hold(contestants, feed, asked.load(), timing, progress=progress)
     took_part = [one for one in contestants if one.name not in left_out]
     found = [contest.found_of(one) for one in took_part]
     ratios = {one.name: contest.ratio_of(took_part[0], one) for one in took_part[1:]}
@@ -159,14 +187,14 @@ def measure(
     if as_json:
         facts = {
             "artifact": str(model),
-            "concurrency": concurrency,
-            "rate_per_s": rate,
+            "concurrency": asked.concurrency,
+            "rate_per_s": asked.rate,
             **contest.as_json(found, ratios),
             "left_out": left_out,
         }
         typer.echo(json.dumps(facts))
         return
-    typer.echo(_summary(found, ratios, rate))
+    typer.echo(_summary(found, ratios, asked.rate))
 
 
 def _arrivals(text: str) -> Literal["poisson", "uniform"]:

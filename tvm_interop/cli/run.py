@@ -15,11 +15,12 @@ from ..errors import DeviceError, InputError
 from . import options
 from .console import measuring_bar, note, table
 from .flags import Flags, with_flags
-from .input_files import FillMode, complete_inputs, filled_inputs
+from .input_files import InputFlags
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
-    from ..execution.graph_module import GraphModule, OpProfile
+    from ..execution.graph_module import GraphModule
+    from ..execution.operator_profile import OpProfile
     from ..execution.rpc_server import ServerAddress
 
 
@@ -81,26 +82,6 @@ class WhereFlags(Flags):
                 "TVM_INTEROP_NUM_THREADS"
             )
         set_num_threads(self.threads or num_threads(), pin=self.pin)
-
-
-@dataclass(frozen=True)
-class InputFlags(Flags):
-    """What the inputs hold."""
-
-    inputs: Annotated[
-        Path | None,
-        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
-    ] = None
-    fill_mode: Annotated[
-        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
-    ] = FillMode.random
-
-    def arrays(self, module: GraphModule) -> dict[str, np.ndarray]:
-        """An array for each input of a module."""
-        shapes, dtypes = module.get_input_info()
-        if self.inputs is not None:
-            return complete_inputs(self.inputs, shapes, dtypes)
-        return filled_inputs(shapes, dtypes, self.fill_mode)
 
 
 @dataclass(frozen=True)
@@ -202,7 +183,7 @@ def run_model(
     artifact = _artifact(model, sha256, trusted_key)
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     module = GraphModule(artifact, server)
-    module.run(given.arrays(module))
+    module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 
@@ -251,7 +232,7 @@ def _top(array: np.ndarray, number: int) -> list[dict[str, Any]]:
 
 
 def _summary(facts: dict[str, Any]) -> str:
-    from ..execution.graph_module import OpProfile
+    from ..execution.operator_profile import OpProfile
 
     lines = [
         f"output {name}: {described['dtype']} of shape {tuple(described['shape'])}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..atomic_file import replacing
-from . import options
+from . import options, shape_options
 from .console import measuring_bar
 from .flags import KernelFlags, ScheduleFlags, with_flags
 
@@ -24,7 +24,7 @@ def schedule_model(
         Path | None,
         typer.Option("-o", "--output", help="File to write; by default the schedule is printed."),
     ] = None,
-    input_shapes: options.InputShapes = None,
+    input_shapes: shape_options.InputShapes = None,
     scheduler: options.Scheduler = "auto",
     *,
     flags: KernelFlags,
@@ -47,7 +47,7 @@ def schedule_model(
             parts=parts_for(scheduler),
             link=options.parse_link(scheduling.link_gb_s, scheduling.link_us),
         )
-        shapes = options.parse_input_shapes(input_shapes)
+        shapes = shape_options.parse_input_shapes(input_shapes)
         compilation = new_compilation(model, compile_options, shapes)
         schedule = compilation.schedule(
             scheduler,

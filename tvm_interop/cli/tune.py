@@ -13,7 +13,7 @@ from rich.progress import Progress
 from ..atomic_file import replacing
 from ..errors import InputError
 from ..ownership import why_not_trusted
-from . import options
+from . import options, shape_options
 from .console import INTERRUPTED, tuning_bar
 from .flags import DeviceFlags, SearchFlags, with_flags
 
@@ -72,7 +72,7 @@ def tune_model(
     max_trials: MaxTrials = None,
     tuning_records: TuningFolder = None,
     output: Output = None,
-    input_shapes: options.InputShapes = None,
+    input_shapes: shape_options.InputShapes = None,
     seed: Seed = 0,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
@@ -102,7 +102,7 @@ def tune_model(
     from ..compiler.options import CompileOptions
     from .tune_kernels import DEFAULT_FOLDER, tune_kernels
 
-    shapes = options.parse_input_shapes(input_shapes)
+    shapes = shape_options.parse_input_shapes(input_shapes)
     if kernels:
         only_for_schedules = {
             "--output": output, "--streams": flags.streams, "--threads": flags.threads,

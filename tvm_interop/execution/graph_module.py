@@ -6,41 +6,20 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .._native import cpu as _runtime
-from .._native.library import OperatorTiming
 from ..artifact.artifact import Artifact, load
 from ..errors import DeviceError, ExecutionError, InputError
 from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, copied_out, described, shape_of
-from .cpu import Instance
-from .cuda import CudaInstance, require_gpu, runs_on_cuda
 from .instance import PlanInstance
+from .open_instance import open_instance
+from .operator_profile import OpProfile, operator_profile
 from .rpc import RemoteInstance
 from .rpc_server import ServerAddress
-
-
-class OpProfile(NamedTuple):
-    """When one operator ran, in microseconds since the run began.
-
-    Attributes
-    ----------
-    thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
-    lost_us: on a CPU, for how long it had no core: all it waits for had ended and no thread had
-        begun it, or the thread that ran it had lost its core to another program.
-    """
-
-    name: str
-    kernel: str
-    stream: int
-    start_us: float
-    end_us: float
-    thread: int | None = None
-    lost_us: float = 0.0
 
 
 class GraphModule:
@@ -382,37 +361,7 @@ class GraphModule:
 
     def profile(self) -> list[OpProfile]:
         """Run once and tell when each operator ran: a row an operator, in order of start."""
-        timings = {timing.op: timing for timing in self._instance.profile()}
-        ready_us = self._ready_us(timings)
-        rows = []
-        for op, timing in sorted(timings.items()):
-            planned = self.plan.operators[op]
-            lost_us = 0.0
-            if timing.on_core_us is not None:
-                off_core_us = timing.end_us - timing.start_us - timing.on_core_us
-                lost_us = timing.start_us - ready_us[op] + off_core_us
-            rows.append(
-                OpProfile(
-                    planned.name,
-                    planned.kernel,
-                    timing.stream,
-                    timing.start_us,
-                    timing.end_us,
-                    timing.thread,
-                    max(lost_us, 0.0),
-                )
-            )
-        return sorted(rows, key=lambda row: (row.start_us, row.stream))
-
-    def _ready_us(self, timings: Mapping[int, OperatorTiming]) -> dict[int, float]:
-        """By operator, when all that it waits for, its stream's last operator too, had ended."""
-        ready_us: dict[int, float] = {}
-        ended_us: dict[int, float] = {}  # Of each stream's last operator so far.
-        for op, planned in enumerate(self.plan.operators):
-            ends_us = [timings[wait].end_us for wait in planned.waits]
-            ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])
-            ended_us[planned.stream] = timings[op].end_us
-        return ready_us
+        return operator_profile(self.plan, self._instance.profile())
 
     def _time(self, number: int) -> float:
         return self._instance.time(number)
@@ -513,38 +462,6 @@ def measure_interleaved(
     executors = [instance.executor for instance in instances]
     seconds = clock.measure_interleaved(executors, warmup, repeats, seed)
     return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}
-
-
-def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
-    """The artifact's plan with memory under it, where it was compiled for.
-
-    Parameters
-    ----------
-    kernels: what `artifact.load_kernels` returned; instances may share it. None loads them.
-
-    Raises
-    ------
-    ArtifactError, DeviceError
-        As for `GraphModule`.
-    """
-    plan = artifact.usable_plan()
-    if runs_on_cuda(plan):
-        require_gpu(plan)
-    kernels = artifact.load_kernels() if kernels is None else kernels
-    if runs_on_cuda(plan):
-        return CudaInstance(plan, kernels, artifact.weights)
-    instance = Instance(plan, kernels, artifact.weights)
-    wanted = sum(stream.threads for stream in plan.streams)
-    if wanted > _runtime.num_threads():
-        warnings.warn(
-            f"the model was compiled for {wanted} cores, and this process may use "
-            f"{_runtime.num_threads()}: parts that should run side by side take turns, which is "
-            "right but slow; compile it here, or with fewer streams, or allow more threads with "
-            "tvm_interop.set_num_threads",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return instance
 
 
 def _loaded(artifact: Any) -> Artifact:

@@ -17,7 +17,8 @@ import numpy as np
 from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError, did_you_mean
 from ..execution.arrays import shape_of
-from ..execution.graph_module import GraphModule, OpProfile
+from ..execution.graph_module import GraphModule
+from ..execution.operator_profile import OpProfile
 from ..plain_data import is_whole
 from .binding import Binding
 from .compiled_once import compiled_once

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ..execution.graph_module import OpProfile
+from ..execution.operator_profile import OpProfile
 from ..plan.plan import Plan
 
 

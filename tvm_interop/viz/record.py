@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..artifact.artifact import Artifact
-from ..execution.graph_module import GraphModule, OpProfile
+from ..execution.graph_module import GraphModule
+from ..execution.operator_profile import OpProfile
 from ..machine.kernel_libraries import TVM
 from ..plan.plan import Plan
 from ..program.storage import dependencies

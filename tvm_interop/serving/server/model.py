@@ -10,8 +10,8 @@ import numpy as np
 
 from ...artifact.artifact import Artifact
 from ...errors import InputError
-from ...execution.graph_module import open_instance
 from ...execution.instance import PlanInstance
+from ...execution.open_instance import open_instance
 from ...execution.segments import Segments, equal_cuts
 from ...plan.plan import Plan
 from .any_model import AnyModel, Memory

@@ -1,0 +1,43 @@
+"""An artifact's plan with memory under it, on the device that it was compiled for."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from .._native import cpu as _runtime
+from ..artifact.artifact import Artifact
+from .cpu import Instance
+from .cuda import CudaInstance, require_gpu, runs_on_cuda
+
+
+def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
+    """The artifact's plan with memory under it, where it was compiled for.
+
+    Parameters
+    ----------
+    kernels: what `artifact.load_kernels` returned; instances may share it. None loads them.
+
+    Raises
+    ------
+    ArtifactError, DeviceError
+        As for `GraphModule`.
+    """
+    plan = artifact.usable_plan()
+    if runs_on_cuda(plan):
+        require_gpu(plan)
+    kernels = artifact.load_kernels() if kernels is None else kernels
+    if runs_on_cuda(plan):
+        return CudaInstance(plan, kernels, artifact.weights)
+    instance = Instance(plan, kernels, artifact.weights)
+    wanted = sum(stream.threads for stream in plan.streams)
+    if wanted > _runtime.num_threads():
+        warnings.warn(
+            f"the model was compiled for {wanted} cores, and this process may use "
+            f"{_runtime.num_threads()}: parts that should run side by side take turns, which is "
+            "right but slow; compile it here, or with fewer streams, or allow more threads with "
+            "tvm_interop.set_num_threads",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return instance

@@ -1,0 +1,64 @@
+"""When each operator of a run ran, and how long it had no core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from .._native.library import OperatorTiming
+from ..plan.plan import Plan
+
+
+class OpProfile(NamedTuple):
+    """When one operator ran, in microseconds since the run began.
+
+    Attributes
+    ----------
+    thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
+    lost_us: on a CPU, for how long it had no core: all it waits for had ended and no thread had
+        begun it, or the thread that ran it had lost its core to another program.
+    """
+
+    name: str
+    kernel: str
+    stream: int
+    start_us: float
+    end_us: float
+    thread: int | None = None
+    lost_us: float = 0.0
+
+
+def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpProfile]:
+    """A row an operator, in order of start, from what a run of the plan told."""
+    by_operator = {timing.op: timing for timing in timings}
+    ready_us = _ready_us(plan, by_operator)
+    rows = []
+    for op, timing in sorted(by_operator.items()):
+        planned = plan.operators[op]
+        lost_us = 0.0
+        if timing.on_core_us is not None:
+            off_core_us = timing.end_us - timing.start_us - timing.on_core_us
+            lost_us = timing.start_us - ready_us[op] + off_core_us
+        rows.append(
+            OpProfile(
+                planned.name,
+                planned.kernel,
+                timing.stream,
+                timing.start_us,
+                timing.end_us,
+                timing.thread,
+                max(lost_us, 0.0),
+            )
+        )
+    return sorted(rows, key=lambda row: (row.start_us, row.stream))
+
+
+def _ready_us(plan: Plan, timings: Mapping[int, OperatorTiming]) -> dict[int, float]:
+    """By operator, when all that it waits for, its stream's last operator too, had ended."""
+    ready_us: dict[int, float] = {}
+    ended_us: dict[int, float] = {}  # Of each stream's last operator so far.
+    for op, planned in enumerate(plan.operators):
+        ends_us = [timings[wait].end_us for wait in planned.waits]
+        ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])
+        ended_us[planned.stream] = timings[op].end_us
+    return ready_us

@@ -239,6 +239,12 @@ def test_a_model_is_compiled_once(
     assert again.path == first.path
     assert changed_at <= again.path.stat().st_mtime_ns
     assert Session(file, **QUICK, threads=1).path != first.path
+    cores = tvm_interop.num_threads()
+    tvm_interop.set_num_threads(cores + 1)
+    try:
+        assert Session(file, **QUICK).path != first.path, "it was chosen for other cores"
+    finally:
+        tvm_interop.set_num_threads(cores)
     onnx.save(chain(), file)
     assert Session(file, **QUICK).path != first.path
 

@@ -118,12 +118,15 @@ def kept_artifacts(latency_db: str | os.PathLike[str] | None) -> KeptArtifacts |
 def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
     """A digest of all that an artifact depends on: model, options, this machine, our own code.
 
+    Of the machine that is the processor, and how many of its cores this process may use.
+
     Parameters
     ----------
     options: what `compile` is given, but for what changes nothing in the artifact.
     """
     import tvm
 
+    from .._native.cpu import num_threads
     from ..machine.cpu_name import cpu_model
     from ..machine.kernel_libraries import TVM, library_version, provider_names
 
@@ -131,7 +134,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
     facts = [
         model_digest,
         sorted((name, repr(value)) for name, value in options.items()),
-        cpu_model(),
+        [cpu_model(), num_threads()],
         libraries,
         [__version__, tvm.__version__, _code_digest()],
     ]

@@ -87,7 +87,7 @@ class Session(AbstractContextManager["Session"]):
         self._instances = instances
         self._is_closed = False
         self._compiling = threading.Lock()
-        self._workers: ThreadPoolExecutor | None = None
+        self._workers = ThreadPoolExecutor(instances, "tvm_interop.Session")
         self._by_shape: OrderedDict[tuple[Any, ...], _Pool] = OrderedDict()
         self._pool: _Pool | None = None
         self._source: Source | None = None
@@ -143,8 +143,7 @@ class Session(AbstractContextManager["Session"]):
     def close(self) -> None:
         """Give memory and threads back, once the runs that go on have ended."""
         self._is_closed = True
-        if self._workers is not None:
-            self._workers.shutdown()
+        self._workers.shutdown()
         self._pool = None
         self._by_shape.clear()
 
@@ -240,8 +239,6 @@ class Session(AbstractContextManager["Session"]):
         A future of what `run` returns or raises.
         """
         self._check_is_open()
-        if self._workers is None:
-            self._workers = ThreadPoolExecutor(self._instances, "tvm_interop.Session")
         future = self._workers.submit(self.run, output_names, input_feed)
         if callback is not None:
             call = callback

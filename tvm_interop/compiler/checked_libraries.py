@@ -18,7 +18,6 @@ from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from ..machine.kernel_libraries import library_version
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, tell
-from ..program.concat_in_place import CONCAT
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program
 from ..program.storage import BLOCK, Layout
@@ -27,8 +26,6 @@ _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked library"
 _VERSION = "1"
 """Part of the keys under which verdicts are remembered: what is found changes with it."""
-_MOVES = (CONCAT, "reorder")
-"""Operators that compute nothing."""
 
 _right: set[str] = set()
 """Keys of kernels that were found right by this process."""
@@ -161,7 +158,7 @@ class LibraryChecker:
         None where TVM runs the operator, where it computes nothing, and where NumPy does not know
         it. A part of an operator is not looked at: its kernel is that of the whole.
         """
-        if op.library is None or op.description is None or op.description.op in _MOVES:
+        if op.library is None or op.description is None or not op.description.computes:
             return None
         reference = self._references.get(op.kernel)
         types = [program.values[v].dtype for v in (*op.inputs, *op.outputs)]

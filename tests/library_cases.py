@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from tvm_interop import Schedule
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import LibraryOp, library_op
 from tvm_interop.program.program import Operator, Program, Value
 
 
@@ -20,33 +21,34 @@ def conv2d(
     shapes = (data, weight, *extra, output)
     given = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), **fields}
     layouts = ("plain",) * len(shapes)
-    return LibraryOp(op="conv2d", shapes=shapes, layouts=layouts, window=weight[2:], **given)
+    return library_op(op="conv2d", shapes=shapes, layouts=layouts, window=weight[2:], **given)
 
 
 def matmul(left: tuple[int, ...], right: tuple[int, ...], **fields: Any) -> LibraryOp:
     output = (*left[:-1], right[-1])
     extra = [right[-1:]] * fields.get("has_bias", False) + [output] * fields.get("has_sum", False)
     shapes = (left, right, *extra, output)
-    return LibraryOp(op="matmul", shapes=shapes, layouts=("plain",) * len(shapes), **fields)
+    return library_op(op="matmul", shapes=shapes, layouts=("plain",) * len(shapes), **fields)
 
 
 def reference(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
     """What `op` makes of its inputs, in float64."""
+    fields = SimpleNamespace(**op.fields())
     first, second, *extra = (array.astype(np.float64) for array in arrays)
     if op.op == "matmul":
         result = first @ second
     else:
         result = np.zeros(op.shapes[-1])
-        top, left, bottom, right = op.padding
+        top, left, bottom, right = fields.padding
         padded = np.pad(first, ((0, 0), (0, 0), (top, bottom), (left, right)))
         outputs, channels, height, width = second.shape
-        per_group = outputs // op.groups
+        per_group = outputs // fields.groups
         for o in range(outputs):
             begin = o // per_group * channels
             part = padded[:, begin : begin + channels]
             for y, x in np.ndindex(result.shape[2:]):
-                rows = y * op.strides[0] + np.arange(height) * op.dilation[0]
-                columns = x * op.strides[1] + np.arange(width) * op.dilation[1]
+                rows = y * fields.strides[0] + np.arange(height) * fields.dilation[0]
+                columns = x * fields.strides[1] + np.arange(width) * fields.dilation[1]
                 window = part[:, :, rows][:, :, :, columns]
                 result[:, o, y, x] = (window * second[o]).sum((1, 2, 3))
     if op.has_bias:
@@ -54,7 +56,7 @@ def reference(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
         result = result + (bias[:, None, None] if op.op == "conv2d" else bias)
     if op.has_sum:
         result = result + extra.pop(0)
-    return np.maximum(result, 0) if op.activation == "relu" else result
+    return np.maximum(result, 0) if fields.activation == "relu" else result
 
 
 def library_of(op: LibraryOp) -> str:

@@ -13,7 +13,7 @@ from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan, PlannedOperator, PlannedValue
 from tvm_interop.plan.validate import check_bounds
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import LibraryOp, library_op
 from tvm_interop.program.program import Operator, Program, Value
 
 ROW = (1, 16, 2, 2)
@@ -134,7 +134,7 @@ def test_inputs_and_weights_are_not_written() -> None:
 
 
 def pool(layouts: tuple[str, str]) -> LibraryOp:
-    return LibraryOp(
+    return library_op(
         op="max_pool2d",
         shapes=(ROW, ROW),
         layouts=layouts,  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_layouts_and_descriptions_that_contradict() -> None:
     blocked = pool(("plain", "blocked16"))
     refused(changed(plain, "L", description=blocked), "`L` takes `left` as blocked16, but it is")
     refused(changed(plain, "L", description=None), "`L` is `onednn`'s, but not described")
-    narrow = msgspec.structs.replace(pool(("plain", "plain")), shapes=(ROW, (1, 8, 2, 2)))
+    narrow = pool(("plain", "plain")).with_fields(shapes=(ROW, (1, 8, 2, 2)))
     refused(changed(plain, "L", description=narrow), "`L` is described with shapes")
     refused(changed(plain, "x", dtype="int32"), "`L` has a tensor that is not float32")
 
@@ -275,8 +275,8 @@ def test_copies_on_one_device() -> None:
     [
         ({"strides": (2**62, 1)}, f"a `strides` of {2**62}"),
         ({"padding": (-1, 0, 0, 0)}, "a `padding` of -1"),
-        ({"groups": 2**40}, f"a `groups` of {2**40}"),
-        ({"clip_high": 1e300}, "a `clip_high` of 1e\\+300"),
+        ({"op": "conv2d", "groups": 2**40}, f"a `groups` of {2**40}"),
+        ({"op": "conv2d", "clip_high": 1e300}, "a `clip_high` of 1e\\+300"),
         ({"shapes": ((0, 2**62), ROW)}, "with a shape of"),
         ({"layouts": ("plain",)}, "2 shapes and 1 layouts"),
         ({"cut": (0, 2, 0)}, r"a `cut` of \(0, 2, 0\)"),
@@ -287,9 +287,26 @@ def test_copies_on_one_device() -> None:
     ],
 )
 def test_descriptions_out_of_bounds(fields: dict[str, Any], message: str) -> None:
-    description = msgspec.structs.replace(pool(("plain", "plain")), **fields)
+    description = pool(("plain", "plain")).with_fields(**fields)
     plan = changed(joined_plan(), "L", library="onednn", description=description)
     refused(plan, f"operator `L` is described with .*{message}|{message}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"max_pool2d"', '"pool9d"', "`pool9d` is no kind of operator that this version knows"),
+        ('"lrn_size":0', '"lrn_size":3', "`max_pool2d` takes no field `lrn_size` of 3"),
+        ('"groups":1', '"mood":1', "`max_pool2d` takes no field `mood` of 1"),
+        ('"window":[3,3]', '"window":"all"', "of `max_pool2d`"),
+    ],
+)
+def test_what_a_plan_says_of_an_unknown_kind_or_field(old: str, new: str, message: str) -> None:
+    plan = changed(joined_plan(), "L", library="onednn", description=pool(("plain", "plain")))
+    text = plan.to_json()
+    assert read_plan(text) == plan
+    with pytest.raises(ArtifactError, match=rf"{message}.*operators.*description"):
+        read_plan(text.replace(old, new))
 
 
 def test_libraries_that_are_none() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -19,12 +18,12 @@ from tvm_interop.compiler import checked_libraries
 from tvm_interop.compiler.checked_libraries import FencedLibraryKernel
 from tvm_interop.kernels.numpy_kernel import NumpyKernel
 from tvm_interop.machine.kernel_libraries import library_version
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import library_op
 
 ONEDNN = "onednn"
 pytestmark = pytest.mark.skipif(library_version(ONEDNN) is None, reason="oneDNN is not here")
 
-CONV = LibraryOp(
+CONV = library_op(
     op="conv2d",
     shapes=((1, 20, 6, 7), (8, 20, 3, 3), (1, 8, 4, 5)),
     layouts=("plain", "plain", "plain"),
@@ -159,7 +158,7 @@ def test_what_numpy_fails_on_counts_as_not_checked(
 def test_a_kernel_runs_on_plain_tensors(layouts: tuple[str, str], constant: bool) -> None:
     rng = np.random.default_rng(0)
     x, w, y = (rng.standard_normal(shape).astype(np.float32) for shape in CONV.shapes)
-    laid_out = msgspec.structs.replace(CONV, layouts=(layouts[0], "plain", layouts[1]))
+    laid_out = CONV.with_fields(layouts=(layouts[0], "plain", layouts[1]))
     kernel = FencedLibraryKernel(ONEDNN, laid_out, (False, constant))
     assert kernel.run_fenced([x, w], [y], True, 0xFF) == ""
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))

@@ -14,7 +14,7 @@ from tvm_interop.frontend import load_model
 from tvm_interop.machine.kernel_libraries import why_missing
 from tvm_interop.plan.make import make_plan
 from tvm_interop.program.concat_in_place import can_be_in_place, concat_in_place
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import library_op
 from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.program.storage import GPU_PART_ALIGNMENT
 from tvm_interop.scheduling import Schedule
@@ -29,7 +29,7 @@ def image(name: str, channels: int, **fields: int) -> Value:
 
 def concat(name: str, values: list[Value], inputs: tuple[int, ...], output: int) -> Operator:
     shapes = tuple(values[v].shape for v in (*inputs, output))
-    described = LibraryOp(op="concat", shapes=shapes, layouts=("plain",) * len(shapes))
+    described = library_op(op="concat", shapes=shapes, layouts=("plain",) * len(shapes))
     return Operator(name, "concat", inputs, (output,), described)
 
 

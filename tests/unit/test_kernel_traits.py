@@ -5,7 +5,7 @@ import pytest
 from tests.nets import Net, attention, branches, norms, split
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.measure.workloads import describe_workload
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import library_op
 from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.program.traits import are_memory_bound, operator_traits
 
@@ -43,7 +43,7 @@ def test_traits_and_workloads_count_alike():
     """A matrix product with a bias, of which each of two shares is half."""
     shapes = ((8, 4), (4, 2), (2,), (8, 2))
     values = [Value(name, shape, "float32") for name, shape in zip("xwby", shapes, strict=True)]
-    product = LibraryOp(op="matmul", shapes=shapes, layouts=("plain",) * 4, has_bias=True)
+    product = library_op(op="matmul", shapes=shapes, layouts=("plain",) * 4, has_bias=True)
     operators = [
         Operator(f"op[{i}]", "kernel", (0, 1, 2), (3,), product, share=(i, 2)) for i in range(2)
     ]
@@ -56,7 +56,7 @@ def test_traits_and_workloads_count_alike():
 def test_a_part_of_a_product_moves_its_own_columns():
     """It is given the whole weight, and reads a part of it."""
     values = [Value(f"v{i}", s, "float32") for i, s in enumerate([(1, 100), (100, 64), (1, 16)])]
-    product = LibraryOp(
+    product = library_op(
         op="matmul",
         shapes=((1, 100), (100, 16), (1, 16)),
         layouts=("plain",) * 3,

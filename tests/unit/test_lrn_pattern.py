@@ -18,7 +18,7 @@ from tvm_interop.frontend import load_model
 from tvm_interop.lowering.lrn_pattern import Lrn, find_lrn
 from tvm_interop.lowering.names import bindings_of
 from tvm_interop.machine.kernel_libraries import why_missing
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import library_op
 from tvm_interop.transform import LowerToUnits, extract
 
 needs_onednn = pytest.mark.skipif(
@@ -142,12 +142,15 @@ def kinds(module: tvm.IRModule) -> list[str]:
 def test_one_unit_is_made_of_it() -> None:
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(normalised(3, bias=2.0))))
     (op,) = program.operators
-    assert op.description == LibraryOp(
+    assert op.description is not None
+    fields = op.description.fields()
+    assert fields["lrn_alpha"] == pytest.approx(1e-4)
+    assert op.description == library_op(
         op="lrn",
         shapes=((1, 20, 6, 7),) * 2,
         layouts=("plain",) * 2,
         lrn_size=3,
-        lrn_alpha=pytest.approx(1e-4),  # type: ignore[arg-type]
+        lrn_alpha=fields["lrn_alpha"],
         lrn_beta=0.75,
         lrn_bias=2.0,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from tvm_interop._native.operators import BoundOperator
 from tvm_interop.compiler.cpu import INT8_FEATURE
 from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.lowering.quantised_kernels import quantised_kernel
-from tvm_interop.lowering.row_cuts import row_cuts
 from tvm_interop.machine.cpu_features import host_features
 from tvm_interop.machine.kernel_libraries import why_missing, why_unsupported
 from tvm_interop.program.host_memory import aligned_copy, aligned_empty
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import LibraryOp, library_op
 
 needs_int8 = pytest.mark.skipif(
     why_missing("onednn") is not None or INT8_FEATURE not in host_features(),
@@ -45,7 +45,7 @@ def conv(name: str, data_type: str, result_type: str, zero: int, **more: Any) ->
         for a in (0, 1)
     ]
     each = data[3] // given["groups"]
-    return LibraryOp(
+    return library_op(
         op="quantised_conv2d",
         shapes=(
             data,
@@ -72,7 +72,7 @@ def matmul(
     left: Sequence[int], right: Sequence[int], types: tuple[str, str], zeros: tuple[int, int]
 ) -> LibraryOp:
     channels = (right[-1],)
-    return LibraryOp(
+    return library_op(
         op="quantised_matmul",
         shapes=(tuple(left), tuple(right), channels, channels, (*left[:-1], right[-1])),
         layouts=("plain",) * 5,
@@ -100,19 +100,20 @@ def numbers(op: LibraryOp) -> list[np.ndarray]:
 
 
 def expected(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
-    data, weight = arrays[0].astype(np.int64) - op.data_zero, arrays[1].astype(np.int64)
-    weight = weight - op.weight_zero
+    fields = SimpleNamespace(**op.fields())
+    data, weight = arrays[0].astype(np.int64) - fields.data_zero, arrays[1].astype(np.int64)
+    weight = weight - fields.weight_zero
     total = data @ weight if op.op == "quantised_matmul" else conv_sums(op, data, weight)
     result = total.astype(np.float32) * arrays[2] + arrays[3]
-    for kind, a, b in op.steps:
+    for kind, a, b in fields.steps:
         if kind == "clip":
             result = np.clip(result, a, b)
         elif kind == "round":
             result = np.rint(result)
         else:
             result = result * a + b if kind == "linear" else result + arrays[-1]
-    if op.activation == "clip":
-        result = np.clip(result, op.clip_low, op.clip_high)
+    if fields.activation == "clip":
+        result = np.clip(result, fields.clip_low, fields.clip_high)
     if op.stored[-1] == "float32":
         return np.asarray(result)
     bounds = np.iinfo(op.stored[-1])
@@ -120,12 +121,14 @@ def expected(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def conv_sums(op: LibraryOp, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    top, left, bottom, right = op.padding
+    fields = SimpleNamespace(**op.fields())
+    top, left, bottom, right = fields.padding
     padded = np.pad(data, ((0, 0), (top, bottom), (left, right), (0, 0)))
     result = np.zeros(op.shapes[-1], np.int64)
-    made, each = weight.shape[0] // op.groups, weight.shape[1]
-    (_, rows, columns, _), (sy, sx), (ey, ex) = op.shapes[-1], op.strides, op.dilation
-    for group in range(op.groups):
+    made, each = weight.shape[0] // fields.groups, weight.shape[1]
+    (_, rows, columns, _), (sy, sx) = op.shapes[-1], fields.strides
+    ey, ex = fields.dilation
+    for group in range(fields.groups):
         out = slice(group * made, (group + 1) * made)
         for dy, dx in np.ndindex(*weight.shape[2:]):
             y, x = dy * ey, dx * ex
@@ -218,7 +221,7 @@ def summed(op: LibraryOp, added: str) -> LibraryOp:
         "layouts": ("plain",) * 6,
         "stored": (*op.stored[:-1], added, op.stored[-1]),
     }
-    return LibraryOp(**op.fields() | more | {"has_sum": True, "steps": steps})
+    return library_op(**op.fields() | more | {"has_sum": True, "steps": steps})
 
 
 SUMS = {
@@ -251,14 +254,14 @@ def test_a_sum_needs_a_step_that_adds() -> None:
     if why_missing("onednn") is not None:
         pytest.skip("needs oneDNN")
     op = SUMS["blocks"]
-    without = LibraryOp(**op.fields() | {"steps": op.steps[:3]})
+    without = library_op(**op.fields() | {"steps": op.fields()["steps"][:3]})
     assert "no single step adds" in why_unsupported("onednn", without)
     stored = (*op.stored[:4], "float32", op.stored[-1])
-    wide = LibraryOp(**op.fields() | {"stored": stored})
+    wide = library_op(**op.fields() | {"stored": stored})
     assert "adds a tensor that is not of 8 bits" in why_unsupported("onednn", wide)
-    empty = LibraryOp(**op.fields() | {"steps": (("clip", 3.0, 1.0), *op.steps[1:])})
+    empty = library_op(**op.fields() | {"steps": (("clip", 3.0, 1.0), *op.fields()["steps"][1:])})
     assert "clips to an empty range" in why_unsupported("onednn", empty)
-    floats = LibraryOp(**conv("blocks", "uint8", "uint8", 0).fields() | {"op": "conv2d"})
+    floats = library_op(**conv("blocks", "uint8", "uint8", 0).fields() | {"op": "conv2d"})
     assert why_unsupported("onednn", floats) != ""
 
 
@@ -278,7 +281,7 @@ def test_kernels_of_tvm(op: LibraryOp) -> None:
 
 
 def pool(data: tuple[int, ...], made: tuple[int, ...], dtype: str) -> LibraryOp:
-    return LibraryOp(
+    return library_op(
         op="quantised_max_pool2d",
         shapes=(data, made),
         layouts=("plain", "plain"),
@@ -319,10 +322,12 @@ def test_means_agree(name: str, counts: bool, dtype: str) -> None:
             pytest.skip("oneDNN would count what hangs over the edge")
         more |= {"shapes": ((1, 8, 10, 20), (1, 4, 5, 20)), "padding": (0,) * 4}
     more["steps"] = (("linear", 1.7, -11.25),)
-    op = LibraryOp(**(whole if name == "whole image" else of_windows).fields() | more)
+    op = library_op(**(whole if name == "whole image" else of_windows).fields() | more)
     rng = np.random.default_rng(0)
     data = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, op.shapes[0]).astype(dtype)
-    (top, left, bottom, right), (ky, kx), (sy, sx) = op.padding, op.window, op.strides
+    fields = op.fields()
+    (top, left, bottom, right), (ky, kx) = fields["padding"], fields["window"]
+    sy, sx = fields["strides"]
     over = 1 if name == "rounded up" else 0
     sides = ((0, 0), (top, bottom + over), (left, right + over), (0, 0))
     padded = np.pad(data.astype(np.int64), sides)
@@ -344,7 +349,7 @@ def test_means_agree(name: str, counts: bool, dtype: str) -> None:
 def test_parts_may_begin_at_any_row_of_integers(parts: int) -> None:
     op = conv("image", "uint8", "uint8", 37)
     shapes = ((1, 28, 21, 3), *op.shapes[1:4], (1, 14, 11, 20))
-    op = LibraryOp(**op.fields() | {"shapes": shapes})
+    op = library_op(**op.fields() | {"shapes": shapes})
     arrays = numbers(op)
     pieces = []
     for begin in range(0, 14, 14 // parts + 1):
@@ -355,7 +360,7 @@ def test_parts_may_begin_at_any_row_of_integers(parts: int) -> None:
             "padding": (max(3 - begin * 2, 0), 3, max(end * 2 + 2 - 28, 0), 3),
             "cut": (0, 1, low, 28),
         }
-        pieces.append(by_onednn(LibraryOp(**fields), arrays))
+        pieces.append(by_onednn(library_op(**fields), arrays))
     np.testing.assert_array_equal(np.concatenate(pieces, axis=1), by_onednn(op, arrays))
 
 
@@ -371,20 +376,21 @@ def test_parts_may_begin_at_any_row_of_integers(parts: int) -> None:
     ids=["conv", "conv to floats", "pool"],
 )
 def test_parts_by_rows_give_the_same_bits(op: LibraryOp, parts: int) -> None:
-    cuts = row_cuts(op, parts, 1)
+    cuts = op.row_cuts(parts)
     assert len(cuts) == parts
     arrays = numbers(op) if op.has_bias else [numbers(conv("blocks", "uint8", "uint8", 0))[0]]
     if not op.has_bias:
         arrays = [np.resize(arrays[0], op.shapes[0])]
+    _, left, _, right = op.fields()["padding"]
     rows = []
     for cut in cuts:
         data = arrays[0][:, slice(*cut.read)]
         shape = (1, cut.made[1] - cut.made[0], *op.shapes[-1][2:])
         fields = op.fields() | {
             "shapes": (data.shape, *op.shapes[1:-1], shape),
-            "padding": (cut.top, op.padding[1], cut.bottom, op.padding[3]),
+            "padding": (cut.top, left, cut.bottom, right),
         }
-        rows.append(by_onednn(LibraryOp(**fields), [data, *arrays[1:]]))
+        rows.append(by_onednn(library_op(**fields), [data, *arrays[1:]]))
     np.testing.assert_array_equal(np.concatenate(rows, axis=1), by_onednn(op, arrays))
 
 
@@ -400,4 +406,4 @@ def test_wrong_types_are_named() -> None:
     ]:
         stored = list(op.stored)
         stored[i] = dtype  # type: ignore[call-overload]
-        assert message in why_unsupported("onednn", LibraryOp(**op.fields() | {"stored": stored}))
+        assert message in why_unsupported("onednn", library_op(**op.fields() | {"stored": stored}))

@@ -17,7 +17,7 @@ from tvm_interop import GraphModule
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.lowering.split_operators import parts_in, split_operators
 from tvm_interop.machine.kernel_libraries import why_missing
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import library_op
 from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.program.storage import ALIGNMENT, Layout, span, stored_nbytes
 
@@ -28,7 +28,7 @@ BLOCKED: Layout = "blocked16"
 def one(op: str, *shapes: Shape, layouts: Sequence[Layout] = (), **fields: Any) -> Program:
     """A program of one operator of the library's; the second argument on are weights."""
     layouts = tuple(layouts) or ("plain",) * len(shapes)
-    description = LibraryOp(op=op, shapes=shapes, layouts=layouts, **fields)  # type: ignore[arg-type]
+    description = library_op(op=op, shapes=shapes, layouts=layouts, **fields)
     values = [
         Value(f"v{i}", shape, "float32", layout=layout)
         for i, (shape, layout) in enumerate(zip(shapes, layouts, strict=True))
@@ -146,7 +146,10 @@ def test_parts_in_names() -> None:
 def test_depthwise_convolutions() -> None:
     divided = split_operators(conv((136, 136), size=56, groups=136, has_bias=True), 2)
     assert channels_of(divided) == [64, 72]
-    assert [op.description.groups for op in divided.operators if op.description] == [64, 72]
+    assert [op.description.fields()["groups"] for op in divided.operators if op.description] == [
+        64,
+        72,
+    ]
     for argument in range(4):
         assert_cut(divided, argument, argument)
 
@@ -181,7 +184,7 @@ def test_convolutions_by_groups(parts: int, expected: list[int]) -> None:
     whole = conv((64, 128), groups=4, has_bias=True, has_sum=True)
     divided = split_operators(whole, parts)
     assert channels_of(divided) == expected
-    groups = [op.description.groups for op in divided.operators if op.description]
+    groups = [op.description.fields()["groups"] for op in divided.operators if op.description]
     assert groups == [channels // 32 for channels in expected]
     for argument in range(5):
         assert_cut(divided, argument, argument)
@@ -283,7 +286,9 @@ def test_several_images_by_images(groups: int) -> None:
         assert_cut(divided, argument, argument)
     for argument in (1, 2):
         assert_whole(divided, argument)
-    assert all(op.description.groups == groups for op in divided.operators if op.description)
+    assert all(
+        op.description.fields()["groups"] == groups for op in divided.operators if op.description
+    )
 
 
 def test_several_images_with_blocks_of_channels() -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import ArtifactError
+from ..program.library_op import kinds
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -79,12 +80,12 @@ class Quantised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def has_products_in_floats(self) -> bool:
         """Whether a convolution or matrix product gains no speed from its quantised inputs."""
-        return any(kind in self.floats for kind in _PRODUCTS)
+        return any(map(_is_product, self.floats))
 
     def __str__(self) -> str:
         done = ", ".join(f"{number} {kind}" for kind, number in sorted(self.int8.items()))
         rest = ", ".join(
-            f"{len(names)} {kind}" + (f" ({_some(names)})" if kind in _PRODUCTS else "")
+            f"{len(names)} {kind}" + (f" ({_some(names)})" if _is_product(kind) else "")
             for kind, names in sorted(self.floats.items())
         )
         return (
@@ -94,7 +95,9 @@ class Quantised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-_PRODUCTS = ("conv2d", "matmul")
+def _is_product(name: str) -> bool:
+    kind = kinds().get(name)
+    return kind is not None and kind.multiplies
 
 
 def _some(names: tuple[str, ...], limit: int = 3) -> str:

@@ -176,7 +176,9 @@ def _products(artifact: Artifact) -> list[tuple[str, int]]:
     wholes: dict[str, str] = {
         op.whole: op.description.dtype
         for op in artifact.plan.operators
-        if op.description is not None and op.description.op in ("conv2d", "matmul")
+        if op.description is not None
+        and op.description.multiplies
+        and not op.description.is_quantised
     }
     return Counter(wholes.values()).most_common()
 

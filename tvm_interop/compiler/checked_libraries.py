@@ -19,7 +19,6 @@ from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from ..machine.kernel_libraries import library_version
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, tell
-from ..program.concat_in_place import CONCAT
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program
 from ..program.storage import BLOCK, Layout
@@ -29,11 +28,7 @@ _KIND = "checked library"
 _VERSION = "1"
 """Part of the keys under which verdicts are remembered: what is found changes with it."""
 _KINDS: tuple[Kind, ...] = ("ordinary", "denormal", "large")
-_KINDS_OF_LRN: tuple[Kind, ...] = ("ordinary", "denormal")
-"""oneDNN cubes what it divides by, which overflows for numbers above some 1e8: docs/numbers.rst has
-what comes out. TVM's kernel takes six times as long."""
-_MOVES = (CONCAT, "reorder")
-"""Operators that compute nothing."""
+"""Of numbers."""
 
 _right: set[str] = set()
 """Keys of kernels that were found right by this process."""
@@ -177,7 +172,7 @@ class LibraryChecker:
         None where TVM runs the operator, where it computes nothing, and where NumPy does not know
         it. A part of an operator is not looked at: its kernel is that of the whole.
         """
-        if op.library is None or op.description is None or op.description.op in _MOVES:
+        if op.library is None or op.description is None or not op.description.computes:
             return None
         reference = self._references.get(op.kernel)
         types = [program.values[v].dtype for v in (*op.inputs, *op.outputs)]
@@ -193,7 +188,7 @@ class LibraryChecker:
             reference,
             [program.values[v].dtype for v in op.inputs],
             [program.values[v].dtype for v in op.outputs],
-            kinds=_KINDS_OF_LRN if op.description.op == "lrn" else _KINDS,
+            kinds=[kind for kind in _KINDS if kind != "large" or op.description.takes_large],
         )
 
     @cached_property

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import msgspec
 import tvm
 
 from .._native import cuda as _cuda
@@ -271,7 +270,7 @@ def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[st
             "name `cudnn` or `cublaslt` among the providers"
         )
     operators = [
-        replace(op, description=msgspec.structs.replace(op.description, allow_tf32=True))
+        replace(op, description=op.description.with_tf32())
         if op.description is not None and op.description.dtype == "float32"
         else op
         for op in program.operators

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from ..machine.kernel_libraries import TVM
-from ..program.library_op import LibraryOp
+from ..program.library_op import library_op
 from ..program.program import Operator, Program, Value
 from ..program.storage import BLOCK, Layout, StoredType
 from .provider_choice import LatencyOf, PlainChoice, can_run, fastest_plain, given_to
@@ -157,10 +155,8 @@ def _images(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked: its data, what it adds, and its output."""
     if op.description is None:
         return [*op.inputs, *op.outputs]
-    if op.description.is_quantised or op.description.op in ("matmul", "softmax", "layer_norm"):
-        return []
-    added = op.inputs[-1:] if op.description.has_sum else ()
-    return [op.inputs[0], *added, *op.outputs]
+    values = (*op.inputs, *op.outputs)
+    return [values[argument] for argument in op.description.may_be_blocked]
 
 
 def _any_layout(program: Program, i: int) -> bool:
@@ -195,7 +191,7 @@ def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program
     for op in program.operators:
         layouts: tuple[Layout, ...] = tuple(values[v].layout for v in (*op.inputs, *op.outputs))
         if op.description is not None and "blocked16" in layouts:
-            described = msgspec.structs.replace(op.description, layouts=layouts)
+            described = op.description.with_fields(layouts=layouts)
             op = replace(op, description=described, library=library)
         operators.append(op)
     return replace(program, values=values, operators=operators)
@@ -211,7 +207,7 @@ def _reorder_us(
     for shape, dtype in kinds:
         stored: tuple[StoredType, ...] = ("bfloat16",) * 2 if dtype == "bfloat16" else ()
         for layouts in (("plain", "blocked16"), ("blocked16", "plain")):
-            description = LibraryOp(
+            description = library_op(
                 op="reorder", shapes=(shape, shape), layouts=layouts, stored=stored
             )
             at = len(values)

@@ -87,7 +87,7 @@ class _Known:
         if name == "shape_to_tensor":
             sizes = _shape_values(value.args[0].ty)
             return None if sizes is None else np.array(sizes, dtype=np.int64)
-        if name == "concat":
+        if value.op.name == "relax.concat":
             given = value.args[0]
             arrays = [self._array(field) for field in getattr(given, "fields", [])]
             if not arrays or any(array is None for array in arrays):

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .library_calls import DESCRIPTION
+from .groups import DESCRIPTION
 from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
 
 LIBRARY_OPS = "tvm_interop.library_ops"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-import msgspec
 import tvm
 from tvm import relax, te, tirx
 from tvm.ir.transform import PassContext, module_pass
@@ -29,7 +28,6 @@ bits, uint16, so that TVM has nothing to do with bfloat16, which it handles in p
 
 _WIDE = "float32"
 _WORD = "uint16"
-_PRODUCTS = ("conv2d", "matmul")
 _ELEMENTWISE = 0
 """TVM's `kElemWise`: kernels that work on each element by itself."""
 _PATTERN = "op_pattern"
@@ -98,12 +96,10 @@ def _typed(op: LibraryOp, stored: Sequence[str], kept: bool) -> LibraryOp:
     """The description of a unit that keeps its tensors as `stored`."""
     if op.dtype != _WIDE:
         return op
-    dtype: Literal["float32", "bfloat16"] = (
-        "bfloat16" if op.op in _PRODUCTS and not kept else "float32"
-    )
+    dtype: Literal["float32", "bfloat16"] = "bfloat16" if op.multiplies and not kept else "float32"
     if dtype == _WIDE and all(each == _WIDE for each in stored):
         return op
-    return msgspec.structs.replace(op, dtype=dtype, stored=tuple(stored))
+    return op.with_fields(dtype=dtype, stored=tuple(stored))
 
 
 def _narrowed(

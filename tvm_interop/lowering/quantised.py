@@ -19,8 +19,8 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from ..machine.kernel_libraries import is_supported
-from ..program.library_op import LibraryOp
-from .library_calls import DESCRIPTION, Dataflow
+from ..program.library_op import LibraryOp, library_op
+from .groups import DESCRIPTION, Dataflow
 from .names import bindings_of, replace_bindings
 from .quantised_chains import (
     DEQUANTIZE,
@@ -285,12 +285,12 @@ class _Rewriter:
             return None
         if (attrs.layout, attrs.out_layout) != ("NCHW", "NCHW"):
             return None
-        op = LibraryOp(
+        op = library_op(
             op="quantised_max_pool2d",
             shapes=(_permuted(data, _FIRST_TO_LAST), _permuted(made, _FIRST_TO_LAST)),
             layouts=("plain", "plain"),
             dtype="int8",
-            stored=(words.dtype, words.dtype),  # type: ignore[arg-type]
+            stored=(words.dtype, words.dtype),
             window=tuple(int(size) for size in attrs.pool_size),
             strides=tuple(int(s) for s in attrs.strides),
             padding=tuple(int(p) for p in attrs.padding),
@@ -325,12 +325,12 @@ class _Rewriter:
             return None  # Padding is of zeros, which are no integers 0.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
-        op = LibraryOp(
+        op = library_op(
             op="quantised_avg_pool2d",
             shapes=(_permuted(data, _FIRST_TO_LAST), _permuted(made, _FIRST_TO_LAST)),
             layouts=("plain", "plain"),
             dtype="int8",
-            stored=(dtype, dtype),  # type: ignore[arg-type]
+            stored=(dtype, dtype),
             steps=(("linear", ratio, zero - words.zero * ratio),),
             **mean,
         )

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from ..program.library_op import LibraryOp, Step
+from ..program.integers import Step
+from ..program.library_op import LibraryOp, library_op
 from .activations import find_activation
-from .library_calls import Dataflow
+from .groups import Dataflow
 from .quantised_constants import constant_of
 from .static_shape import static_shape
 
@@ -188,12 +189,12 @@ def described(
     added = [] if chain.sum is None else [chain.sum.of[2]]
     dtype = chain.made[2] if chain.made is not None else "float32"
     layouts = ("plain",) * (4 + has_bias + len(added))
-    return LibraryOp(
-        op=op,  # type: ignore[arg-type]
+    return library_op(
+        op=op,
         shapes=(data, weight, *[channels] * (1 + has_bias), *[made] * (1 + len(added))),
-        layouts=layouts,  # type: ignore[arg-type]
+        layouts=layouts,
         dtype="int8",
-        stored=(words.dtype, "int8", *["float32"] * (1 + has_bias), *added, dtype),  # type: ignore[arg-type]
+        stored=(words.dtype, "int8", *["float32"] * (1 + has_bias), *added, dtype),
         has_bias=has_bias,
         has_sum=chain.sum is not None,
         steps=steps,

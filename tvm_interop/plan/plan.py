@@ -151,7 +151,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def to_json(self) -> str:
         """The plan as JSON text, for `read_plan`."""
-        return msgspec.json.encode(self).decode()
+        document = msgspec.to_builtins(self)
+        for op, written in zip(self.operators, document["operators"], strict=True):
+            if op.description is not None:
+                written["description"] = op.description.fields()
+        return msgspec.json.encode(document).decode()
 
     def root_of(self, value: int) -> int:
         """The value whose storage `value` is in."""

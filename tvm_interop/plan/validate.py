@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import ArtifactError
+from ..program.library_op import LibraryOp, from_document
 from ..program.storage import ALIGNMENT, GPU_PART_ALIGNMENT, dependencies, span
 from ..scheduling.schedules import Schedule
 from .limits import (
@@ -49,11 +50,18 @@ def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
         It is no JSON, or has other fields than `kind`; says which. `name` is what it is called.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=kind, dec_hook=_described)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise ArtifactError(
             f"`{name}` is none that this version can read: {error}; compile the model again"
         ) from error
+
+
+def _described(kind: type, given: Any) -> LibraryOp:
+    """What stands in a plan for a library's operator."""
+    if kind is not LibraryOp:
+        raise NotImplementedError(kind)
+    return from_document(given)
 
 
 def check_weights(plans: Sequence[Plan], weights: Mapping[int, Any]) -> None:

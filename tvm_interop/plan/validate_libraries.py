@@ -81,7 +81,7 @@ def _check_description(name: str, description: LibraryOp) -> None:
             given if isinstance(given, tuple) and field not in ("layouts", "stored") else (given,)
         )
         if field == "steps":
-            numbers = tuple(number for step in description.steps for number in step[1:])
+            numbers = tuple(number for step in given for number in step[1:])
         for number in numbers:
             if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
                 raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .kinds.concat import Concat
 from .program import Operator, Program, Value
 from .storage import ALIGNMENT
-
-CONCAT = "concat"
-"""The `op` of a concatenation in the description of an operator."""
 
 
 def can_be_in_place(part_nbytes: Sequence[int], alignment: int = ALIGNMENT) -> bool:
@@ -59,7 +57,7 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
 
 
 def _is_concat(op: Operator) -> bool:
-    return op.description is not None and op.description.op == CONCAT
+    return isinstance(op.description, Concat)
 
 
 def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:

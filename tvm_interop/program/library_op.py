@@ -2,123 +2,137 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
 from ..errors import ArtifactError
+from .cuts import Cut, RowCut, most_reads
+from .import_files import import_files
 from .storage import Layout, StoredType
 
-Step = tuple[Literal["clip", "round", "linear", "add_tensor"], float, float]
-"""What is done to each number on the way to a quantised result (see `LibraryOp.steps`)."""
+DType = Literal["float32", "float16", "bfloat16", "int8"]
 
 
-class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An operator, apart from any model and any kernel.
+class LibraryOp:
+    """An operator, apart from any model and any kernel: of one of the kinds in `kinds/`.
 
-    Attributes
-    ----------
-    op: `conv2d` takes data (N,C,H,W) and a weight (O,C/groups,KH,KW); `matmul` takes (...,M,K) and
-        (K,N) or (...,K,N); both then a bias and a tensor to add, where there are such. The pools
-        and `lrn` (local response normalisation, across channels) take data; `reorder` changes its
-        layout; `concat` joins images along the channels. `scale` takes data (N,C,H,W), a factor
-        (N or 1,C,1,1), which it multiplies it by, and a bias, where there is one. `softmax` takes
-        data, `layer_norm` data (...,C), a scale and a shift (C,): both go along the last axis.
-        `quantised_conv2d` takes data (N,H,W,C), a weight (O,C/groups,KH,KW), a scale (O,) and a
-        bias (O,), where there is one, and makes (N,H,W,O); `quantised_matmul` takes (...,M,K), a
-        right side as `matmul` has it, a scale (N,) and a bias (N,). They add up products of
-        integers, each less its tensor's zero point, in int32. That times the scale, plus the bias,
-        then the steps and the activation, is the result: of float32, or rounded to int8 or uint8,
-        halves to even, where what is out of range becomes the nearest. `quantised_max_pool2d` and
-        `quantised_avg_pool2d` take (N,H,W,C); the steps are done to the mean of the integers.
-    shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
-    layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
-    window, strides, dilation: by height and width; a dilation of 1 is none.
-    padding: top, left, bottom, right.
-    has_sum: whether a tensor of the output's shape is added, before the activation; of what is
-        quantised, by one of the steps, and as the integers that it holds.
-    activation: what is done to the sum at the end; `swish` is x * sigmoid(x), `hardsigmoid`
-        clip(x / 6 + 1 / 2, 0, 1), `hardswish` x times that, and `gelu_tanh` the approximation of
-        `gelu` by a hyperbolic tangent.
-    clip_low, clip_high: of the activation `clip`.
-    epsilon: for `layer_norm`, what is added to the variance.
-    dtype: what the factors of products are rounded to; those of float16 and bfloat16 add up in
-        float32. Of what has no products, the type it computes in. Of what is quantised, int8.
-    stored: of each argument, the type its numbers are kept in memory as; empty where all are kept
-        as `dtype`.
-    allow_tf32: on a GPU, whether factors of float32 products may be rounded to TF32, which keeps
-        10 of their 23 bits and is several times faster.
-    data_zero, weight_zero: of what is quantised, the integers that stand for 0.
-    steps: of what is quantised, what is done in order before the activation: `clip` to two bounds,
-        `round` to the nearest integer, `linear` with a factor and what is added to the product, and
-        `add_tensor`. Numbers that a kind does not take are 0.
-    cut: where one argument is cut out of the tensor that is given for it: the argument, the axis,
-        where on that axis it begins, and the tensor's size along it; empty where none is. `shapes`
-        has what is cut out. For oneDNN alone: the data of convolutions by rows, and the right side
-        of `matmul` by columns, all plain.
-    counts_padding: for `avg_pool2d`, whether padding counts as zeros.
-    lrn_size, lrn_alpha, lrn_beta, lrn_bias: for `lrn`, as ONNX's operator has them: divide by
-        (bias + alpha / size * sum of squares over `size` channels) to the power of beta.
+    Each kind is a `DescribedOp` that is registered with `kind`. What differs between kinds is asked
+    here: nothing else compares them.
     """
 
-    op: Literal[
-        "conv2d",
-        "matmul",
-        "max_pool2d",
-        "avg_pool2d",
-        "lrn",
-        "reorder",
-        "concat",
-        "scale",
-        "softmax",
-        "layer_norm",
-        "quantised_conv2d",
-        "quantised_matmul",
-        "quantised_max_pool2d",
-        "quantised_avg_pool2d",
-    ]
+    __slots__ = ()
+
+    op: ClassVar[str]
+    """The kind's name."""
+    multiplies: ClassVar[bool] = False
+    """Whether it adds up products, whose factors may be rounded."""
+    is_quantised: ClassVar[bool] = False
+    """Whether it multiplies or moves integers of 8 bits."""
+    computes: ClassVar[bool] = True
+    """Whether it does more than to move numbers."""
+    takes_large: ClassVar[bool] = True
+    """Whether libraries compute it for numbers whose cubes are barely finite."""
+
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]
-    window: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    padding: tuple[int, ...] = ()
-    dilation: tuple[int, ...] = ()
-    groups: int = 1
-    has_bias: bool = False
-    has_sum: bool = False
-    activation: Literal[
-        "none",
-        "relu",
-        "clip",
-        "sigmoid",
-        "tanh",
-        "swish",
-        "hardswish",
-        "hardsigmoid",
-        "gelu",
-        "gelu_tanh",
-    ] = "none"
-    clip_low: float = 0.0
-    clip_high: float = 0.0
-    counts_padding: bool = False
-    lrn_size: int = 0
-    lrn_alpha: float = 0.0
-    lrn_beta: float = 0.0
-    lrn_bias: float = 0.0
-    epsilon: float = 0.0
-    dtype: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
-    allow_tf32: bool = False
-    stored: tuple[StoredType, ...] = ()
-    data_zero: int = 0
-    weight_zero: int = 0
-    cut: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
+    dtype: DType
+    stored: tuple[StoredType, ...]
+    cut: tuple[int, ...]
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it takes a bias: a number for each channel, or for each column."""
+        return False
+
+    @property
+    def has_sum(self) -> bool:
+        """Whether it takes a tensor of the output's shape, and adds it before the activation."""
+        return False
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; 0 where memory alone decides."""
+        return 0
+
+    @property
+    def may_be_blocked(self) -> tuple[int, ...]:
+        """The arguments that may be of the layout `blocked16`."""
+        return ()
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the result along which a bias has its numbers."""
+        return 1
+
+    def with_tf32(self) -> LibraryOp:
+        """On a GPU: as it is where factors may be rounded to TF32, which keeps 10 of 23 bits."""
+        return self
+
+    # How it may be divided.
+
+    def cuts(self) -> list[Cut] | None:
+        """How each argument is divided between parts, the output last; None where it is not."""
+        return None
+
+    @property
+    def row_axis(self) -> int | None:
+        """Where parts make some rows of the result each, the axis of the rows; else None.
+
+        Parts then read the rows that their windows reach, so that neighbours read some of the same.
+        """
+        return None
+
+    @property
+    def reads_rows_of_whole(self) -> bool:
+        """Whether parts by rows take the whole image, and read their rows out of it (see `cut`)."""
+        return False
+
+    @property
+    def most_parts(self) -> int:
+        """The parts of which each is worth being one."""
+        return most_reads(self)
+
+    def row_cuts(self, parts: int) -> list[RowCut]:
+        """Up to so many parts by rows, where there is a `row_axis`; fewer than 2 for none."""
+        return []
+
+    def ends_too_narrow(self, cut: Cut) -> bool:
+        """Whether, with its data cut so, the last step is no part by itself."""
+        return False
+
+    def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
+        """The part of these shapes."""
+        return self.with_fields(shapes=shapes, cut=cut)
+
+    def part_by_rows(
+        self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
+    ) -> LibraryOp:
+        """The part that makes these rows, of these shapes."""
+        return self.part(shapes, cut)
+
+    # As a document.
+
+    def fields(self) -> dict[str, Any]:
+        """What it is, flat and by name, as artifacts and the native code have it.
+
+        Fields of other kinds are there too, with their defaults, as they always were.
+        """
+        kind: Any = type(self)
+        own = {name: _at(self, path) for name, path in _paths(kind).items()}
+        return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
+
+    def with_fields(self, **changes: Any) -> LibraryOp:
+        """The same but for these fields, by the names that they have in documents."""
+        return library_op(**self.fields() | changes)
 
     def to_json(self) -> str:
         """As JSON text, for `from_json`; equal operators give equal text."""
         fields = self.fields()
-        for name, default in _LATER.items():
-            if fields[name] == default:
+        for name in _LATER:
+            if fields[name] == _DEFAULTS[name]:
                 del fields[name]
         return msgspec.json.encode(fields).decode()
 
@@ -132,13 +146,9 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             It is no such text.
         """
         try:
-            return msgspec.json.decode(text, type=LibraryOp)
-        except msgspec.DecodeError as error:
+            return from_document(msgspec.json.decode(text))
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
             raise ArtifactError(f"this describes no operator of a library: {error}") from error
-
-    def fields(self) -> dict[str, Any]:
-        """The attributes by name, as the native code takes them."""
-        return {name: getattr(self, name) for name in self.__struct_fields__}
 
     @property
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -151,37 +161,153 @@ class LibraryOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return (*self.shapes[:argument], tuple(whole), *self.shapes[argument + 1 :])
 
     @property
-    def is_quantised(self) -> bool:
-        """Whether it multiplies or moves integers of 8 bits."""
-        return self.op.startswith("quantised_")
-
-    @property
     def stored_types(self) -> tuple[str, ...]:
         """Of each argument, the type its numbers are kept in memory as."""
         return self.stored or (self.dtype,) * len(self.shapes)
 
-    @property
-    def flops(self) -> int:
-        """Floating-point operations; 0 where memory alone decides."""
-        output = self.shapes[-1]
-        size = 1
-        for dim in output:
-            size *= dim
-        if self.op in ("conv2d", "quantised_conv2d"):
-            _, channels, height, width = self.shapes[1]
-            return 2 * size * channels * height * width
-        return 2 * size * self.shapes[0][-1] if self.op in ("matmul", "quantised_matmul") else 0
+
+class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every kind knows of its operators.
+
+    Attributes
+    ----------
+    shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
+    layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
+    dtype: what the factors of products are rounded to; those of float16 and bfloat16 add up in
+        float32. Of what has no products, the type it computes in. Of what is quantised, int8.
+    stored: of each argument, the type its numbers are kept in memory as; empty where all are kept
+        as `dtype`.
+    cut: where one argument is cut out of the tensor that is given for it: the argument, the axis,
+        where on that axis it begins, and the tensor's size along it; empty where none is. `shapes`
+        has what is cut out. For oneDNN alone: the data of convolutions by rows, and the right side
+        of products by columns, all plain.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    layouts: tuple[Layout, ...]
+    dtype: DType = "float32"
+    stored: tuple[StoredType, ...] = ()
+    cut: tuple[int, ...] = ()
 
 
-_LATER: dict[str, Any] = {
+_Kind = TypeVar("_Kind", bound=type[DescribedOp])
+
+_KINDS: dict[str, type[DescribedOp]] = {}
+
+
+def kind(name: str) -> Callable[[_Kind], _Kind]:
+    """Register a class as the kind of operators called `name`."""
+
+    def register(cls: _Kind) -> _Kind:
+        cls.op = name
+        _KINDS[name] = cls
+        return cls
+
+    return register
+
+
+def kinds() -> Mapping[str, type[DescribedOp]]:
+    """All kinds by name."""
+    import_files(f"{__package__}.kinds")
+    return _KINDS
+
+
+def library_op(**fields: Any) -> LibraryOp:
+    """An operator by its fields, of the names that they have in documents; `op` is its kind.
+
+    Raises
+    ------
+    ValueError
+        There is no such kind or field, or a field is of another type; says which.
+    """
+    return from_document(fields)
+
+
+def from_document(given: Any) -> LibraryOp:
+    """An operator, from what `LibraryOp.fields` gives or JSON makes of it.
+
+    Raises
+    ------
+    ValueError
+        There is no such kind or field, or a field is of another type; says which.
+    """
+    if not isinstance(given, dict):
+        raise ValueError(f"Expected `object`, got `{type(given).__name__}`")
+    name = given.get("op")
+    found = kinds().get(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(f"`{name}` is no kind of operator that this version knows")
+    paths = _paths(found)
+    nested: dict[str, Any] = {}
+    for field, value in given.items():
+        if field in paths:
+            within = nested
+            for outer in paths[field][:-1]:
+                within = within.setdefault(outer, {})
+            within[field] = value
+        elif field != "op" and not _is_default(field, value):
+            raise ValueError(f"`{name}` takes no field `{field}` of {value!r}")
+    try:
+        return msgspec.convert(nested, type=found)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{error}, of `{name}`") from error
+
+
+_DEFAULTS: dict[str, Any] = {
+    "window": (),
+    "strides": (),
+    "padding": (),
+    "dilation": (),
+    "groups": 1,
+    "has_bias": False,
+    "has_sum": False,
+    "activation": "none",
+    "clip_low": 0.0,
+    "clip_high": 0.0,
+    "counts_padding": False,
+    "lrn_size": 0,
+    "lrn_alpha": 0.0,
+    "lrn_beta": 0.0,
+    "lrn_bias": 0.0,
+    "epsilon": 0.0,
     "dtype": "float32",
     "allow_tf32": False,
-    "epsilon": 0.0,
     "stored": (),
     "data_zero": 0,
     "weight_zero": 0,
     "cut": (),
     "steps": (),
 }
-"""Fields that were added later, with their defaults. A field with its default is left out of the
-text, so that texts in existing latency databases stay equal."""
+"""What documents have of every kind, in this order, with the defaults of kinds that have no such
+field. It does not grow: a field that a later kind brings is in documents of that kind alone."""
+
+_LATER = ("epsilon", "dtype", "allow_tf32", "stored", "data_zero", "weight_zero", "cut", "steps")
+"""Those that `to_json` leaves out where they have their defaults, so that texts in latency
+databases of users stay equal."""
+
+
+def _is_default(field: str, value: Any) -> bool:
+    if field not in _DEFAULTS:
+        return False
+    default = _DEFAULTS[field]
+    return bool((tuple(value) if isinstance(value, list) else value) == default)
+
+
+@cache
+def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
+    """By its name in documents: where a kind has each field, perhaps within another."""
+    return dict(_walk(cls))
+
+
+def _walk(cls: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for field in msgspec.structs.fields(cls):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from ((name, (field.name, *path)) for name, path in _walk(field.type))
+        else:
+            yield field.encode_name, (field.name,)
+
+
+def _at(op: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        op = getattr(op, name)
+    return op

@@ -1,0 +1,127 @@
+"""Counts who compares kinds of operators, outside the kinds' own files.
+
+What differs between kinds is to be asked of the kind (`tvm_interop/program/kinds`), so that a new
+one is a few new files and no change to others. Run `python -m tests.kind_comparisons`; a test holds
+the result (`tests/unit/test_kind_comparisons.py`).
+
+In Python a comparison is `==`, `!=`, `in` or `match` with a kind's name, a table that has two names
+of kinds or more, or `isinstance` with a kind's class. In C++ it is a line with a kind's name in
+quotes, or with its class in a `dynamic_cast`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+KINDS = ROOT / "tvm_interop" / "program" / "kinds"
+OWN = (
+    "tvm_interop/program/kinds/",
+    "tvm_interop/lowering/recognise/",
+    "runtime/core/operators/",
+    "runtime/cpu/onednn/kinds/",
+    "runtime/cuda/cudnn/conv2d.cc",
+    "runtime/cuda/cublaslt/matmul.cc",
+    "tvm_interop/program/concat_in_place.py",
+)
+"""Where kinds are at home; the last is what concatenations are a kind for."""
+OTHER_NAMES = ("tvm_interop/frontend/", "tvm_interop/models/", "tvm_interop/viz/")
+"""Where the same words name operators of ONNX or groups of a drawing."""
+
+
+def kinds() -> frozenset[str]:
+    """The kinds' names: those of their files."""
+    return frozenset(path.stem for path in KINDS.glob("*.py") if path.stem != "__init__")
+
+
+def class_of(name: str) -> str:
+    """The name of a kind's class, in both languages."""
+    return "".join(map(str.capitalize, name.split("_")))
+
+
+def comparisons(names: frozenset[str]) -> dict[str, list[int]]:
+    """By file, relative to the repository: the lines that compare kinds of these names."""
+    found = {}
+    for path in sorted((*ROOT.glob("tvm_interop/**/*.py"), *ROOT.glob("runtime/**/*.*"))):
+        file = path.relative_to(ROOT).as_posix()
+        if file.startswith((*OWN, *OTHER_NAMES)):
+            continue
+        text = path.read_text()
+        lines = of_python(text, names) if path.suffix == ".py" else of_cpp(text, names)
+        if lines:
+            found[file] = lines
+    return found
+
+
+def of_python(text: str, names: frozenset[str]) -> list[int]:
+    """The lines of a Python file that compare kinds."""
+    tree = ast.parse(text)
+    constants = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and _names(node.value, names, frozenset())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    known = frozenset(constants)
+    return sorted({node.lineno for node in ast.walk(tree) if _compares(node, names, known)})
+
+
+def _compares(node: ast.AST, names: frozenset[str], constants: frozenset[str]) -> bool:
+    if isinstance(node, ast.Compare):
+        sides = (node.left, *node.comparators)
+        return any(_mentions(side, names, constants) for side in sides)
+    if isinstance(node, ast.MatchValue):
+        return _names(node.value, names, constants)
+    if isinstance(node, ast.Call):
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        classes = set(map(class_of, names))
+        return called == "isinstance" and any(
+            isinstance(part, ast.Name) and part.id in classes for part in ast.walk(node.args[1])
+        )
+    table: list[ast.expr | None] = []
+    if isinstance(node, ast.Tuple | ast.Set | ast.List):
+        table = [*node.elts]
+    if isinstance(node, ast.Dict):
+        table = node.keys
+    return sum(_names(each, names, constants) for each in table if each is not None) > 1
+
+
+def _mentions(side: ast.expr, names: frozenset[str], constants: frozenset[str]) -> bool:
+    parts = side.elts if isinstance(side, ast.Tuple | ast.Set | ast.List) else [side]
+    return any(_names(part, names, constants) for part in parts)
+
+
+def _names(node: ast.AST, names: frozenset[str], constants: frozenset[str]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in constants
+    return isinstance(node, ast.Constant) and node.value in names
+
+
+def of_cpp(text: str, names: frozenset[str]) -> list[int]:
+    """The lines of a C++ file that compare kinds."""
+    classes = "|".join(map(class_of, sorted(names)))
+    quoted = "|".join(sorted(names))
+    compares = re.compile(rf'"(?:{quoted})"|dynamic_cast<(?:const )?(?:{classes})\b')
+    return [number for number, line in _code_lines(text) if compares.search(line)]
+
+
+def _code_lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        yield number, line.partition("//")[0]
+
+
+def main(names: frozenset[str]) -> None:
+    """Print the files and lines."""
+    found = comparisons(names)
+    for file, lines in found.items():
+        print(f"{file}: {len(lines)} ({', '.join(map(str, lines))})")
+    print(f"{sum(map(len, found.values()))} lines in {len(found)} files compare kinds")
+
+
+if __name__ == "__main__":
+    main(frozenset(sys.argv[1:]) or kinds())

@@ -1,0 +1,212 @@
+"""Groups of operators that a library may compute as one, and the network that they are found in.
+
+What makes a group of each kind is in `recognise/`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import relax, tirx
+
+from ..program.library_op import LibraryOp, library_op
+from .activations import MOST_OPERATORS
+from .names import bindings_of
+from .static_shape import static_shape
+
+DESCRIPTION = "tvm_interop.library_op"
+"""Attribute of a group's function: its `LibraryOp`, as JSON."""
+
+Shape: TypeAlias = "tuple[int, ...]"
+
+
+@dataclass
+class Group:
+    """Operators in a chain.
+
+    Attributes
+    ----------
+    vars, values: what the operators define and are, in order.
+    args: what goes in: in the order of `description.shapes`.
+    takes_more: whether anything may follow the first operator.
+    kernel: what TVM computes in place of the operators; None where it takes them as they are.
+    """
+
+    vars: list[relax.Var]
+    values: list[relax.Call]
+    args: list[relax.Expr]
+    description: LibraryOp
+    takes_more: bool = False
+    kernel: tirx.PrimFunc | None = None
+
+    @property
+    def repeats_arguments(self) -> bool:
+        """Whether an argument goes in twice: its kernel would take it once, unlike described."""
+        return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
+
+    def function(self, module: relax.BlockBuilder) -> relax.Function:
+        """The group as a function of its arguments; its kernel joins the functions of `module`."""
+        params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(self.args)]
+        known: list[tuple[relax.Expr, relax.Expr]] = list(zip(self.args, params, strict=True))
+        builder = relax.BlockBuilder()
+        with builder.function("group", params, private=True):
+            with builder.dataflow():
+                calls = list(zip(self.vars, self.values, strict=True))
+                if self.kernel is not None:
+                    kernel = module.add_func(self.kernel, self.description.op)
+                    calls = []
+                    made = builder.emit_output(relax.call_tir(kernel, params, self.vars[-1].ty))
+                for i, (var, call) in enumerate(calls):
+                    args = [_replaced(arg, known) for arg in call.args]
+                    new = relax.Call(call.op, args, call.attrs, call.ty_args)
+                    last = i == len(self.vars) - 1
+                    made = builder.emit_output(new) if last else builder.emit(new)
+                    known.append((var, made))
+            builder.emit_func_output(made)
+        function = builder.finalize()["group"]
+        return function.with_attrs({"Primitive": True, DESCRIPTION: self.description.to_json()})
+
+    def add(self, var: relax.Var, value: relax.Call, **fields: Any) -> None:
+        """Let the group end with another operator, which changes its description so."""
+        self.vars.append(var)
+        self.values.append(value)
+        self.description = self.description.with_fields(**fields)
+
+    def add_argument(self, arg: relax.Expr, shape: Shape, **fields: Any) -> dict[str, Any]:
+        """Take one more argument; the fields of the description that change."""
+        self.args.append(arg)
+        shapes, layouts = self.description.shapes, self.description.layouts
+        return {
+            "shapes": (*shapes[:-1], shape, shapes[-1]),
+            "layouts": (*layouts, "plain"),
+            **fields,
+        }
+
+
+class Dataflow:
+    """Who defines, who uses what, and how deep in the network it is."""
+
+    def __init__(self, main: relax.Function) -> None:
+        self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+        self.uses: Counter[relax.Var] = Counter()
+        self.users: dict[relax.Var, list[relax.Var]] = {}
+        self.depth: dict[relax.Var, int] = {}
+        for var, value in self.values.items():
+            operands = list(relax.analysis.free_vars(value))
+            for operand in operands:
+                self.users.setdefault(operand, []).append(var)
+            self.uses.update(_occurrences(value))
+            self.depth[var] = 1 + max((self.depth.get(o, 0) for o in operands), default=0)
+        self.uses.update(_occurrences(main.body.body))
+
+    def comes_from_library(self, expr: relax.Expr) -> bool:
+        """Whether a library makes images such as `expr`, perhaps with an activation at the end."""
+        for _ in range(MOST_OPERATORS):
+            value: Any = self.values.get(expr)
+            if not is_operator(value):
+                return False
+            if value.op.name in MAKES_IMAGES:
+                return True
+            tensors = [arg for arg in value.args if arg in self.values]
+            same = [arg for arg in tensors if static_shape(arg.ty) == static_shape(expr.ty)]
+            if not same:
+                return False
+            expr = same[0]
+        return False
+
+    def only_user(self, var: relax.Var) -> tuple[relax.Var, relax.Call] | None:
+        """The operator that reads `var`, where it is the only one and reads it once."""
+        if self.uses[var] != 1 or var not in self.users:
+            return None
+        (user,) = self.users[var]
+        value = self.values[user]
+        return (user, value) if is_operator(value) else None
+
+
+Recogniser: TypeAlias = Callable[[relax.Var, relax.Call, Dataflow], "Group | None"]
+"""What finds a group that begins with an operator: its variable, its call, and the network; None
+where no library takes it."""
+
+RECOGNISERS: dict[str, list[Recogniser]] = {}
+"""By Relax operator that a group begins with; the first that finds one has it."""
+
+MAKES_IMAGES: set[str] = set()
+"""Relax operators of which a library makes images."""
+
+
+def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogniser], Recogniser]:
+    """Register what finds groups that begin with this Relax operator."""
+
+    def register(function: Recogniser) -> Recogniser:
+        RECOGNISERS.setdefault(operator, []).append(function)
+        if makes_images:
+            MAKES_IMAGES.add(operator)
+        return function
+
+    return register
+
+
+def group_of(
+    op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
+) -> Group | None:
+    """A group of this one call; None unless its tensors are of one type that libraries have."""
+    dtype = float_type(call.args[0])
+    shapes = [float_shape(expr, dtype) for expr in (*call.args, var)] if dtype else [None]
+    if None in shapes:
+        return None
+    description = library_op(
+        op=op,
+        shapes=tuple(shapes),
+        layouts=tuple("plain" for _ in shapes),
+        dtype=dtype,
+        **fields,
+    )
+    return Group([var], [call], list(call.args), description, takes_more)
+
+
+def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
+    """The fields of `Window`, by the attributes of a Relax operator."""
+    return {
+        "window": window,
+        "strides": tuple(int(s) for s in attrs.strides),
+        "padding": tuple(int(p) for p in attrs.padding),
+        "dilation": tuple(int(d) for d in attrs.dilation),
+    }
+
+
+def float_type(expr: relax.Expr) -> str | None:
+    """The type of a tensor's numbers, where libraries have kernels for it."""
+    ty = getattr(expr, "ty", None)
+    if not isinstance(ty, relax.TensorType) or str(ty.dtype) not in ("float32", "float16"):
+        return None
+    return str(ty.dtype)
+
+
+def float_shape(expr: relax.Expr, dtype: str = "float32") -> Shape | None:
+    """The shape of a tensor of `dtype`, all of it known; None for anything else."""
+    return static_shape(expr.ty) if float_type(expr) == dtype else None
+
+
+def is_operator(value: relax.Expr) -> bool:
+    """Whether it is a call of one of Relax's operators."""
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
+
+
+def _occurrences(expr: relax.Expr) -> list[relax.Var]:
+    """The variables `expr` reads, each as often as it does."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return _occurrences(expr.tuple_value)
+    parts = expr.args if isinstance(expr, relax.Call) else getattr(expr, "fields", [])
+    return [var for part in parts for var in _occurrences(part)]
+
+
+def _replaced(arg: relax.Expr, known: list[tuple[relax.Expr, relax.Expr]]) -> relax.Expr:
+    if isinstance(arg, relax.Tuple):
+        return relax.Tuple([_replaced(field, known) for field in arg.fields])
+    return next((new for old, new in known if old.same_as(arg)), arg)

@@ -1,0 +1,35 @@
+"""Concatenations that may cost nothing.
+
+Conditions: images N,C,H,W of float32 and of shapes that are known are joined along their channels;
+there is one image, so that they lie one after the other in the result, and each would begin at an
+aligned address.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import relax
+
+from ...program.concat_in_place import can_be_in_place
+from ...program.library_op import library_op
+from ...program.storage import Layout
+from ..groups import Dataflow, Group, float_shape, recognises
+
+
+@recognises("relax.concat", makes_images=True)
+def concat(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
+    """Joins what lies one after the other in the result: channels, of one image."""
+    if not isinstance(call.args[0], relax.Tuple):
+        return None
+    fields = list(call.args[0].fields)
+    shapes = [float_shape(expr) for expr in (*fields, var)]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len(known[-1]) != 4 or known[-1][0] != 1:
+        return None
+    if int(call.attrs.axis) != 1 or not can_be_in_place([4 * prod(shape) for shape in known[:-1]]):
+        return None
+    plain: Layout = "plain"
+    layouts = (plain,) * len(known)
+    description = library_op(op="concat", shapes=tuple(known), layouts=layouts)
+    return Group([var], [call], fields, description)

@@ -1,0 +1,25 @@
+"""Convolutions that libraries compute.
+
+Conditions: images are N,C,H,W and weights O,I,H,W, of a shape that is known. Data, weight and
+result are all of float32; or of float16 and added up in float32, which a cast back follows.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..groups import Dataflow, Group, recognises, window_fields
+from ..static_shape import static_shape
+from ..sums_of_products import sum_of_products
+
+
+@recognises("relax.nn.conv2d", makes_images=True)
+def conv2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
+    """The convolution `call`."""
+    attrs = call.attrs
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
+    weight = static_shape(call.args[1].ty)
+    if layouts != ("NCHW", "OIHW", "NCHW") or weight is None:
+        return None
+    fields = window_fields(weight[2:], attrs)
+    return sum_of_products("conv2d", var, call, graph, groups=int(attrs.groups), **fields)

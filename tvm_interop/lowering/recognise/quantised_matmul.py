@@ -1,0 +1,31 @@
+"""TVM's kernel of a quantised matrix product; `quantised.py` finds it."""
+
+from __future__ import annotations
+
+from tvm import te
+
+from ...program.kinds.quantised_matmul import QuantisedMatmul
+from ..quantised_kernels import computes, dims, scaled
+
+
+@computes("quantised_matmul")
+def quantised_matmul(
+    op: QuantisedMatmul, left: te.Tensor, right: te.Tensor, *more: te.Tensor
+) -> te.Tensor:
+    """The scaled sums of products."""
+    return scaled(op, op.ending, op.integers, _products(op, left, right), *more)
+
+
+def _products(op: QuantisedMatmul, left: te.Tensor, right: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, op.shapes[0][-1]))
+    many = len(op.shapes[1]) > 2
+    integers = op.integers
+    return te.compute(
+        dims(op.shapes[-1]),
+        lambda *i: te.sum(
+            (left(*i[:-1], k).astype("int32") - integers.data_zero)
+            * (right(*(i[:-2] if many else ()), k, i[-1]).astype("int32") - integers.weight_zero),
+            axis=k,
+        ),
+        name="total",
+    )

@@ -1,0 +1,19 @@
+"""Softmaxes that libraries compute.
+
+Conditions: they go along the last axis of a tensor of float32 whose shape is known.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..groups import Dataflow, Group, float_shape, group_of, recognises
+
+
+@recognises("relax.nn.softmax")
+def softmax(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
+    """The softmax `call`."""
+    shape = float_shape(call.args[0])
+    if shape is None or int(call.attrs.axis) not in (-1, len(shape) - 1):
+        return None
+    return group_of("softmax", var, call, False)

@@ -1,0 +1,25 @@
+"""What convolutions and matrix products have in common where they are found in Relax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from .groups import Dataflow, Group, float_shape, group_of
+
+
+def sum_of_products(
+    op: str, var: relax.Var, call: relax.Call, graph: Dataflow, **fields: Any
+) -> Group | None:
+    """A sum of products. One of float16 gives float32 (see `WideSums`), and is cast back here."""
+    if float_shape(call.args[0], "float16") is None:
+        return group_of(op, var, call, True, **fields)
+    following = graph.only_user(var)
+    if following is None or following[1].op.name != "relax.astype":
+        return None
+    cast, value = following
+    group = group_of(op, cast, call, True, **fields)
+    if group is not None:
+        group.vars, group.values = [var, cast], [call, value]
+    return group

@@ -1,0 +1,18 @@
+"""The mean of each window of an image."""
+
+from __future__ import annotations
+
+from ..library_op import kind
+from ..of_images import Pooling
+
+
+@kind("avg_pool2d")
+class AvgPool2d(Pooling, frozen=True, kw_only=True):
+    """Data (N,C,H,W).
+
+    Attributes
+    ----------
+    counts_padding: whether padding counts as zeros.
+    """
+
+    counts_padding: bool = False

@@ -1,0 +1,111 @@
+"""Convolutions of images."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+import msgspec
+
+from ..cuts import WHOLE, Cut, lies_apart, most_products
+from ..endings import Ending
+from ..library_op import LibraryOp, kind
+from ..of_images import OfWindows
+from ..storage import BLOCK
+
+
+@kind("conv2d")
+class Conv2d(OfWindows, frozen=True, kw_only=True):
+    """Data (N,C,H,W), weight (O,C/groups,KH,KW) [, bias (O,)] [, a tensor to add].
+
+    Attributes
+    ----------
+    allow_tf32: on a GPU, whether factors of float32 may be rounded to TF32, which keeps 10 of their
+        23 bits and is several times faster.
+    """
+
+    groups: int = 1
+    ending: Ending = Ending()
+    allow_tf32: bool = False
+
+    multiplies: ClassVar[bool] = True
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it takes a bias."""
+        return self.ending.has_bias
+
+    @property
+    def has_sum(self) -> bool:
+        """Whether it adds a tensor."""
+        return self.ending.has_sum
+
+    @property
+    def flops(self) -> int:
+        """Two for each product."""
+        return flops_of_windows(self)
+
+    def with_tf32(self) -> LibraryOp:
+        """With factors that may be rounded to TF32."""
+        return msgspec.structs.replace(self, allow_tf32=True)
+
+    def cuts_of_one(self) -> list[Cut] | None:
+        """By channels of the result, in whole blocks; what has groups, by groups."""
+        step = self.aligned_channels
+        by_block = Cut(1, step)
+        more = [Cut(0, step)] * self.has_bias + [by_block] * self.has_sum
+        if self.groups == 1:
+            return [WHOLE, Cut(0, step), *more, by_block]
+        if self._is_depthwise:
+            return [by_block, Cut(0, step), *more, by_block]
+        return self._by_groups()
+
+    @property
+    def row_axis(self) -> int | None:
+        """Of a single image whose rows lie together: those of one block of channels, or of one."""
+        return 2 if self.shapes[0][0] == 1 and not lies_apart(self, -1, 2) else None
+
+    @property
+    def reads_rows_of_whole(self) -> bool:
+        """Those of a plain image may lie apart, and begin anywhere."""
+        return self.layouts[0] == "plain"
+
+    @property
+    def most_parts(self) -> int:
+        """By its products; what is depthwise reads rather than multiplies."""
+        if self._is_depthwise:
+            return super().most_parts
+        shares_weight = self.shapes[0][0] > 1 or self.row_axis is not None
+        return most_products(self, shares_weight=shares_weight)
+
+    def ends_too_narrow(self, cut: Cut) -> bool:
+        """Whether the last step has too few channels for a vector kernel.
+
+        oneDNN has none for a depthwise convolution in bfloat16 of less than a block: 8 channels of
+        56x56 took 3.3 ms.
+        """
+        if not self._is_depthwise or self.dtype != "bfloat16" or cut.axis != 1:
+            return False
+        return 0 < self.shapes[0][1] % cut.step < BLOCK
+
+    def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
+        """With as many groups as it has channels of each."""
+        groups = shapes[0][1] // shapes[1][1]
+        return msgspec.structs.replace(self, shapes=shapes, cut=cut, groups=groups)
+
+    @property
+    def _is_depthwise(self) -> bool:
+        return self.groups == self.shapes[0][1] == self.shapes[-1][1]
+
+    def _by_groups(self) -> list[Cut] | None:
+        read, made = (self.shapes[i][1] // self.groups for i in (0, -1))
+        if "blocked16" in self.layouts and (read % BLOCK or made % BLOCK):
+            return None  # A group would begin within a block.
+        by_group = Cut(1, made)
+        more = [Cut(0, made)] * self.has_bias + [by_group] * self.has_sum
+        return [Cut(1, read), Cut(0, made), *more, by_group]
+
+
+def flops_of_windows(op: LibraryOp) -> int:
+    """Of a convolution: two for each product."""
+    return 2 * prod(op.shapes[-1]) * prod(op.shapes[1][1:])

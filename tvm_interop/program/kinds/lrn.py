@@ -1,0 +1,30 @@
+"""Local response normalisation, across channels."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from ..library_op import kind
+from ..of_images import OfImages
+
+
+@kind("lrn")
+class Lrn(OfImages, frozen=True, kw_only=True):
+    """Data (N,C,H,W).
+
+    Attributes
+    ----------
+    size, alpha, beta, bias: as ONNX's operator has them: divide by (bias + alpha / size * sum of
+        squares over `size` channels) to the power of beta.
+    """
+
+    # oneDNN cubes what it divides by, which overflows for numbers above some 1e8: docs/numbers.rst
+    # has what comes out. TVM's kernel takes six times as long.
+    takes_large: ClassVar[bool] = False
+
+    size: int = msgspec.field(default=0, name="lrn_size")
+    alpha: float = msgspec.field(default=0.0, name="lrn_alpha")
+    beta: float = msgspec.field(default=0.0, name="lrn_beta")
+    bias: float = msgspec.field(default=0.0, name="lrn_bias")

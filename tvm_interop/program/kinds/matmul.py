@@ -1,0 +1,100 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+import msgspec
+
+from ..cuts import WHOLE, Cut, aligned_step, most_products
+from ..endings import Ending
+from ..library_op import DescribedOp, LibraryOp, kind
+
+
+class Product(DescribedOp, frozen=True, kw_only=True):
+    """What products of floats and those of integers have in common."""
+
+    ending: Ending = Ending()
+
+    multiplies: ClassVar[bool] = True
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it takes a bias."""
+        return self.ending.has_bias
+
+    @property
+    def has_sum(self) -> bool:
+        """Whether it adds a tensor."""
+        return self.ending.has_sum
+
+    @property
+    def channel_axis(self) -> int:
+        """The last: columns."""
+        return len(self.shapes[-1]) - 1
+
+    @property
+    def flops(self) -> int:
+        """Two for each product."""
+        return 2 * prod(self.shapes[-1]) * self.shapes[0][-1]
+
+    @property
+    def most_parts(self) -> int:
+        """By its products; parts by rows or matrices share the right side."""
+        return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
+
+    def cuts(self) -> list[Cut] | None:
+        """By the first axis of more than one element: of matrices, or of the rows of a single one.
+
+        What makes a single row, by columns.
+        """
+        left, right = self.shapes[0], self.shapes[1]
+        axis = next((a for a, dim in enumerate(left[:-1]) if dim > 1), None)
+        if axis is None:
+            return self.by_columns()
+        divides_right = len(right) > 2 and axis < len(left) - 2
+        cut = [left, self.shapes[-1], *([right] if divides_right else [])]
+        by_axis = Cut(axis, aligned_step(self, cut, axis))
+        whole = [WHOLE] * (len(self.shapes) - 3 - self.has_sum)
+        return [
+            by_axis,
+            by_axis if divides_right else WHOLE,
+            *whole,
+            *[by_axis] * self.has_sum,
+            by_axis,
+        ]
+
+    def by_columns(self) -> list[Cut] | None:
+        """How a single row is divided; None where it is not."""
+        return None
+
+
+@kind("matmul")
+class Matmul(Product, frozen=True, kw_only=True):
+    """Left (...,M,K), right (K,N) or (...,K,N) [, bias (N,)] [, a tensor to add].
+
+    Attributes
+    ----------
+    allow_tf32: as of a convolution.
+    """
+
+    allow_tf32: bool = False
+
+    def with_tf32(self) -> LibraryOp:
+        """With factors that may be rounded to TF32."""
+        return msgspec.structs.replace(self, allow_tf32=True)
+
+    def by_columns(self) -> list[Cut] | None:
+        """Each part takes some columns of the right side."""
+        made = len(self.shapes[-1]) - 1
+        step = aligned_step(self, [self.shapes[-1]], made)
+        by_column = Cut(made, step)
+        of_right = Cut(len(self.shapes[1]) - 1, step, lies_apart=True)
+        return [
+            WHOLE,
+            of_right,
+            *[Cut(0, step)] * self.has_bias,
+            *[by_column] * self.has_sum,
+            by_column,
+        ]

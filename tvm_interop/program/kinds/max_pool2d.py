@@ -1,0 +1,11 @@
+"""The largest number of each window of an image."""
+
+from __future__ import annotations
+
+from ..library_op import kind
+from ..of_images import Pooling
+
+
+@kind("max_pool2d")
+class MaxPool2d(Pooling, frozen=True, kw_only=True):
+    """Data (N,C,H,W)."""

@@ -1,0 +1,20 @@
+"""The mean of the integers in each window of an image, rounded."""
+
+from __future__ import annotations
+
+from ..integers import Integers
+from ..library_op import kind
+from ..of_images import OfQuantisedWindows
+
+
+@kind("quantised_avg_pool2d")
+class QuantisedAvgPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
+    """Data (N,H,W,C). The steps of `Integers` are done to the mean, before it is rounded.
+
+    Attributes
+    ----------
+    counts_padding: whether padding counts as zeros.
+    """
+
+    counts_padding: bool = False
+    integers: Integers = Integers()

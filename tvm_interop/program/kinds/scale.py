@@ -1,0 +1,31 @@
+"""Images times a number for each channel."""
+
+from __future__ import annotations
+
+from ..cuts import Cut, aligned_step
+from ..endings import Ending
+from ..library_op import kind
+from ..of_images import OfImages
+
+
+@kind("scale")
+class Scale(OfImages, frozen=True, kw_only=True):
+    """Data (N,C,H,W), factor (N or 1,C,1,1) [, bias (C,)]. It adds no tensor."""
+
+    ending: Ending = Ending()
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it takes a bias."""
+        return self.ending.has_bias
+
+    @property
+    def differs_by_image(self) -> tuple[int, ...]:
+        """Each image may have factors of its own."""
+        return (*super().differs_by_image, *[1] * (self.shapes[1][0] > 1))
+
+    def cuts_of_one(self) -> list[Cut] | None:
+        """By channels, where the factor, which has one number each, is aligned too."""
+        step = max(self.aligned_channels, aligned_step(self, [self.shapes[1][1:]], 0))
+        by_block = Cut(1, step)
+        return [by_block, by_block, *[Cut(0, step)] * self.has_bias, by_block]

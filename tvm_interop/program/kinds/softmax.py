@@ -1,0 +1,15 @@
+"""Softmax along the last axis."""
+
+from __future__ import annotations
+
+from ..cuts import Cut, along_rows
+from ..library_op import DescribedOp, kind
+
+
+@kind("softmax")
+class Softmax(DescribedOp, frozen=True, kw_only=True):
+    """Data of any shape."""
+
+    def cuts(self) -> list[Cut] | None:
+        """By rows."""
+        return along_rows(self)

@@ -70,6 +70,9 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     patch.setenv("TVM_INTEROP_KEPT", "")  # Nor do they find what others chose.
 
 
+_SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")
+
+
 @pytest.fixture(autouse=True)
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A kernel that our rules fail on stays slow and right, and no other test would notice."""
@@ -77,6 +80,6 @@ def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     faults = [
         record.getMessage()
         for record in caplog.get_records("call")
-        if record.name == "tvm_interop.kernels.cpu_schedule" and record.levelno >= logging.WARNING
+        if record.name in _SCHEDULES and record.levelno >= logging.WARNING
     ]
     assert not faults

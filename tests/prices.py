@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_interop.compiler.cpu import CpuBackend
+from tvm_interop.compiler.cpu import LoweredForCpu
 from tvm_interop.latency.measurement import Setting
 from tvm_interop.measure.repeats import Measure
 from tvm_interop.measure.stage_timer import Job, Result, Streams
@@ -89,9 +89,7 @@ class GivenTimer:
 def give_prices(patch: pytest.MonkeyPatch) -> None:
     """Let what is compiled for a CPU be priced by the bytes that each operator touches."""
 
-    def stage_timer(
-        self: Any, lowered: Any, program: Program, streams: int, threads: int
-    ) -> GivenTimer:
+    def stage_timer(self: Any, program: Program, streams: int, threads: int) -> GivenTimer:
         def op_us(op: int) -> float:
             operator = program.operators[op]
             return (
@@ -100,4 +98,4 @@ def give_prices(patch: pytest.MonkeyPatch) -> None:
 
         return GivenTimer(op_us, streams)
 
-    patch.setattr(CpuBackend, "stage_timer", stage_timer)
+    patch.setattr(LoweredForCpu, "stage_timer", stage_timer)

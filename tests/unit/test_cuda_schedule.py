@@ -186,3 +186,17 @@ def test_what_is_scheduled_stays() -> None:
     tvm.ir.assert_structural_equal(again, scheduled)
     with pytest.raises(ValueError, match="StructuralEqual"):
         tvm.ir.assert_structural_equal(plain, scheduled)  # Not changed in place.
+
+
+def test_a_fault_of_our_rule_is_told_and_the_next_rule_taken(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(func: tirx.PrimFunc) -> Any:
+        raise RuntimeError("some reason")
+
+    monkeypatch.setattr("tvm_interop.kernels.cuda_schedule.short_sums", fail)
+    _, scheduled = kernels_of("max pool")
+    assert all("threadIdx.x" in threads_of(func) for _, func in scheduled.functions_items())
+    assert "goes without the rule for short sums" in caplog.text
+    assert "some reason" in caplog.text
+    caplog.clear()  # Any other test with a fault fails.

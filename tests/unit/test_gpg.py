@@ -18,14 +18,8 @@ from tvm_interop.scheduling import schedule
 from tvm_interop.scheduling.endings import bits, endings
 from tvm_interop.scheduling.gpg import load_weights
 from tvm_interop.scheduling.gpg_network import pooled, states
-from tvm_interop.serving.learning.gpg import (
-    GpgConfig,
-    GpgTraining,
-    GraphNetwork,
-    Task,
-    Union,
-    save_weights,
-)
+from tvm_interop.serving.learning.gpg import GpgConfig, GpgTraining, Task, save_weights
+from tvm_interop.serving.learning.gpg_network import GraphNetwork, Union
 
 SMALL = GpgConfig(steps=60, pack=4, states=4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import tvm
 from .._native.kernels import load_kernels_from
 from ..artifact.manifest import KernelCheck
 from ..errors import DeviceError
-from ..execution.instance import Clock
+from ..execution.instance import Clock, PlanInstance
 from ..kernels.build import kernel_hashes, uses_parallel_loops
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import MeasuredLatency, Progress, tell
@@ -128,8 +129,8 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Lowered:
-    """A model as a backend hands it to the schedulers.
+class Lowered(ABC):
+    """A model as a backend hands it to the schedulers, and what can be done with it on the device.
 
     Attributes
     ----------
@@ -149,27 +150,67 @@ class Lowered:
     streams: int
     threads: int
 
+    @abstractmethod
+    def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:
+        """What times stages of `program`, which has kernels of these, on the device."""
 
-def measured_latency(
-    timer: StageTimer,
-    lowered: Lowered,
-    program: Program,
-    store: LatencyStore,
-    progress: Progress | None,
-) -> MeasuredLatency:
-    """The latency model that measures stages of `program`, which has kernels of `lowered`."""
-    return MeasuredLatency(
-        program,
-        lowered.kernels.hashes,
-        timer,
-        parallel_kernels=lowered.kernels.parallel,
-        store=store,
-        progress=progress,
-    )
+    @abstractmethod
+    def plan(
+        self,
+        program: Program,
+        schedule: Schedule,
+        op_us: Callable[[], dict[str, float] | None],
+    ) -> Plan:
+        """The plan of a schedule of `program`, which has kernels of these.
+
+        Parameters
+        ----------
+        op_us: asked only if need be: what each operator takes alone, by name, in microseconds; None
+            where nothing is known.
+        """
+
+    @abstractmethod
+    def instance(self, plan: Plan) -> PlanInstance:
+        """The plan with memory under it, ready to run.
+
+        Raises
+        ------
+        DeviceError
+            The device is not here.
+        """
+
+    def latency(
+        self,
+        program: Program,
+        streams: int,
+        threads: int,
+        store: LatencyStore,
+        progress: Progress | None,
+    ) -> MeasuredLatency:
+        """The latency model that measures stages of `program` on the device."""
+        timer = self.stage_timer(program, streams, threads)
+        return self.latency_by(timer, program, store, progress)
+
+    def latency_by(
+        self,
+        timer: StageTimer,
+        program: Program,
+        store: LatencyStore,
+        progress: Progress | None,
+    ) -> MeasuredLatency:
+        """The latency model that has `timer` measure stages of `program`."""
+        return MeasuredLatency(
+            program,
+            self.kernels.hashes,
+            timer,
+            parallel_kernels=self.kernels.parallel,
+            store=store,
+            progress=progress,
+        )
 
 
 class Backend(Protocol):
-    """Compiles, plans, measures and runs for one kind of device.
+    """Compiles for one kind of device; what it makes of a model plans, measures and runs there.
 
     `Compilation` carries a model through and knows no device. A new kind of device is a class
     that fits here, and a line in `backends.backend_for`.
@@ -221,38 +262,6 @@ class Backend(Protocol):
 
     def why_not_in_bf16(self) -> str | None:
         """Why nothing can be compiled in bf16 for the target; None where it can."""
-        ...
-
-    def stage_timer(
-        self, lowered: Lowered, program: Program, streams: int, threads: int
-    ) -> StageTimer:
-        """What times stages of `program`, which has kernels of `lowered`, on the device."""
-        ...
-
-    def plan(
-        self,
-        lowered: Lowered,
-        program: Program,
-        schedule: Schedule,
-        op_us: Callable[[], dict[str, float] | None],
-    ) -> Plan:
-        """The plan of a schedule of `program`.
-
-        Parameters
-        ----------
-        op_us: asked only if need be: what each operator takes alone, by name, in microseconds; None
-            where nothing is known.
-        """
-        ...
-
-    def instance(self, lowered: Lowered, plan: Plan) -> Any:
-        """The plan with memory under it, ready to run.
-
-        Raises
-        ------
-        DeviceError
-            The device is not here.
-        """
         ...
 
     def cpu_features(self) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from ..lowering.quantised import QUANTISED
 from ..measure.active import ActiveSearch, active_search
 from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
-from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore, open_store
 from ..measure.workloads import workload_hash
 from ..plan.plan import Plan
@@ -34,7 +33,6 @@ from ..program.traits import OperatorTraits, operator_traits
 from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
-from .backend import measured_latency
 from .backends import backend_for
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
 from .options import MERGING, CompileOptions
@@ -131,13 +129,8 @@ class Compilation:
         return open_store(self.options.latency_db)
 
     def _latency_of(self, streams: int, threads: int) -> MeasuredLatency:
-        return self._measured_by(
-            self.backend.stage_timer(self._lowered, self.program, streams, threads)
-        )
-
-    def _measured_by(self, timer: StageTimer) -> MeasuredLatency:
-        return measured_latency(
-            timer, self._lowered, self.program, self._store, self.options.progress
+        return self._lowered.latency(
+            self.program, streams, threads, self._store, self.options.progress
         )
 
     def schedule(
@@ -290,7 +283,7 @@ class Compilation:
             threads=self.threads,
             **options,
         )
-        return self._measured_by(timer)
+        return self._lowered.latency_by(timer, self.program, self._store, self.options.progress)
 
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
         """IOS with most stages predicted and few measured, ready to `run`.
@@ -366,7 +359,7 @@ class Compilation:
                 "the schedule merges operators, and this compilation has them apart; plan what "
                 "`realized` gives"
             )
-        return self.backend.plan(self._lowered, self.program, schedule, self._op_us)
+        return self._lowered.plan(self.program, schedule, self._op_us)
 
     def _op_us(self) -> dict[str, float] | None:
         """What each operator takes alone, by name; None where there is nothing to tell by."""
@@ -380,7 +373,7 @@ class Compilation:
 
     def instance(self, plan: Plan) -> Any:
         """The plan with memory under it, ready to run."""
-        return self.backend.instance(self._lowered, plan)
+        return self._lowered.instance(plan)
 
     def sequential(self) -> Schedule:
         """Every operator in turn, divided over all streams: what others are measured against."""
@@ -448,7 +441,7 @@ class Compilation:
             return None
         alone = self._lowered.on_tvm_alone
         in_turn = one_after_another(alone, 1)
-        return self.backend.plan(self._lowered, alone, in_turn, self._op_us)
+        return self._lowered.plan(alone, in_turn, self._op_us)
 
 
 def _quantised(module: Any) -> Quantised | None:

@@ -32,7 +32,7 @@ from ..program.concat_in_place import concat_in_place
 from ..program.host_memory import aligned_copy
 from ..program.program import Program
 from ..scheduling.schedules import Schedule
-from .backend import Kernels, Lowered, measured_latency
+from .backend import Kernels, Lowered
 from .checked_kernels import KernelChecker
 from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_kernels
@@ -41,10 +41,34 @@ from .provider_choice import give_to_libraries
 
 
 @dataclass(frozen=True)
-class _LoweredForCpu(Lowered):
-    """A model with what checks the kernels that libraries have for it."""
+class LoweredForCpu(Lowered):
+    """A model on a CPU.
+
+    Attributes
+    ----------
+    libraries: checks the kernels that libraries have for it.
+    """
 
     libraries: LibraryChecker
+
+    def stage_timer(self, program: Program, streams: int, threads: int) -> CpuStageTimer:
+        """Times stages on this CPU."""
+        return CpuStageTimer(program, self.kernels.loaded, streams=streams, threads=threads)
+
+    def plan(
+        self,
+        program: Program,
+        schedule: Schedule,
+        op_us: Callable[[], dict[str, float] | None],
+    ) -> Plan:
+        """One stream gets all the threads, several share them out."""
+        shares_out = schedule.num_streams == 1 and not program.is_divided
+        threads = self.streams * self.threads if shares_out else self.threads
+        return make_plan(program, schedule, threads, self.kernels.parallel)
+
+    def instance(self, plan: Plan) -> Instance:
+        """The plan with memory under it, ready to run."""
+        return Instance(plan, self.kernels.loaded, self.program.weights)
 
 
 class CpuBackend:
@@ -99,13 +123,7 @@ class CpuBackend:
             tell(self._options.progress, "choosing kernels")
 
             def latency_of(program: Program) -> MeasuredLatency:
-                return measured_latency(
-                    self.stage_timer(lowered, program, 1, 1),
-                    lowered,
-                    program,
-                    open_store(),
-                    self._options.progress,
-                )
+                return lowered.latency(program, 1, 1, open_store(), self._options.progress)
 
             program = lowered.libraries.without_faults(
                 program, lambda program: choose_kernels(program, self.providers, latency_of)
@@ -128,7 +146,7 @@ class CpuBackend:
 
     def _lowered(
         self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
-    ) -> _LoweredForCpu:
+    ) -> LoweredForCpu:
         """Import the model and lower it to TVM's kernels."""
         libraries = tuple(name for name in self.providers if name != TVM)
         narrow = None
@@ -170,7 +188,7 @@ class CpuBackend:
             self._options.progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker),
         )
-        return _LoweredForCpu(
+        return LoweredForCpu(
             imported, module, program, program, kernels, streams, threads, library_checker
         )
 
@@ -186,28 +204,6 @@ class CpuBackend:
         """Which instructions, or which kernels, are missing."""
         missing = why_no_bf16(self.target, self.providers)
         return None if missing is None else str(missing)
-
-    def stage_timer(
-        self, lowered: Lowered, program: Program, streams: int, threads: int
-    ) -> CpuStageTimer:
-        """Times stages on this CPU."""
-        return CpuStageTimer(program, lowered.kernels.loaded, streams=streams, threads=threads)
-
-    def plan(
-        self,
-        lowered: Lowered,
-        program: Program,
-        schedule: Schedule,
-        op_us: Callable[[], dict[str, float] | None],
-    ) -> Plan:
-        """One stream gets all the threads, several share them out."""
-        shares_out = schedule.num_streams == 1 and not program.is_divided
-        threads = lowered.streams * lowered.threads if shares_out else lowered.threads
-        return make_plan(program, schedule, threads, lowered.kernels.parallel)
-
-    def instance(self, lowered: Lowered, plan: Plan) -> Instance:
-        """The plan with memory under it, ready to run."""
-        return Instance(plan, lowered.kernels.loaded, lowered.program.weights)
 
     def cpu_features(self) -> tuple[str, ...]:
         """What the target has beyond the oldest processor of its kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import tvm
@@ -41,7 +41,7 @@ from ..program.concat_in_place import concat_in_place
 from ..program.program import Program
 from ..program.storage import GPU_PART_ALIGNMENT
 from ..scheduling.schedules import Schedule
-from .backend import Kernels, Lowered, measured_latency
+from .backend import Kernels, Lowered
 from .options import CompileOptions, positive
 from .provider_choice import fastest_plain, give_to_libraries
 
@@ -50,6 +50,48 @@ _LOG = logging.getLogger("tvm_interop")
 _MOST_STREAMS = 8
 """More hardly ever run at once: the kernels of a few fill the GPU."""
 _DEVICE = "cuda:0"
+
+
+@dataclass(frozen=True)
+class LoweredForCuda(Lowered):
+    """A model on GPUs.
+
+    Attributes
+    ----------
+    stream_priorities: whether a GPU prefers the stream with the longest chain of operators.
+    """
+
+    stream_priorities: bool
+
+    def stage_timer(self, program: Program, streams: int, threads: int) -> CudaStageTimer:
+        """Times stages on GPU 0; threads are a CPU's."""
+        return CudaStageTimer(program, self.kernels.loaded, streams=streams)
+
+    def plan(
+        self,
+        program: Program,
+        schedule: Schedule,
+        op_us: Callable[[], dict[str, float] | None],
+    ) -> Plan:
+        """For GPU 0, unless the schedule names GPUs. Copies count nothing as to priorities."""
+        plan = make_plan(program, schedule, device=_DEVICE)  # Threads are a CPU's.
+        if not self.stream_priorities or len(plan.streams) == 1:
+            return plan
+        us = op_us()
+        if us is None:
+            return prefer_longest_chain(plan, None)
+        weights = [0.0 if op.is_copy else us[op.name] for op in plan.operators]
+        return prefer_longest_chain(plan, weights)
+
+    def instance(self, plan: Plan) -> CudaInstance:
+        """The plan with memory under it, ready to run."""
+        missing = _why_not_run(plan)
+        if missing is not None:
+            raise DeviceError(
+                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` ships it "
+                "unchecked"
+            ) from missing
+        return CudaInstance(plan, self.kernels.loaded, self.program.weights)
 
 
 class CudaBackend:
@@ -121,23 +163,31 @@ class CudaBackend:
         on_tvm_alone = program
         if libraries and TVM in self.providers and self._can_measure:
             # On one stream, whatever the streams will be: all schedules run the same kernels.
-            alone = Lowered(imported, module, program, on_tvm_alone, kernels, 1, 1)
+            alone = self._lowered(imported, module, program, on_tvm_alone, kernels, 1)
             program = fastest_plain(
                 program,
                 self.providers,
-                lambda program: measured_latency(
-                    self.stage_timer(alone, program, 1, 1),
-                    alone,
-                    program,
-                    open_store(),
-                    self._options.progress,
-                ),
+                lambda program: alone.latency(program, 1, 1, open_store(), self._options.progress),
             ).program
         else:
             program = give_to_libraries(program, libraries)
         most = min(_MOST_STREAMS, program.graph().width or 1)
         streams = positive("streams", self._options.streams, most)
-        return Lowered(imported, module, program, on_tvm_alone, kernels, streams, 1)
+        return self._lowered(imported, module, program, on_tvm_alone, kernels, streams)
+
+    def _lowered(
+        self,
+        imported: Any,
+        module: tvm.IRModule,
+        program: Program,
+        on_tvm_alone: Program,
+        kernels: Kernels,
+        streams: int,
+    ) -> LoweredForCuda:
+        priorities = self._options.stream_priorities
+        return LoweredForCuda(
+            imported, module, program, on_tvm_alone, kernels, streams, 1, priorities
+        )
 
     def why_not_measured(self) -> DeviceError | None:
         """Whether GPU 0 is missing, or TVM's part that loads kernels for it."""
@@ -149,48 +199,11 @@ class CudaBackend:
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
         """Which of the plan's GPUs is missing, or TVM's part that loads kernels for them."""
-        try:
-            require_gpu(plan)
-        except DeviceError as error:
-            return error
-        return None
+        return _why_not_run(plan)
 
     def why_not_in_bf16(self) -> str:
         """No GPU is compiled for in bf16."""
         return "bf16 is for CPUs"
-
-    def stage_timer(
-        self, lowered: Lowered, program: Program, streams: int, threads: int
-    ) -> CudaStageTimer:
-        """Times stages on GPU 0; threads are a CPU's."""
-        return CudaStageTimer(program, lowered.kernels.loaded, streams=streams)
-
-    def plan(
-        self,
-        lowered: Lowered,
-        program: Program,
-        schedule: Schedule,
-        op_us: Callable[[], dict[str, float] | None],
-    ) -> Plan:
-        """For GPU 0, unless the schedule names GPUs. Copies count nothing as to priorities."""
-        plan = make_plan(program, schedule, device=_DEVICE)  # Threads are a CPU's.
-        if not self._options.stream_priorities or len(plan.streams) == 1:
-            return plan
-        us = op_us()
-        if us is None:
-            return prefer_longest_chain(plan, None)
-        weights = [0.0 if op.is_copy else us[op.name] for op in plan.operators]
-        return prefer_longest_chain(plan, weights)
-
-    def instance(self, lowered: Lowered, plan: Plan) -> CudaInstance:
-        """The plan with memory under it, ready to run."""
-        missing = self.why_not_run(plan)
-        if missing is not None:
-            raise DeviceError(
-                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` ships it "
-                "unchecked"
-            ) from missing
-        return CudaInstance(plan, lowered.kernels.loaded, lowered.program.weights)
 
     def cpu_features(self) -> tuple[str, ...]:
         """None: the host's part of a kernel is compiled for any CPU of its kind."""
@@ -287,3 +300,11 @@ def _refuse_workspaces(program: Program) -> None:
             "their loops, in memory that TVM lends to other streams before the GPU is done with "
             "it; schedule these kernels so that they need none there, or compile for `llvm`"
         )
+
+
+def _why_not_run(plan: Plan) -> DeviceError | None:
+    try:
+        require_gpu(plan)
+    except DeviceError as error:
+        return error
+    return None

@@ -45,12 +45,11 @@ def measured_precision(
         An input is missing, unknown, or of another shape or type.
     """
     options = replace(compilation.options, precision="f32", keep_f32=(), tuning_records=None)
-    backend = CpuBackend(options)
-    reference = backend.lower_unmeasured(model, input_shapes)
+    reference = CpuBackend(options).lower_unmeasured(model, input_shapes)
     in_turn = one_after_another(reference.program, 1)
-    plan = backend.plan(reference, reference.program, in_turn, lambda: None)
+    plan = reference.plan(reference.program, in_turn, lambda: None)
     given = _arrays(plan, inputs)
-    wanted = _outputs(backend.instance(reference, plan), plan, given)
+    wanted = _outputs(reference.instance(plan), plan, given)
     own_plan = compilation.plan(compilation.sequential())
     got = _outputs(compilation.instance(own_plan), own_plan, given)
     errors = [_errors(g, w) for g, w in zip(got, wanted, strict=True)]

@@ -21,7 +21,7 @@ from ..machine.cpu_features import Registers, vector_registers
 from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
 from .loops import SCHEDULED
-from .refusals import is_refusal
+from .refusals import is_refusal, unless_refused
 from .row_sums import vectorize_along_sum
 from .transposes import tile_across_memory
 
@@ -134,11 +134,8 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
         return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
-        try:
+        with unless_refused():  # It writes an output, or is read in more than one way.
             schedule.compute_inline(block)
-        except Exception as error:  # It writes an output, or is read in more than one way.
-            if not is_refusal(error):
-                raise
 
 
 class _Growth:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.s_tir import dlight
 
 from .loops import SCHEDULED
+from .refusals import is_refusal, unless_refused
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def short_sums(func: tirx.PrimFunc) -> Any:
     schedule.compute_at(summed, thread)
     reduced = len(_extents(schedule, summed, reduced=True))
     # Where it cannot be, an `if` in the sum's first round starts it: right too, and little slower.
-    with contextlib.suppress(Exception):
+    with unless_refused():
         schedule.decompose_reduction(summed, schedule.get_loops(summed)[-reduced])
     return schedule
 
@@ -137,19 +137,27 @@ def _with_plain_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     try:
         return rule.apply(func, target, False)
-    except Exception as error:  # Whatever TVM raises: the next rule may fit.
-        _log.debug("kernel `%s`: %s does not fit: %s", name, type(rule).__name__, error)
+    except Exception as error:  # The next rule may fit.
+        if isinstance(rule, _ShortSums) and not is_refusal(error):
+            _log.warning(
+                "kernel `%s` goes without the rule for short sums, for a fault of it; please "
+                "report it with this traceback",
+                name,
+                exc_info=True,
+            )
+        else:
+            _log.debug("kernel `%s`: %s does not fit: %s", name, type(rule).__name__, error)
         return None
 
 
 def _inline_all(schedule: s_tir.Schedule, summed: Any) -> None:
     """Inline every block but `summed` and the last, as far as TVM can."""
     for block in _others(schedule, summed):
-        with contextlib.suppress(Exception):  # Writes an output, or reads the sum.
+        with unless_refused():  # Writes an output, or reads the sum.
             schedule.compute_inline(block)
     for block in _others(schedule, summed):
         if schedule.get_consumers(block):
-            with contextlib.suppress(Exception):
+            with unless_refused():
                 schedule.reverse_compute_inline(block)
 
 

@@ -16,7 +16,6 @@ is paid for, so many short ones pay best). `reward="paper"` keeps it for the rec
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -34,9 +32,6 @@ from ...program.graph import OpGraph
 from ...scheduling.endings import Endings, Mask, bits, endings
 from ...scheduling.gpg import MAX_GROUP_OPS, MAX_GROUPS, Ending, numbered_by, scored
 from ...scheduling.gpg_network import (
-    ENDING_SCALARS,
-    FEATURES,
-    STATE_SCALARS,
     WIDTH,
     Block,
     Floats,
@@ -44,6 +39,7 @@ from ...scheduling.gpg_network import (
     pooled,
 )
 from . import checkpoint
+from .gpg_network import GraphNetwork, Union, floats, perceptron
 from .progress import bar
 
 _LEAST_M = 1e-6
@@ -104,101 +100,6 @@ class Task:
         ops = self.block.ops
         stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
         return np.asarray(self.latency.stages(stages), dtype=np.float64)
-
-
-def perceptron(*widths: int) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
-class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """The paper's graph network and heads: of `gpg` the policy mu, of `gpg-scored` two guesses."""
-
-    def __init__(self, variant: str) -> None:
-        super().__init__()
-        self.p = nn.Sequential(nn.Linear(FEATURES, WIDTH))
-        for name in ("g1", "h1", "g2", "h2"):
-            setattr(self, name, perceptron(WIDTH, 64, WIDTH))
-        if variant == "gpg":
-            self.mu = perceptron(WIDTH, 500, 128, 1)
-        else:
-            self.stage = perceptron(WIDTH + ENDING_SCALARS, 64, 32, 1)
-            self.rest = perceptron(WIDTH + STATE_SCALARS, 64, 32, 1)
-
-    def summands(self, union: Union) -> Any:
-        """(operators, WIDTH): g2 of the embedding of each operator of some blocks."""
-        own = self.p(union.features)
-        messages = own.new_zeros((0, WIDTH))
-        found = []
-        for ops, sources, targets in union.levels:
-            gathered = own.new_zeros((len(ops), WIDTH))
-            gathered = gathered.index_add(0, targets, messages[sources])
-            embedded = self.h1(gathered) + own[ops]
-            messages = torch.cat([messages, self.g1(embedded)])
-            found.append(embedded)
-        return self.g2(torch.cat(found)[union.place])
-
-    def weights(self) -> dict[str, npt.NDArray[np.float64]]:
-        """As `scheduling.gpg_network` takes them."""
-        found = {}
-        for name, net in self.named_children():
-            for i, layer in enumerate(m for m in net if isinstance(m, nn.Linear)):
-                found[f"{name}.{i}.w"] = layer.weight.detach().numpy().T.astype(np.float64)
-                found[f"{name}.{i}.b"] = layer.bias.detach().numpy().astype(np.float64)
-        return found
-
-
-class Union:
-    """Several blocks as one graph, its operators by level."""
-
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        self.firsts = np.cumsum([0, *map(len, blocks)])
-        self.features = _float(np.concatenate([block.features for block in blocks]))
-        depth = max(len(block.levels) for block in blocks)
-        by_level = [
-            np.concatenate(
-                [
-                    block.levels[level] + first
-                    for block, first in zip(blocks, self.firsts, strict=False)
-                    if level < len(block.levels)
-                ]
-            )
-            for level in range(depth)
-        ]
-        order = np.concatenate(by_level)
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        self.place = torch.from_numpy(place)
-        edges = np.concatenate(
-            [block.edges + first for block, first in zip(blocks, self.firsts, strict=False)]
-        )
-        level_of = np.empty(len(order), dtype=np.int64)
-        for level, ops in enumerate(by_level):
-            level_of[ops] = level
-        self.levels = []
-        begin = 0
-        for level, ops in enumerate(by_level):
-            here = edges[level_of[edges[:, 1]] == level]
-            self.levels.append(
-                (
-                    torch.from_numpy(ops),
-                    torch.from_numpy(place[here[:, 0]]),
-                    torch.from_numpy(place[here[:, 1]] - begin),
-                )
-            )
-            begin += len(ops)
-
-    def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Rows over each block's operators as rows over all."""
-        found = np.zeros((sum(map(len, rows)), self.firsts[-1]), dtype=np.float32)
-        at = 0
-        for i, block_rows in enumerate(rows):
-            found[at : at + len(block_rows), self.firsts[i] : self.firsts[i + 1]] = block_rows
-            at += len(block_rows)
-        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True)
@@ -453,9 +354,9 @@ class GpgTraining:
             z_next = target_net.h2(union.spread(after) @ target_net.summands(union))
             m_next = torch.sigmoid(target_net.mu(z_next))
             value = target_critic(torch.cat([z_next, m_next], 1))[:, 0]
-            wanted = _float(rewards) + gamma * _float(goes_on) * value
+            wanted = floats(rewards) + gamma * floats(goes_on) * value
         z = self.net.h2(union.spread(before) @ self.net.summands(union))
-        found = self.critic(torch.cat([z, _float(m)[:, None]], 1))[:, 0]
+        found = self.critic(torch.cat([z, floats(m)[:, None]], 1))[:, 0]
         self._critic_adam.zero_grad()
         ((found - wanted) ** 2).mean().backward()
         self._critic_adam.step()
@@ -492,13 +393,9 @@ def _loss(logits: Any, bounds_us: Floats, us: Sequence[float]) -> Any:
     is_open = high > 0
     scale = np.where(is_open, high, 1.0)
     share = torch.sigmoid(logits[:, 0])
-    guess = _float(low / scale) + _float((high - low) / scale) * share
-    return ((guess - _float(np.where(is_open, np.array(us) / scale, 0.0))) ** 2).mean()
-
-
-def _float(values: Any) -> Any:
-    return torch.as_tensor(np.asarray(values, dtype=np.float32))
+    guess = floats(low / scale) + floats((high - low) / scale) * share
+    return ((guess - floats(np.where(is_open, np.array(us) / scale, 0.0))) ** 2).mean()
 
 
 def _rows(parts: Sequence[Floats]) -> Any:
-    return _float(np.concatenate(parts))
+    return floats(np.concatenate(parts))

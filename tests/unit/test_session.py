@@ -18,7 +18,7 @@ import torch
 
 import tvm_interop
 from tests.nets import branches, chain, feeds, two_inputs
-from tvm_interop import DeviceError, ExecutionError, InputError, Session
+from tvm_interop import DeviceError, ExecutionError, InputError, Session, UnsupportedModelError
 from tvm_interop.session.kept_artifacts import KeptArtifacts
 
 QUICK = {"scheduler": "sequential", "latency_db": ":memory:"}
@@ -268,6 +268,9 @@ def test_weights_in_other_files_count(tmp_path: Path, kept: Path) -> None:
     content[:4] = np.float32(2).tobytes()
     weights.write_bytes(content)
     assert Session(file, **QUICK).path != first.path
+    weights.unlink()
+    with pytest.raises(UnsupportedModelError, match=r"net\.onnx.*weights"):
+        Session(file, **QUICK)
 
 
 def test_a_damaged_or_foreign_file_is_not_used(

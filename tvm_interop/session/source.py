@@ -106,12 +106,16 @@ def _locations(graph: Any) -> Iterator[str]:
             yield from _locations(inner)
 
 
-def _digest_of_files(paths: list[Path]) -> str:
+def _digest_of_files(paths: list[Path]) -> str | None:
+    """None where one cannot be read, which whoever compiles says in words."""
     digest = hashlib.sha256()
-    for path in paths:
-        for chunk in _chunks(path):
-            digest.update(chunk)
-        digest.update(b"\0")
+    try:
+        for path in paths:
+            for chunk in _chunks(path):
+                digest.update(chunk)
+            digest.update(b"\0")
+    except OSError:
+        return None
     return digest.hexdigest()
 
 

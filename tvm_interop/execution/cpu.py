@@ -220,10 +220,14 @@ def kernel_functions(kernels: Any, names: Iterable[str]) -> dict[str, Any]:
     ArtifactError
         The library lacks one.
     """
-    found = {name: kernels.get_function(name, True) for name in names}
-    for name, function in found.items():
-        if function is None:
-            raise ArtifactError(f"the kernel library has no `{name}`; compile the model again")
+    found = {}
+    for name in names:
+        try:
+            found[name] = kernels.get_function(name, True)
+        except AttributeError as error:
+            raise ArtifactError(
+                f"the kernel library has no `{name}`; compile the model again"
+            ) from error
     return found
 
 

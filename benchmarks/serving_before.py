@@ -68,10 +68,12 @@ class Server:
 @contextlib.contextmanager
 def serving(python: str, artifact: Path) -> Iterator[Server]:
     """A server of that environment, until the end of the block."""
+    # Not the folder that this runs in, whose package would be taken.
+    root = Path(python).absolute().parents[2]
     command = [python, "-m", "tvm_interop", "serve", str(artifact), "--name", _MODEL]
     started = subprocess.Popen(
         [*command, "--http-port", "0", "--grpc-port", "0", "--policy", "sequential"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         process = psutil.Process(started.pid)

@@ -63,5 +63,6 @@ class RequestBytes:
 
     def release(self) -> None:
         """Hold none any more."""
-        self._of_all.change(-self._held)
-        self._held = 0
+        if self._held:
+            self._of_all.change(-self._held)
+            self._held = 0

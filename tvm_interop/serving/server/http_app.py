@@ -26,6 +26,7 @@ from ...errors import (
     cut,
 )
 from .access import is_of_a_form
+from .held_bytes import RequestBytes
 from .http_body import JSON_LENGTH, InferBody
 from .service import LONGEST_ERROR, RequestLog, Service, status_of
 
@@ -66,10 +67,11 @@ def http_app(service: Service) -> Starlette:
 
 async def _answered(handler: Handler, service: Service, request: Request) -> Response:
     """What the handler answers, or the error as the protocol has it."""
+    held = request.scope["held"] = RequestBytes(service.held)
+    headers = request.scope["by_name"] = _by_name(request)
     try:
-        service.access.check_http(request.scope["path"], request.headers)
-        with service.held.request() as request.state.held:
-            return await handler(service, request)
+        service.access.check_http(request.scope["path"], headers)
+        return await handler(service, request)
     except TVMInteropError as error:
         return _failed(error)
     except ClientDisconnect:
@@ -79,6 +81,17 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
     except Exception as error:
         _LOG.exception("a request for %s failed", request.url.path)
         return JSONResponse({"error": f"a defect of the server: {cut(error, 300)}"}, 500)
+    finally:
+        held.release()
+
+
+def _by_name(request: Request) -> dict[str, str]:
+    """The headers by name in lower case, the first of those of one name.
+
+    Starlette's own go through all of them each time one is asked for.
+    """
+    given = reversed(request.scope["headers"])
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
 
 
 def _failed(error: Exception) -> Response:
@@ -161,12 +174,13 @@ async def _unload(service: Service, request: Request) -> Response:
 
 async def _infer(service: Service, request: Request) -> Response:
     name, version = _named(request)
-    log = RequestLog("http", _printable(request.headers.get(_ID, "")))
+    headers = request.scope["by_name"]
+    log = RequestLog("http", _printable(headers.get(_ID.lower(), "")))
     try:
-        config, json_length = service.config, request.headers.get(JSON_LENGTH)
+        config, json_length = service.config, headers.get(JSON_LENGTH.lower())
         if json_length is None:
-            most, told = config.max_json_bytes, " of JSON, and more as binary data"
-            data = await _body(service, request, min(most, config.max_request_bytes), told)
+            most, of = config.max_json_bytes, " of JSON, and more as binary data"
+            data = await _body(service, request, min(most, config.max_request_bytes), of)
         else:
             data = await _body(service, request, config.max_request_bytes)
         read = functools.partial(InferBody, name, version, data, json_length, config.max_json_bytes)
@@ -185,12 +199,12 @@ async def _infer(service: Service, request: Request) -> Response:
     except (asyncio.CancelledError, ClientDisconnect):
         log.failed(name, CancelledError("the client has gone"))
         raise
-    headers = {_ID: log.id}
+    told = {_ID: log.id}
     media_type = "application/json"
     if json_length is not None:
-        headers[JSON_LENGTH] = str(json_length)
+        told[JSON_LENGTH] = str(json_length)
         media_type = "application/octet-stream"
-    return Response(content, headers=headers, media_type=media_type)
+    return Response(content, headers=told, media_type=media_type)
 
 
 async def _while_connected(request: Request, work: Any) -> Any:
@@ -221,33 +235,34 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
     HTTPException
         Status 413; 415 for one that is compressed, or that a form of a web page may have sent.
     """
-    encoding = request.headers.get("content-encoding", "identity")
+    headers = request.scope["by_name"]
+    encoding = headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise HTTPException(415, f"bodies must not be compressed, got `{encoding[:40]}`")
-    content_type = request.headers.get("content-type", "")
+    content_type = headers.get("content-type", "")
     if is_of_a_form(content_type):
         raise HTTPException(
             415,
             f"the body is `{content_type[:40]}`; send `Content-Type: application/json`, or "
             "application/octet-stream with binary tensors",
         )
-    length = request.headers.get("content-length", "0")
+    length = headers.get("content-length", "0")
     size = int(length) if length.isdigit() else 0
     # A client that still sends does not see the answer: what is a little too large is read, and
     # thrown away; what is far too large by its own account is not.
     most_read = 2 * max(most, service.config.max_request_bytes)
     if size <= most_read:
-        body = bytearray()
+        body, held = bytearray(), request.scope["held"]
         is_kept, size = size <= most, 0
         async for chunk in request.stream():
             size += len(chunk)
             is_kept = is_kept and size <= most
             if is_kept:
-                request.state.held.add(len(chunk))
+                held.add(len(chunk))
                 body += chunk
             else:
                 body.clear()
-                request.state.held.release()
+                held.release()
             if size > most_read:
                 break
         if is_kept:

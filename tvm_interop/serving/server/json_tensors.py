@@ -23,6 +23,7 @@ _MOST_DEPTH = 64
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[],"))
 _BETWEEN_NUMBERS = b"[] \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![0-9.eE])")
+"""Of a float; JSON's integers have none."""
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "b": msgspec.json.Decoder(list[bool]),
     "f": msgspec.json.Decoder(list[float]),
@@ -55,6 +56,8 @@ def read_numbers(
         listed, text = 0, b""
     if listed != count:
         raise InputError(f"input `{name}` needs {count} values by its shape, got {listed}")
+    if 0 < len(text) <= _PIECE:
+        return _decoded(name, datatype, dtype, text)
     made = np.empty(count, dtype)
     filled = begin = 0
     while begin < len(text):
@@ -94,7 +97,7 @@ def _decoded(name: str, datatype: str, dtype: np.dtype[Any], text: bytes) -> np.
         raise InputError(
             f"a number of input `{name}` has more than {_LONGEST} characters; write it shorter"
         )
-    if dtype.kind == "f" and b"-0" in text:
+    if dtype.kind == "f" and (b"-0," in text or text.endswith(b"-0")):
         text = _MINUS_ZERO.sub(b"-0.0", text)
     try:
         numbers = _DECODERS[dtype.kind].decode(b"[" + text + b"]")

@@ -130,6 +130,19 @@ def test_warm_and_cold_artifacts_are_alike(
     assert bits(warm) == bits(cold)
 
 
+def noted_schedules(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What schedulers are asked from now on."""
+    scheduled: list[tuple[Any, ...]] = []
+    original = compilation.Compilation.schedule
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        scheduled.append(args)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(compilation.Compilation, "schedule", noted)
+    return scheduled
+
+
 @pytest.mark.parametrize(
     ("net", "fields"),
     [
@@ -145,14 +158,7 @@ def test_another_way_of_compiling_chooses_anew(
 ) -> None:
     db = tmp_path / "latency.db"
     compiled(db, nets.chain, scheduler="nimble")
-    scheduled = []
-    original = compilation.Compilation.schedule
-
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        scheduled.append(args)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(compilation.Compilation, "schedule", noted)
+    scheduled = noted_schedules(monkeypatch)
     compiled(db, nets.chain, scheduler="nimble")
     assert scheduled == []
     compiled(db, net, **{"scheduler": "nimble", **fields})
@@ -167,14 +173,7 @@ def test_another_native_library_chooses_anew(
     rebuilt = tmp_path / "rebuilt.so"
     rebuilt.write_bytes(LIBRARY_PATH.read_bytes() + b"\0")
     monkeypatch.setattr(kept_choice, "LIBRARY_PATH", rebuilt)
-    scheduled = []
-    original = compilation.Compilation.schedule
-
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        scheduled.append(args)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(compilation.Compilation, "schedule", noted)
+    scheduled = noted_schedules(monkeypatch)
     for _ in range(2):
         compiled(db, nets.chain, scheduler="nimble")
     assert len(scheduled) == 1  # The second finds what the first has kept.

@@ -366,11 +366,7 @@ def _is_concurrent(schedule: Schedule, compilation: Compilation) -> bool:
     if schedule.num_streams < 2 and not merged_stages(schedule):
         return False
     in_turn = compilation.sequential()
-    # The streams of a schedule of stages are derived, and cannot be given again.
-    streams = () if schedule.is_staged else schedule.streams
-    alike = replace(
-        schedule, scheduler=in_turn.scheduler, makespan=in_turn.makespan, streams=streams
-    )
+    alike = replace(schedule, scheduler=in_turn.scheduler, makespan=in_turn.makespan)
     return alike != in_turn
 
 

@@ -232,7 +232,6 @@ class ActiveSearch:
         makespan = float(sum(self._device.stages(stages))) if again else found.makespan
         return replace(
             found,
-            streams=(),
             makespan=makespan,
             stats={**found.stats, "stages_measured_again": again},
         )

@@ -113,7 +113,6 @@ def multi_gpu(
         winner.schedule,
         scheduler="multi-gpu",
         makespan=winner.makespan,
-        streams=() if winner.schedule.is_staged else winner.schedule.streams,
         stats={
             "search_us": us_since(started) - prices.pricing_us,
             "pricing_us": prices.pricing_us,
@@ -157,7 +156,7 @@ def _on_one_gpu(
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]
-    made[1] = replace(made[1], scheduler="windows on one GPU", streams=())
+    made[1] = replace(made[1], scheduler="windows on one GPU")
     if intra == "windows":
         made.append(greedy(graph, latency, streams=streams))
         made.append(ios(graph, asked, streams=streams, max_transitions=_MAX_TRANSITIONS))

@@ -67,9 +67,7 @@ def schedule(
         if makespan is None or stats.get(MEASURED_AGAIN):
             makespan = result.simulate(graph, latency)
         stats["pricing_us"] += us_since(started)
-    # The streams of a staged schedule are derived from its stages again.
-    streams = () if result.is_staged else result.streams
-    return replace(result, makespan=makespan, stats=stats, streams=streams)
+    return replace(result, makespan=makespan, stats=stats)
 
 
 def schedulers() -> list[str]:

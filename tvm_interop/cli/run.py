@@ -115,6 +115,8 @@ def run_model(
         set_num_threads(threads or num_threads(), pin=pin)
     artifact = _artifact(model, sha256, trusted_key)
     _check_device(device, {stream.device for stream in artifact.plan.streams})
+    if server is None:
+        _note_idle_cores(artifact, num_threads())
     module = GraphModule(artifact, server)
     infos = module.get_input_info()
     module.run(complete_inputs(inputs, *infos) if inputs else filled_inputs(*infos, fill_mode))
@@ -167,6 +169,17 @@ def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -
     if artifact.path is not None:
         note(f"`{path}` runs as `{artifact.path}`")
     return artifact
+
+
+def _note_idle_cores(artifact: Artifact, cores: int) -> None:
+    """Tell on standard error that the artifact runs on fewer cores than there are."""
+    streams = artifact.plan.streams
+    used = sum(stream.threads for stream in streams)
+    if 0 < used < cores and all(stream.device.startswith("cpu") for stream in streams):
+        note(
+            f"the artifact runs on {used} of the {cores} cores that this process may use: if it "
+            "was compiled for fewer, compile it again here"
+        )
 
 
 def _check_device(wanted: str | None, compiled_for: set[str]) -> None:

@@ -80,3 +80,22 @@ def test_silero_vad_finds_speech(ours: Ours, monkeypatch: pytest.MonkeyPatch) ->
     spoken, chances = answers()
     np.testing.assert_allclose(chances, wanted_chances, atol=2e-3)
     assert spoken == wanted
+
+
+def test_rapidocr_reads_a_picture(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cv2
+    from rapidocr_onnxruntime import RapidOCR
+
+    picture = np.full((120, 320, 3), 255, np.uint8)
+    cv2.putText(picture, "HELLO 42", (20, 75), cv2.FONT_HERSHEY_SIMPLEX, 1.6, (0, 0, 0), 3)
+
+    def answers() -> list[tuple[str, float]]:
+        found, _ = RapidOCR()(picture)
+        return [(text, float(score)) for _, text, score in found]
+
+    wanted = answers()
+    assert "42" in wanted[0][0]
+    monkeypatch.setattr("rapidocr_onnxruntime.utils.infer_engine.InferenceSession", ours)
+    got = answers()
+    assert [text for text, _ in got] == [text for text, _ in wanted]
+    assert [score for _, score in got] == pytest.approx([s for _, s in wanted], abs=1e-3)

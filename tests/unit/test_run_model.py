@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import tvm_interop
 from tests.nets import branches, chain
 from tvm_interop.cli.app import run_app
 
@@ -38,3 +39,20 @@ def test_a_model_with_open_dimensions_is_refused_in_words(
     onnx.save(branches(batch="n"), path)
     assert run_app(["run", str(path)]) == 2
     assert '--dim "n=1" of `tvm-interop compile`' in capsys.readouterr().err
+
+
+def test_cores_that_stay_idle_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    narrow, wide, model = (str(tmp_path / name) for name in ("n.tar", "w.tar", "net.onnx"))
+    onnx.save(branches(), model)
+    greedy = ["--scheduler", "greedy", "--keep-slower", "--threads", "1", "--streams"]
+    assert run_app(["compile", model, "-o", narrow, *greedy, "1"]) == 0
+    assert run_app(["compile", model, "-o", wide, *greedy, "2"]) == 0
+    capsys.readouterr()
+    before = tvm_interop.num_threads()
+    try:
+        assert run_app(["run", narrow, "--threads", "2"]) == 0
+        assert "runs on 1 of the 2 cores" in capsys.readouterr().err
+        assert run_app(["run", wide, "--threads", "2"]) == 0
+        assert "cores" not in capsys.readouterr().err
+    finally:
+        tvm_interop.set_num_threads(before)

@@ -177,11 +177,14 @@ def run_model(
     --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
     """
     from ..execution.graph_module import GraphModule
+    from ..execution.threads import num_threads
 
     server = where.server()
     where.set_threads()
     artifact = _artifact(model, sha256, trusted_key)
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
+    if server is None:
+        _note_idle_cores(artifact, num_threads())
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)
@@ -209,6 +212,17 @@ def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -
     if artifact.path is not None:
         note(f"`{path}` runs as `{artifact.path}`")
     return artifact
+
+
+def _note_idle_cores(artifact: Artifact, cores: int) -> None:
+    """Tell on standard error that the artifact runs on fewer cores than there are."""
+    streams = artifact.plan.streams
+    used = sum(stream.threads for stream in streams)
+    if 0 < used < cores and all(stream.device.startswith("cpu") for stream in streams):
+        note(
+            f"the artifact runs on {used} of the {cores} cores that this process may use: if it "
+            "was compiled for fewer, compile it again here"
+        )
 
 
 def _check_device(wanted: str | None, compiled_for: set[str]) -> None:

@@ -118,7 +118,8 @@ class LibraryOp:
 
         Fields of other kinds are there too, with their defaults, as they always were.
         """
-        own = {name: _at(self, path) for name, path in _paths(type(self)).items()}
+        kind: Any = type(self)
+        own = {name: _at(self, path) for name, path in _paths(kind).items()}
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:

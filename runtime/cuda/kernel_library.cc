@@ -44,7 +44,8 @@ std::string WhyUnsupportedOnCuda(const std::string& name, const OpDescription& o
   if (!op.stored.empty() || op.dtype == DataType::kBfloat16) {
     return "`" + op.op + "` has tensors of several types or of bfloat16, on a GPU";
   }
-  if (op.activation != Activation::kNone && op.activation != Activation::kRelu) {
+  const Activation activation = op.ends().activation;
+  if (activation != Activation::kNone && activation != Activation::kRelu) {
     return "`" + op.op + "` ends with an activation, and `" + name + "` has no more than ReLU";
   }
   return found->second(op);

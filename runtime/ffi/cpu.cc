@@ -132,7 +132,7 @@ LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Descript
                                       const ffi::Array<bool>& constants) {
   return Guarded([&] {
     return LibraryKernelRef(
-        ffi::make_object<LibraryKernelObj>(&LoadedLibrary(library), ToOpDescription(description),
+        ffi::make_object<LibraryKernelObj>(&LoadedLibrary(library), *ToOpDescription(description),
                                            static_cast<int>(threads), tensors, constants));
   });
 }
@@ -272,7 +272,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.runtime.why_unsupported",
            [](const std::string& library, const Description& description) {
              return Guarded([&] {
-               return LoadedLibrary(library).WhyUnsupported(ToOpDescription(description));
+               const KernelLibrary& loaded = LoadedLibrary(library);
+               return WhyUnsupportedBy(
+                   description, [&](const OpDescription& op) { return loaded.WhyUnsupported(op); });
              });
            })
       .def("tvm_interop.runtime.prepare_kernel", PrepareLibraryKernel)

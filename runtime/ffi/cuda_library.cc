@@ -35,7 +35,7 @@ CudaLibraryKernelRef Prepare(const std::string& name, const Description& descrip
       throw std::runtime_error("kernel library `" + name + "` is not loaded");
     }
     return CudaLibraryKernelRef(ffi::make_object<CudaLibraryKernelObj>(
-        library, ToOpDescription(description), streams->streams, static_cast<int>(stream),
+        library, *ToOpDescription(description), streams->streams, static_cast<int>(stream),
         tensors));
   });
 }
@@ -49,8 +49,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            })
       .def("tvm_interop.cuda.why_unsupported",
            [](const std::string& name, const Description& description) {
-             return GuardedCuda(
-                 [&] { return WhyUnsupportedOnCuda(name, ToOpDescription(description)); });
+             return GuardedCuda([&] {
+               return WhyUnsupportedBy(description, [&](const OpDescription& op) {
+                 return WhyUnsupportedOnCuda(name, op);
+               });
+             });
            })
       .def("tvm_interop.cuda.prepare_kernel", Prepare)
       .def("tvm_interop.cuda.implementation",

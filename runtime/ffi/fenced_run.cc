@@ -153,7 +153,7 @@ std::string RunLibraryFenced(const std::string& name, const Description& descrip
   for (size_t i = 0; i < addresses.size(); ++i) {
     bound.push_back({&addresses[i], i < constants.size() && constants[i]});
   }
-  const auto kernel = library->Prepare(ToOpDescription(description), 1, bound);
+  const auto kernel = library->Prepare(*ToOpDescription(description), 1, bound);
   kernel->Repack();
   const LoopTeam team(1);
   return arguments.Outcome(RunCatchingFaults([&] { kernel->Run(); }), outputs);

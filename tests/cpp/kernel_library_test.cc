@@ -5,15 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/operators/conv2d.h"
+#include "runtime/core/operators/matmul.h"
+#include "runtime/core/operators/max_pool2d.h"
 #include "runtime/cpu/executor.h"
 #include "tests/cpp/check.h"
 
 using tvm_interop::Activation;
+using tvm_interop::Conv2d;
 using tvm_interop::CpuExecutor;
 using tvm_interop::KernelArgument;
 using tvm_interop::KernelLibrary;
 using tvm_interop::Layout;
 using tvm_interop::LibraryKernel;
+using tvm_interop::Matmul;
+using tvm_interop::MaxPool2d;
 using tvm_interop::OpDescription;
 
 namespace {
@@ -56,30 +62,30 @@ class FakeLibrary : public KernelLibrary {
   }
 };
 
-OpDescription Pool() {
-  OpDescription op;
+tvm_interop::Window SlidingBy2() { return {{3, 3}, {2, 2}, {0, 0, 0, 0}, {1, 1}}; }
+
+MaxPool2d Pool() {
+  MaxPool2d op;
   op.op = "max_pool2d";
   op.shapes = {{1, 2, 5, 5}, {1, 2, 2, 2}};
   op.layouts = {Layout::kPlain, Layout::kPlain};
-  op.window = {3, 3};
-  op.strides = {2, 2};
-  op.padding = {0, 0, 0, 0};
-  op.dilation = {1, 1};
+  op.window = SlidingBy2();
   return op;
 }
 
-OpDescription Conv() {
-  OpDescription op = Pool();
+Conv2d Conv() {
+  Conv2d op;
   op.op = "conv2d";
   op.shapes = {{1, 4, 5, 5}, {6, 2, 3, 3}, {6}, {1, 6, 2, 2}, {1, 6, 2, 2}};
   op.layouts.assign(5, Layout::kPlain);
+  op.window = SlidingBy2();
   op.groups = 2;
-  op.has_bias = op.has_sum = true;
+  op.ending.has_bias = op.ending.has_sum = true;
   return op;
 }
 
-OpDescription Matmul() {
-  OpDescription op;
+Matmul Product() {
+  Matmul op;
   op.op = "matmul";
   op.shapes = {{2, 3, 4}, {4, 5}, {2, 3, 5}};
   op.layouts.assign(3, Layout::kPlain);
@@ -90,64 +96,72 @@ bool Complains(const OpDescription& op, const std::string& about) {
   return tvm_interop::WhyMalformed(op).find(about) != std::string::npos;
 }
 
+// `op` after a change.
+template <typename Kind, typename Change>
+Kind Changed(Kind op, Change&& change) {
+  change(op);
+  return op;
+}
+
 TEST_CASE(WellFormedDescriptionsPass) {
-  for (const OpDescription& op : {Pool(), Conv(), Matmul()}) {
-    CHECK_EQ(tvm_interop::WhyMalformed(op), std::string());
-  }
-  OpDescription rounded_up = Pool();
+  CHECK_EQ(tvm_interop::WhyMalformed(Pool()), std::string());
+  CHECK_EQ(tvm_interop::WhyMalformed(Conv()), std::string());
+  CHECK_EQ(tvm_interop::WhyMalformed(Product()), std::string());
+  MaxPool2d rounded_up = Pool();
   rounded_up.shapes = {{1, 2, 6, 6}, {1, 2, 3, 3}};
   CHECK_EQ(tvm_interop::WhyMalformed(rounded_up), std::string());
 }
 
+TEST_CASE(KindsAreFoundByName) {
+  CHECK(dynamic_cast<Conv2d*>(tvm_interop::NewOpDescription("conv2d").get()) != nullptr);
+  CHECK_EQ(tvm_interop::NewOpDescription("softmax")->op, std::string("softmax"));
+  CHECK_THROWS(tvm_interop::NewOpDescription("sort"), tvm_interop::UnknownKind);
+}
+
+TEST_CASE(EqualDescriptionsGiveEqualText) {
+  CHECK_EQ(Describe(Conv()), Describe(Conv()));
+  const auto differ = [](const Conv2d& op) { return Describe(op) != Describe(Conv()); };
+  CHECK(differ(Changed(Conv(), [](Conv2d& op) { op.groups = 1; })));
+  CHECK(differ(Changed(Conv(), [](Conv2d& op) { op.allow_tf32 = true; })));
+  CHECK(differ(Changed(Conv(), [](Conv2d& op) { op.window.padding[3] = 1; })));
+  CHECK(differ(Changed(Conv(), [](Conv2d& op) { op.ending.clip_high = 1; })));
+  CHECK(differ(Changed(Conv(), [](Conv2d& op) { op.cut = {0, 2, 0, 5}; })));
+}
+
 TEST_CASE(AWrongDescriptionIsRefusedWithItsFault) {
-  OpDescription op = Pool();
-  op.op = "sort";
-  CHECK(Complains(op, "`sort` is no kind of operator"));
-  op = Pool();
-  op.shapes[1] = {1, 2, 4, 2};
-  CHECK(Complains(op, "cannot make (1, 2, 4, 2) of (1, 2, 5, 5)"));
-  op = Pool();
-  op.padding = {0, 0};
-  CHECK(Complains(op, "four for padding"));
-  op = Pool();
-  op.strides = {0, 1};
-  CHECK(Complains(op, "below 1"));
-  op = Pool();
-  op.shapes.pop_back();
-  CHECK(Complains(op, "takes 2 tensors"));
-  op = Conv();
-  op.groups = 3;
-  CHECK(Complains(op, "in 3 groups"));
-  op = Conv();
-  op.shapes[2] = {5};
-  CHECK(Complains(op, "a bias of 6"));
-  op = Conv();
-  op.shapes[3] = {1, 6, 1, 1};
-  CHECK(Complains(op, "adds a tensor of another shape"));
-  op = Conv();
-  op.window = {1, 3};
-  CHECK(Complains(op, "not its weight's"));
-  op = Matmul();
-  op.shapes[1] = {3, 5};
-  CHECK(Complains(op, "cannot make (2, 3, 5)"));
-  op.activation = Activation::kClip;
-  op.clip_low = 1;
-  CHECK(Complains(op, "empty range"));
-  op = Matmul();
-  op.layouts[0] = Layout::kBlocked16;
-  CHECK(Complains(op, "no image"));
-  op = Matmul();
-  op.cut = {1, 1, 3, 8};
-  CHECK_EQ(tvm_interop::WhyMalformed(op), std::string());
-  op.cut = {1, 1, 4, 8};
-  CHECK(Complains(op, "cuts 5 from 4 on out of 8"));
-  op.cut = {1, 0, 0, 8};
-  CHECK(Complains(op, "cannot cut argument 1 along axis 0"));
-  op = Conv();
-  op.cut = {0, 2, 1, 6};
-  CHECK_EQ(tvm_interop::WhyMalformed(op), std::string());
-  op.layouts[0] = Layout::kBlocked16;
-  CHECK(Complains(op, "cannot cut argument 0"));
+  CHECK(Complains(Changed(Pool(), [](auto& op) { op.shapes[1] = {1, 2, 4, 2}; }),
+                  "cannot make (1, 2, 4, 2) of (1, 2, 5, 5)"));
+  CHECK(
+      Complains(Changed(Pool(), [](auto& op) { op.window.padding = {0, 0}; }), "four for padding"));
+  CHECK(Complains(Changed(Pool(), [](auto& op) { op.window.strides = {0, 1}; }), "below 1"));
+  CHECK(Complains(Changed(Pool(), [](auto& op) { op.shapes.pop_back(); }), "takes 2 tensors"));
+  CHECK(Complains(Changed(Conv(), [](auto& op) { op.groups = 3; }), "in 3 groups"));
+  CHECK(Complains(Changed(Conv(), [](auto& op) { op.shapes[2] = {5}; }), "a bias of 6"));
+  CHECK(Complains(Changed(Conv(), [](auto& op) { op.shapes[3] = {1, 6, 1, 1}; }),
+                  "adds a tensor of another shape"));
+  CHECK(Complains(Changed(Conv(), [](auto& op) { op.window.size = {1, 3}; }), "not its weight's"));
+  CHECK(Complains(Changed(Product(), [](auto& op) { op.shapes[1] = {3, 5}; }),
+                  "cannot make (2, 3, 5)"));
+  CHECK(Complains(Changed(Product(),
+                          [](auto& op) {
+                            op.ending.activation = Activation::kClip;
+                            op.ending.clip_low = 1;
+                          }),
+                  "empty range"));
+  CHECK(Complains(Changed(Product(), [](auto& op) { op.layouts[0] = Layout::kBlocked16; }),
+                  "no image"));
+  Matmul product = Product();
+  product.cut = {1, 1, 3, 8};
+  CHECK_EQ(tvm_interop::WhyMalformed(product), std::string());
+  product.cut = {1, 1, 4, 8};
+  CHECK(Complains(product, "cuts 5 from 4 on out of 8"));
+  product.cut = {1, 0, 0, 8};
+  CHECK(Complains(product, "cannot cut argument 1 along axis 0"));
+  Conv2d conv = Conv();
+  conv.cut = {0, 2, 1, 6};
+  CHECK_EQ(tvm_interop::WhyMalformed(conv), std::string());
+  conv.layouts[0] = Layout::kBlocked16;
+  CHECK(Complains(conv, "cannot cut argument 0"));
 }
 
 TEST_CASE(PreparedKernelsRunSideBySide) {

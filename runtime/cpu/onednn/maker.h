@@ -1,7 +1,6 @@
 #ifndef RUNTIME_CPU_ONEDNN_MAKER_H_
 #define RUNTIME_CPU_ONEDNN_MAKER_H_
 
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -12,65 +11,20 @@
 #include "runtime/core/owned.h"
 #include "runtime/cpu/kernel_library.h"
 #include "runtime/cpu/onednn/api.h"
+#include "runtime/cpu/onednn/descs.h"
 #include "runtime/cpu/onednn/kernel.h"
 
 namespace tvm_interop {
 namespace onednn {
 
-using Shape = std::vector<int64_t>;
-
-constexpr int kAnyTag = 1;
-constexpr int kBlocked16Tag = 78;  // aBcd16b, or nChw16c
-
-// Descriptors of tensors.
-class Descs {
- public:
-  explicit Descs(const Api& api) : api_(api) {}
-
-  // The library may choose how the tensor lies.
-  Owned<MemoryDesc> Any(const Shape& shape, int type) const { return Tagged(shape, type, kAnyTag); }
-
-  Owned<MemoryDesc> Laid(const Shape& shape, int type, Layout layout) const {
-    return layout == Layout::kPlain ? Strided(shape, type, Contiguous(shape))
-                                    : Tagged(shape, type, kBlocked16Tag);
-  }
-
-  Owned<MemoryDesc> Plain(const Shape& shape, int type) const {
-    return Laid(shape, type, Layout::kPlain);
-  }
-
-  Owned<MemoryDesc> Strided(const Shape& shape, int type, const Shape& strides) const {
-    MemoryDesc desc = nullptr;
-    Check(api_.memory_desc_create_with_strides(&desc, static_cast<int>(shape.size()), shape.data(),
-                                               type, strides.data()),
-          "a descriptor");
-    return {desc, api_.memory_desc_destroy};
-  }
-
-  static Shape Contiguous(const Shape& shape) {
-    Shape strides(shape.size(), 1);
-    for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-    return strides;
-  }
-
- private:
-  Owned<MemoryDesc> Tagged(const Shape& shape, int type, int tag) const {
-    MemoryDesc desc = nullptr;
-    Check(api_.memory_desc_create_with_tag(&desc, static_cast<int>(shape.size()), shape.data(),
-                                           type, tag),
-          "a descriptor");
-    return {desc, api_.memory_desc_destroy};
-  }
-
-  const Api& api_;
-};
-
-// Scratchpads are ours; `addends` are added, one after the other, and what follows the operator is
-// fused into it.
-Owned<Attributes> MakeAttributes(const Api& api, const OpDescription& op,
+// Scratchpads are ours; the steps are done, `addends` are added, one after the other, each by its
+// step or after them, and then comes the activation.
+Owned<Attributes> MakeAttributes(const Api& api, const Ending& ending,
+                                 const std::vector<Step>& steps,
                                  const std::vector<const MemoryDescObject*>& addends);
 
-// Makes one kernel: the library's parts for it, put together.
+// Makes one kernel: the library's parts for it, put together. What kernels of all kinds need is
+// here; each kind's maker is in `kinds/`.
 class Maker {
  public:
   Maker(const Api& api, Engine engine, const OpDescription& op, int threads,
@@ -81,42 +35,16 @@ class Maker {
         args_(args),
         descs_(api),
         kernel_(std::make_unique<OneDnnKernel>(api, engine, threads)) {}
+  virtual ~Maker() = default;
 
-  std::unique_ptr<LibraryKernel> Make();
+  virtual void Make() = 0;
+  std::unique_ptr<LibraryKernel> Take() { return std::move(kernel_); }
 
- private:
-  void MakeConv();
-  // Null where there is no such kernel.
-  Owned<PrimitiveDesc> ConvDesc(const Shape& weight, const Owned<MemoryDesc>& source,
-                                const Owned<MemoryDesc>& result, MemoryDesc bias) const;
+ protected:
   std::string Implementation(PrimitiveDesc desc) const;
-  void MakeMatmul();
-  void MakePool();
-  // Of images of these shapes, N,C,H,W, that lie as described.
-  Owned<PrimitiveDesc> PoolDesc(const Owned<MemoryDesc>& source, const Shape& from,
-                                const Owned<MemoryDesc>& result, const Shape& to) const;
-  void MakeLrn();
-  void MakeReorder();
-  // The bias is added after the product.
-  void MakeScale();
-  void MakeSoftmax();
-  void MakeLayerNorm();
-
-  // The quantised ones are in quantised.cc.
-  void MakeQuantisedConv();
-  void MakeQuantisedMatmul();
-  void MakeQuantisedPool();
-  // What turns sums of products into the result. `axes` are the weight's that the scales go along.
-  Owned<Attributes> QuantisedAttributes(int axes, const Owned<MemoryDesc>& addend) const;
-  void BindQuantised(PrimitiveDesc desc, const Owned<MemoryDesc>& source,
-                     const Owned<MemoryDesc>& weights, const Owned<MemoryDesc>& bias,
-                     const Owned<MemoryDesc>& addend, const Owned<MemoryDesc>& result);
 
   // Binds source and result, the source as the primitive was made for.
   void BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted);
-  // Binds source, weights, bias, addend and result, each as `desc` wants it.
-  void Bind(PrimitiveDesc desc, const Owned<MemoryDesc>& source, const Owned<MemoryDesc>& weights,
-            const MemoryDescObject* bias);
   void AddBias(const MemoryDescObject* desc, std::vector<std::pair<int, int>>* tensors);
   // Binds the result, which lies as `given` says, and adds the call.
   void AddResultAndCall(PrimitiveDesc desc, const Owned<MemoryDesc>& given,
@@ -134,13 +62,13 @@ class Maker {
   }
 
   std::vector<const MemoryDescObject*> Addends(const Owned<MemoryDesc>& addend) const {
-    if (!op_.has_sum) return {};
+    if (!op_.ends().has_sum) return {};
     return {addend.get()};
   }
 
   // Null where there is no bias, as oneDNN has it.
   Owned<MemoryDesc> BiasDesc(const Shape& shape) const {
-    return op_.has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
+    return op_.ends().has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
   }
 
   // An argument of a unary operator as it is computed: blocked where either tensor is. Between two
@@ -208,6 +136,18 @@ class Maker {
   const std::vector<KernelArgument>& args_;
   Descs descs_;
   std::unique_ptr<OneDnnKernel> kernel_;
+};
+
+// A maker of kernels of one kind, whose own fields it knows.
+template <typename Kind>
+class MakerOf : public Maker {
+ public:
+  MakerOf(const Api& api, Engine engine, const OpDescription& op, int threads,
+          const std::vector<KernelArgument>& args)
+      : Maker(api, engine, op, threads, args), kind_(dynamic_cast<const Kind&>(op)) {}
+
+ protected:
+  const Kind& kind_;
 };
 
 }  // namespace onednn

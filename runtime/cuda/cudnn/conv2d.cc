@@ -1,4 +1,4 @@
-#include "runtime/cuda/cudnn/library.h"
+#include "runtime/core/operators/conv2d.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include "runtime/core/owned.h"
 #include "runtime/cuda/choosing_library.h"
 #include "runtime/cuda/cudnn/api.h"
+#include "runtime/cuda/cudnn/library.h"
 
 namespace tvm_interop {
 namespace {
@@ -27,7 +28,7 @@ void Check(const Api& api, int status, const char* call) {
 int Int(int64_t number) { return static_cast<int>(number); }
 
 // What cuDNN may do with the products of a convolution.
-MathType MathTypeOf(const OpDescription& op) {
+MathType MathTypeOf(const Conv2d& op) {
   if (op.dtype == DataType::kFloat16) return kTensorOpMath;
   return op.allow_tf32 ? kDefaultMath : kFmaMath;
 }
@@ -43,7 +44,7 @@ struct Algorithm {
 // A convolution's descriptors, as cuDNN wants to have them.
 class Descs {
  public:
-  Descs(const Api& api, const OpDescription& op)
+  Descs(const Api& api, const Conv2d& op)
       : api_(api), data_type_(op.dtype == DataType::kFloat16 ? cudnn::kHalf : cudnn::kFloat) {
     const std::vector<int64_t>& weight = op.shapes[1];
     data = Tensor(op.shapes.front());
@@ -59,16 +60,17 @@ class Descs {
     ConvolutionDesc made = nullptr;
     TVM_INTEROP_CUDNN(api_, CreateConvolutionDescriptor, &made);
     convolution = {made, api_.DestroyConvolutionDescriptor};
-    TVM_INTEROP_CUDNN(api_, SetConvolution2dDescriptor, made, Int(op.padding[0]),
-                      Int(op.padding[1]), Int(op.strides[0]), Int(op.strides[1]),
-                      Int(op.dilation[0]), Int(op.dilation[1]), kCrossCorrelation, cudnn::kFloat);
+    TVM_INTEROP_CUDNN(api_, SetConvolution2dDescriptor, made, Int(op.window.padding[0]),
+                      Int(op.window.padding[1]), Int(op.window.strides[0]),
+                      Int(op.window.strides[1]), Int(op.window.dilation[0]),
+                      Int(op.window.dilation[1]), kCrossCorrelation, cudnn::kFloat);
     TVM_INTEROP_CUDNN(api_, SetConvolutionGroupCount, made, Int(op.groups));
     TVM_INTEROP_CUDNN(api_, SetConvolutionMathType, made, MathTypeOf(op));
 
     ActivationDesc made_activation = nullptr;
     TVM_INTEROP_CUDNN(api_, CreateActivationDescriptor, &made_activation);
     activation = {made_activation, api_.DestroyActivationDescriptor};
-    const bool is_relu = op.activation == Activation::kRelu;
+    const bool is_relu = op.ending.activation == Activation::kRelu;
     TVM_INTEROP_CUDNN(api_, SetActivationDescriptor, made_activation,
                       is_relu ? cudnn::kRelu : cudnn::kIdentity, kPropagateNan, 0.0);
   }
@@ -98,14 +100,17 @@ class CudnnConvolution : public CudaLibraryKernel {
   using Choice = Algorithm;
 
   CudnnConvolution(const Api& api, const OpDescription& op, const std::vector<void*>& args)
+      : CudnnConvolution(api, dynamic_cast<const Conv2d&>(op), args) {}
+
+  CudnnConvolution(const Api& api, const Conv2d& op, const std::vector<void*>& args)
       : api_(api),
         descs_(api, op),
         data_(args[0]),
         weight_(args[1]),
-        bias_(op.has_bias ? args[2] : nullptr),
-        sum_(op.has_sum ? args[args.size() - 2] : nullptr),
+        bias_(op.ending.has_bias ? args[2] : nullptr),
+        sum_(op.ending.has_sum ? args[args.size() - 2] : nullptr),
         output_(args.back()),
-        has_relu_(op.activation == Activation::kRelu) {}
+        has_relu_(op.ending.activation == Activation::kRelu) {}
 
   // The algorithms to choose from, in cuDNN's own order.
   std::vector<Algorithm> Candidates(const CudaStream& stream) const {
@@ -225,8 +230,10 @@ std::unique_ptr<CudaKernelLibrary> LoadCudnn(const std::string& path) {
 }
 
 std::string WhyNotForCudnn(const OpDescription& op) {
-  if (op.op != "conv2d") return "`cudnn` computes convolutions here, no `" + op.op + "`";
-  if (op.padding[0] != op.padding[2] || op.padding[1] != op.padding[3]) {
+  const auto* conv = dynamic_cast<const Conv2d*>(&op);
+  if (conv == nullptr) return "`cudnn` computes convolutions here, no `" + op.op + "`";
+  const std::vector<int64_t>& padding = conv->window.padding;
+  if (padding[0] != padding[2] || padding[1] != padding[3]) {
     return "`conv2d` has more padding on one side than on the other, which `cudnn` does not";
   }
   for (const auto& shape : op.shapes) {

@@ -1,4 +1,4 @@
-#include "runtime/cuda/cublaslt/library.h"
+#include "runtime/core/operators/matmul.h"
 
 #include <array>
 #include <functional>
@@ -8,6 +8,7 @@
 #include "runtime/core/owned.h"
 #include "runtime/cuda/choosing_library.h"
 #include "runtime/cuda/cublaslt/api.h"
+#include "runtime/cuda/cublaslt/library.h"
 
 namespace tvm_interop {
 namespace {
@@ -55,7 +56,7 @@ struct Sizes {
 // it: it computes right * left, with our columns for rows, and a bias for each of its rows.
 class Descs {
  public:
-  Descs(const Api& api, const OpDescription& op, const void* bias)
+  Descs(const Api& api, const Matmul& op, const void* bias)
       : api_(api), data_type_(op.dtype == DataType::kFloat16 ? cublaslt::kHalf : cublaslt::kFloat) {
     const Sizes sizes(op);
     left = Layout(sizes.k, sizes.m, sizes.batch);
@@ -67,9 +68,9 @@ class Descs {
     TVM_INTEROP_CUBLASLT(api_, MatmulDescCreate, &made, may_round ? kCompute32FastTf32 : kCompute32,
                          cublaslt::kFloat);
     product = {made, api_.MatmulDescDestroy};
-    const bool is_relu = op.activation == Activation::kRelu;
+    const bool is_relu = op.ending.activation == Activation::kRelu;
     uint32_t epilogue = is_relu ? cublaslt::kRelu : kNothing;
-    if (op.has_bias) {
+    if (op.ending.has_bias) {
       epilogue = is_relu ? kReluBias : kBias;
       TVM_INTEROP_CUBLASLT(api_, MatmulDescSetAttribute, made, kBiasPointer, &bias, sizeof(bias));
     }
@@ -107,11 +108,14 @@ class CublasLtMatmul : public CudaLibraryKernel {
   using Choice = RankedAlgorithm;
 
   CublasLtMatmul(const Api& api, const OpDescription& op, const std::vector<void*>& args)
+      : CublasLtMatmul(api, dynamic_cast<const Matmul&>(op), args) {}
+
+  CublasLtMatmul(const Api& api, const Matmul& op, const std::vector<void*>& args)
       : api_(api),
-        descs_(api, op, op.has_bias ? args[2] : nullptr),
+        descs_(api, op, op.ending.has_bias ? args[2] : nullptr),
         left_(args[0]),
         right_(args[1]),
-        sum_(op.has_sum ? args[args.size() - 2] : nullptr),
+        sum_(op.ending.has_sum ? args[args.size() - 2] : nullptr),
         output_(args.back()) {}
 
   // The algorithms to choose from, in cuBLASLt's own order.
@@ -206,7 +210,8 @@ std::unique_ptr<CudaKernelLibrary> LoadCublasLt(const std::string& path) {
 }
 
 std::string WhyNotForCublasLt(const OpDescription& op) {
-  return op.op == "matmul" ? "" : "`cublaslt` computes matrix products here, no `" + op.op + "`";
+  const bool is_product = dynamic_cast<const Matmul*>(&op) != nullptr;
+  return is_product ? "" : "`cublaslt` computes matrix products here, no `" + op.op + "`";
 }
 
 }  // namespace tvm_interop

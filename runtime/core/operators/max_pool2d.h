@@ -1,0 +1,22 @@
+#ifndef RUNTIME_CORE_OPERATORS_MAX_POOL2D_H_
+#define RUNTIME_CORE_OPERATORS_MAX_POOL2D_H_
+
+#include <string>
+
+#include "runtime/core/op_description.h"
+#include "runtime/core/window.h"
+
+namespace tvm_interop {
+
+// The largest number of each window: data (N,C,H,W).
+struct MaxPool2d : OpDescription {
+  Window window;
+
+  size_t NumArguments() const override { return 2; }
+  std::string WhyWrong() const override;
+  void VisitFields(Fields* fields) override;
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CORE_OPERATORS_MAX_POOL2D_H_

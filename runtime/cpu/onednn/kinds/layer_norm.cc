@@ -1,0 +1,43 @@
+#include "runtime/core/operators/layer_norm.h"
+
+#include <string>
+
+#include "runtime/cpu/onednn/kinds.h"
+#include "runtime/cpu/onednn/maker.h"
+
+namespace tvm_interop {
+namespace onednn {
+namespace {
+
+class LayerNormMaker : public MakerOf<LayerNorm> {
+ public:
+  using MakerOf::MakerOf;
+  void Make() override;
+};
+
+void LayerNormMaker::Make() {
+  // oneDNN takes few dimensions: the rows are what counts.
+  const int64_t size = op_.shapes[0].back();
+  const Shape rows{Product(op_.shapes[0]) / size, size};
+  const auto data = descs_.Plain(rows, Stored(0)), result = descs_.Plain(rows, Stored(3));
+  const auto numbers = descs_.Plain({size}, kFloat32);
+  const auto attributes = MakeAttributes(api_, kind_.ends(), {}, {});
+  PrimitiveDesc made = nullptr;
+  Check(api_.layer_normalization_forward_primitive_desc_create(
+            &made, engine_, kForwardInference, data.get(), result.get(), nullptr, kind_.epsilon,
+            kUseScale | kUseShift, attributes.get()),
+        "a layer normalisation");
+  const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
+  kernel_->AddPrimitive(made, {{kSource, kernel_->AddArgument(args_[0], data.get())},
+                               {kScale, kernel_->AddArgument(args_[1], numbers.get())},
+                               {kShift, kernel_->AddArgument(args_[2], numbers.get())},
+                               {kDestination, kernel_->AddArgument(args_[3], result.get())}});
+}
+
+std::string WhyNot(const OpDescription& op) { return WhyNotFloats(op, Multiplies::kNo, {1, 2}); }
+
+const RegisteredMaker<LayerNormMaker> kRegistered("layer_norm", WhyNot);
+
+}  // namespace
+}  // namespace onednn
+}  // namespace tvm_interop

@@ -1,0 +1,38 @@
+#include "runtime/core/operators/softmax.h"
+
+#include <string>
+
+#include "runtime/cpu/onednn/kinds.h"
+#include "runtime/cpu/onednn/maker.h"
+
+namespace tvm_interop {
+namespace onednn {
+namespace {
+
+class SoftmaxMaker : public MakerOf<Softmax> {
+ public:
+  using MakerOf::MakerOf;
+  void Make() override;
+};
+
+void SoftmaxMaker::Make() {
+  const auto data = descs_.Plain(op_.shapes[0], Stored(0));
+  // Into bfloat16 oneDNN would round what it adds up, and once more at the end.
+  const auto result = descs_.Plain(op_.shapes[0], kFloat32);
+  const auto attributes = MakeAttributes(api_, kind_.ends(), {}, {});
+  PrimitiveDesc made = nullptr;
+  Check(api_.softmax_forward_primitive_desc_create(
+            &made, engine_, kForwardInference, kSoftmaxAccurate, data.get(), result.get(),
+            static_cast<int>(op_.shapes[0].size()) - 1, attributes.get()),
+        "a softmax");
+  const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
+  BindUnary(made, data.get());
+}
+
+std::string WhyNot(const OpDescription& op) { return WhyNotFloats(op, Multiplies::kNo, {}); }
+
+const RegisteredMaker<SoftmaxMaker> kRegistered("softmax", WhyNot);
+
+}  // namespace
+}  // namespace onednn
+}  // namespace tvm_interop

@@ -1,0 +1,120 @@
+"""The same operator in other layouts and precisions, and what libraries say of it.
+
+`python -m tests.kind_variants` writes `docs/kinds.md`, the table of what each kind can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tests.kinds import conformance
+from tvm_interop.machine.kernel_libraries import library_version, why_unsupported
+from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.storage import BLOCK, Layout, stored_shape
+
+TABLE = Path(__file__).parents[1] / "docs" / "kinds.md"
+PRECISIONS = ("as it is", "bfloat16 factors", "bfloat16 tensors", "float16")
+LAYOUTS = ("plain", "blocked", "plain to blocked")
+
+
+def in_layout(op: LibraryOp, layout: str) -> LibraryOp | None:
+    """The plain operator `op` on blocked tensors; None where the kind never is."""
+    if layout == "plain":
+        return op
+    if not op.may_be_blocked:
+        return None
+    layouts: list[Layout] = ["plain"] * len(op.shapes)
+    for argument in op.may_be_blocked:
+        if argument > 0 or layout == "blocked":
+            layouts[argument] = "blocked16"
+    return op.with_fields(layouts=tuple(layouts))
+
+
+def in_precision(op: LibraryOp, precision: str) -> LibraryOp | None:
+    """`op`, of float32, in another precision; None for one of integers, which has no other."""
+    if precision == "as it is":
+        return op
+    if op.is_quantised:
+        return None
+    if precision == "float16":
+        return op.with_fields(dtype="float16")
+    stored = ["float32"] * len(op.shapes)
+    if precision == "bfloat16 tensors":
+        for argument in (0, len(stored) - 1, *[len(stored) - 2] * op.has_sum):
+            stored[argument] = "bfloat16"
+    dtype = "bfloat16" if op.multiplies or precision == "bfloat16 factors" else "float32"
+    return op.with_fields(dtype=dtype, stored=tuple(stored))
+
+
+def variants(op: LibraryOp) -> Iterator[tuple[str, LibraryOp]]:
+    """`op` in each layout and precision that its kind has, by name."""
+    for layout in LAYOUTS:
+        laid_out = in_layout(op, layout)
+        for precision in PRECISIONS if laid_out is not None else ():
+            assert laid_out is not None
+            typed = in_precision(laid_out, precision)
+            if typed is not None:
+                yield f"{layout}, {precision}", typed
+
+
+def laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """A plain array as it lies in this layout."""
+    if layout == "plain":
+        return np.ascontiguousarray(array)
+    n, used, height, width = array.shape
+    padded = np.zeros((n, -(-used // BLOCK) * BLOCK, height, width), array.dtype)
+    padded[:, :used] = array
+    blocks = padded.reshape(n, -1, BLOCK, height, width)
+    return np.ascontiguousarray(blocks.transpose(0, 1, 3, 4, 2))
+
+
+def plain(array: np.ndarray, shape: tuple[int, ...], layout: Layout) -> np.ndarray:
+    """An array of this shape that lies so, plain."""
+    if layout == "plain":
+        return array.reshape(shape)
+    n, used, height, width = shape
+    blocks = array.reshape(n, -1, height, width, BLOCK).transpose(0, 1, 4, 2, 3)
+    assert np.prod(stored_shape(shape, layout)) == array.size
+    return blocks.reshape(n, -1, height, width)[:, :used]
+
+
+def table() -> str:
+    """What libraries can do of each kind, in Markdown."""
+    lines = [
+        "# Kinds of operators",
+        "",
+        "What kernel libraries can compute, by kind. `tests/kind_variants.py` writes this file.",
+        "A cell says which libraries can, or else why oneDNN cannot. Images of integers have their",
+        "channels last, and no other layout or precision.",
+        "",
+        "| kind | " + " | ".join(PRECISIONS) + " | blocked images | in parts |",
+        "|---" * (len(PRECISIONS) + 3) + "|",
+    ]
+    for kind, checked in sorted(conformance().items()):
+        op = next(iter(checked.cases.values()))
+        cells = [_who(in_precision(op, precision)) for precision in PRECISIONS]
+        cells.append(_who(in_layout(op, "blocked")))
+        cells.append("yes" if any(_divides(case) for case in checked.cases.values()) else "no")
+        lines.append(f"| `{kind}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _who(op: LibraryOp | None) -> str:
+    if op is None:
+        return "no such"
+    said = {name: why_unsupported(name, op) for name in ("onednn", "cudnn", "cublaslt")}
+    able = [name for name, why in said.items() if not why]
+    why = said["onednn"].removeprefix(f"`{op.op}` ")
+    return ", ".join(able) or ("no library's" if why == "is no kind of operator" else why)
+
+
+def _divides(op: LibraryOp) -> bool:
+    return op.row_axis is not None or op.cuts() is not None
+
+
+if __name__ == "__main__":
+    assert library_version("onednn") is not None, "needs oneDNN"
+    TABLE.write_text(table())

@@ -1,0 +1,67 @@
+"""Windows of images, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tvm_interop.program.library_op import LibraryOp
+
+
+def sliding(
+    data: tuple[int, int],
+    window: tuple[int, int],
+    stride: int = 1,
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilation: int = 1,
+) -> tuple[dict[str, Any], tuple[int, int]]:
+    """The fields of a window over images of this height and width, and the result's."""
+    made = tuple(
+        (data[a] + padding[a] + padding[2 + a] - (window[a] - 1) * dilation - 1) // stride + 1
+        for a in (0, 1)
+    )
+    fields = {
+        "window": window,
+        "strides": (stride, stride),
+        "padding": padding,
+        "dilation": (dilation, dilation),
+    }
+    return fields, (made[0], made[1])
+
+
+def seen(op: LibraryOp, data: np.ndarray, filling: float) -> Iterator[np.ndarray]:
+    """For each place in the window, what it sees of images N,C,H,W: one number each result."""
+    fields = op.fields()
+    (top, left, bottom, right), (sy, sx) = fields["padding"], fields["strides"]
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(data, sides, constant_values=filling)
+    is_last = op.is_quantised
+    rows, columns = op.shapes[-1][1:3] if is_last else op.shapes[-1][2:]
+    for y, x in np.ndindex(*fields["window"]):
+        y, x = y * fields["dilation"][0], x * fields["dilation"][1]
+        yield padded[:, :, y : y + (rows - 1) * sy + 1 : sy, x : x + (columns - 1) * sx + 1 : sx]
+
+
+def convolved(op: LibraryOp, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The sums of products, of images N,C,H,W."""
+    groups = op.fields()["groups"]
+    made, each = weight.shape[0] // groups, weight.shape[1]
+    result = 0.0
+    places = list(np.ndindex(*weight.shape[2:]))
+    for (y, x), part in zip(places, seen(op, data, 0.0), strict=True):
+        grouped = part.reshape(part.shape[0], groups, each, *part.shape[2:])
+        factors = weight[:, :, y, x].reshape(groups, made, each)
+        result = result + np.einsum("ngchw,goc->ngohw", grouped, factors)
+    return np.asarray(result).reshape(data.shape[0], weight.shape[0], *result.shape[3:])
+
+
+def first(data: np.ndarray) -> np.ndarray:
+    """Images N,H,W,C as N,C,H,W."""
+    return data.transpose(0, 3, 1, 2)
+
+
+def last(data: np.ndarray) -> np.ndarray:
+    """Images N,C,H,W as N,H,W,C."""
+    return data.transpose(0, 2, 3, 1)

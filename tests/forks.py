@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -15,6 +16,8 @@ DEADLINE_S = 120.0
 def in_forked_child(work: Callable[[], None]) -> str:
     """Empty where `work` ran to its end in a forked child, else what became of the child."""
     read_end, write_end = os.pipe()
+    # A child that collects what other tests left, such as a channel of gRPC, waits for its threads.
+    gc.freeze()
     child = os.fork()
     if child == 0:
         os.close(read_end)
@@ -25,6 +28,7 @@ def in_forked_child(work: Callable[[], None]) -> str:
             said = traceback.format_exc()
         os.write(write_end, said.encode()[-4000:])
         os._exit(1 if said else 0)
+    gc.unfreeze()
     os.close(write_end)
     status = _status_of(child)
     with os.fdopen(read_end) as said_by_child:

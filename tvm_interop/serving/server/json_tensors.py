@@ -57,7 +57,7 @@ def read_numbers(
     if listed != count:
         raise InputError(f"input `{name}` needs {count} values by its shape, got {listed}")
     if 0 < len(text) <= _PIECE:
-        return _decoded(name, datatype, dtype, text)
+        return _decoded(name, datatype, dtype, text).astype(dtype, copy=False)
     made = np.empty(count, dtype)
     filled = begin = 0
     while begin < len(text):

@@ -253,8 +253,14 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
     "image and row": (relax.op.add, [(1, 67, 31, 29), (67, 31, 1)], "float32"),
     "row of a prime": (lambda x: relax.op.multiply(x, x), [(1, 65537)], "float32"),
     "group norm": (
-        lambda x, g, b: relax.op.nn.group_norm(x, g, b, 1, channel_axis=1, axes=[2, 3]),
+        lambda x, g, b: relax.op.nn.group_norm(x, g, b, 16, channel_axis=1, axes=[2, 3]),
         [(1, 80, 28, 28), (80,), (80,)],
+        "float32",
+    ),
+    # Of other axes it is TVM's kernel.
+    "two sums at once": (
+        lambda x, g, b: relax.op.nn.group_norm(x, g, b, 1, channel_axis=3, axes=[1, 2]),
+        [(1, 28, 28, 80), (80,), (80,)],
         "float32",
     ),
 }  # fmt: skip

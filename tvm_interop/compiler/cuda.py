@@ -58,10 +58,11 @@ class LoweredForCuda(Lowered):
 
     Attributes
     ----------
-    stream_priorities: whether a GPU prefers the stream with the longest chain of operators.
+    options: of the compilation, of which `stream_priorities` says whether a GPU prefers the stream
+        with the longest chain of operators.
     """
 
-    stream_priorities: bool
+    options: CompileOptions
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CudaStageTimer:
         """Times stages on GPU 0; threads are a CPU's."""
@@ -75,7 +76,7 @@ class LoweredForCuda(Lowered):
     ) -> Plan:
         """For GPU 0, unless the schedule names GPUs. Copies count nothing as to priorities."""
         plan = make_plan(program, schedule, device=_DEVICE)  # Threads are a CPU's.
-        if not self.stream_priorities or len(plan.streams) == 1:
+        if not self.options.stream_priorities or len(plan.streams) == 1:
             return plan
         us = op_us()
         if us is None:
@@ -184,9 +185,8 @@ class CudaBackend:
         kernels: Kernels,
         streams: int,
     ) -> LoweredForCuda:
-        priorities = self._options.stream_priorities
         return LoweredForCuda(
-            imported, module, program, on_tvm_alone, kernels, streams, 1, priorities
+            imported, module, program, on_tvm_alone, kernels, streams, 1, self._options
         )
 
     def why_not_measured(self) -> DeviceError | None:

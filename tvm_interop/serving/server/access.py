@@ -45,6 +45,11 @@ class Access:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in allowed_origins)
         self._token = None if token is None else token.encode()
 
+    @property
+    def wants_token(self) -> bool:
+        """Whether clients need one."""
+        return self._token is not None
+
     def check_http(self, path: str, headers: Mapping[str, str]) -> None:
         """Refuse a request that nobody who may has sent.
 

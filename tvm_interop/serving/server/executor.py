@@ -116,17 +116,18 @@ class Executor:
         ModelNotFoundError
             There is none, or none of that version.
         """
-        models = self.models
-        if name not in models:
+        found = next((model for model in self._dispatcher.models if model.name == name), None)
+        if found is None:
+            names = list(self.models)
             raise ModelNotFoundError(
-                f"there is no model `{cut(name)}`{did_you_mean(name, list(models))}; the models "
-                f"are {', '.join(models) or 'none'}"
+                f"there is no model `{cut(name)}`{did_you_mean(name, names)}; the models are "
+                f"{', '.join(names) or 'none'}"
             )
         if version not in ("", VERSION):
             raise ModelNotFoundError(
                 f"model `{name}` has no version `{cut(version)}`; it has {VERSION}"
             )
-        return models[name]
+        return found
 
     def add(self, model: AnyModel) -> None:
         """Serve one model more, or another in place of the one of that name."""

@@ -18,12 +18,18 @@ from google.protobuf.message import DecodeError
 from ...errors import InputError, OverloadedError, TVMInteropError, cut
 from .access import OPEN_METHODS, Access
 from .grpc_wire import check_message
+from .held_bytes import HeldBytes
 from .service import LONGEST_ERROR, status_of
 
-Check = Callable[[Any], None]
-"""Raises for an `authorization` that does not do."""
-
 _LOG = logging.getLogger("tvm_interop.serving")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A message, and how many bytes it came in."""
+
+    message: Any
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class _Refused:
 
 
 def handlers(
-    service: Any, calls: Any, access: Access, max_number_bytes: int
+    service: Any, calls: Any, access: Access, held: HeldBytes, max_number_bytes: int
 ) -> grpc.GenericRpcHandler:
     """What a server of `grpc.aio` registers.
 
@@ -42,8 +48,10 @@ def handlers(
     ----------
     service: its descriptor. Where a method streams, it streams both ways.
     calls: a coroutine function for each method, of the method's name; an asynchronous generator
-        for one that streams; any other function for one that is not there.
+        for one that streams; any other function for one that is not there. An error of ours ends
+        the RPC with its status.
     access: who may call.
+    held: takes the bytes of each message while it is served.
     max_number_bytes: see `grpc_wire.check_message`.
     """
     made = {}
@@ -51,35 +59,26 @@ def handlers(
         read = _reader(message_factory.GetMessageClass(method.input_type), max_number_bytes)
         write = message_factory.GetMessageClass(method.output_type).SerializeToString
         call = getattr(calls, method.name)
-        check = _open if method.name in OPEN_METHODS else access.check_token
+        is_open = method.name in OPEN_METHODS or not access.wants_token
+        asked = None if is_open else access
         if method.client_streaming:
             made[method.name] = grpc.stream_stream_rpc_method_handler(
-                _streamed(call, check), read, write
+                _streamed(call, asked, held), read, write
             )
         else:
             if inspect.iscoroutinefunction(call):
-                call = _single(call, check)
+                call = _single(call, asked, held)
             made[method.name] = grpc.unary_unary_rpc_method_handler(call, read, write)
     return grpc.method_handlers_generic_handler(service.full_name, made)
 
 
-async def abort(context: Any, error: TVMInteropError) -> None:
-    """End the RPC with an error; gRPC's own retries obey the hint."""
-    metadata: tuple[tuple[str, str], ...] = ()
-    if isinstance(error, OverloadedError):
-        retry_ms = max(1, round(error.retry_after_s * 1e3))
-        metadata = (("grpc-retry-pushback-ms", str(retry_ms)),)
-    status = getattr(grpc.StatusCode, status_of(error)[1])
-    await context.abort(status, cut(error, LONGEST_ERROR), metadata)
-
-
-def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], Any]:
+def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], _Read | _Refused]:
     name = kind.DESCRIPTOR.name
 
-    def read(data: bytes) -> Any:
+    def read(data: bytes) -> _Read | _Refused:
         try:
             check_message(kind.DESCRIPTOR, data, max_number_bytes)
-            return kind.FromString(data)
+            return _Read(kind.FromString(data), len(data))
         except TVMInteropError as error:
             return _Refused(error)
         except DecodeError:
@@ -89,55 +88,66 @@ def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], Any]:
     return read
 
 
-def _single(call: Any, check: Check) -> Any:
-    async def answer(request: Any, context: Any) -> Any:
-        await _admit(context, check)
-        if isinstance(request, _Refused):
-            await abort(context, request.error)
+def _single(call: Any, asked: Access | None, held: HeldBytes) -> Any:
+    async def answer(read: _Read | _Refused, context: Any) -> Any:
         try:
-            return await call(request, context)
-        except grpc.aio.AbortError:
-            raise
+            _admit(context, asked)
+            with held.request(_nbytes(read)):
+                return await call(_message(read), context)
         except Exception as error:
-            await _defect(context, error)
+            await _end(context, error)
 
     return answer
 
 
-def _streamed(call: Any, check: Check) -> Any:
-    async def answers(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async def readable() -> AsyncIterator[Any]:
-            async for request in requests:
-                if isinstance(request, _Refused):
-                    await abort(context, request.error)
-                yield request
+def _streamed(call: Any, asked: Access | None, held: HeldBytes) -> Any:
+    async def answers(
+        requests: AsyncIterator[_Read | _Refused], context: Any
+    ) -> AsyncIterator[Any]:
+        async def messages() -> AsyncIterator[Any]:
+            async for read in requests:
+                with held.request(_nbytes(read)):
+                    yield _message(read)
 
-        await _admit(context, check)
         try:
-            async for answer in call(readable(), context):
+            _admit(context, asked)
+            async for answer in call(messages(), context):
                 yield answer
-        except grpc.aio.AbortError:
-            raise
         except Exception as error:
-            await _defect(context, error)
+            await _end(context, error)
 
     return answers
 
 
-def _open(_: Any) -> None:
-    """Let everybody call."""
+def _admit(context: Any, asked: Access | None) -> None:
+    """Raise for a client who may not call; None asks nobody."""
+    if asked is not None:
+        metadata = dict(context.invocation_metadata() or ())
+        asked.check_token(metadata.get("authorization"))
 
 
-async def _admit(context: Any, check: Check) -> None:
-    """End the RPC of a client who may not call."""
-    metadata = dict(context.invocation_metadata() or ())
-    try:
-        check(metadata.get("authorization"))
-    except TVMInteropError as error:
-        await abort(context, error)
+def _nbytes(read: _Read | _Refused) -> int:
+    return 0 if isinstance(read, _Refused) else read.nbytes
 
 
-async def _defect(context: Any, error: Exception) -> None:
-    _LOG.exception("a request failed")
-    told = f"a defect of the server: {cut(error, 300)}"
-    await context.abort(grpc.StatusCode.INTERNAL, told)
+def _message(read: _Read | _Refused) -> Any:
+    """The message; raises why there is none."""
+    if isinstance(read, _Refused):
+        raise read.error
+    return read.message
+
+
+async def _end(context: Any, error: Exception) -> None:
+    """End the RPC with an error; gRPC's own retries obey the hint."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, TVMInteropError):
+        _LOG.error("a request failed", exc_info=error)
+        told = f"a defect of the server: {cut(error, 300)}"
+        await context.abort(grpc.StatusCode.INTERNAL, told)
+    metadata: tuple[tuple[str, str], ...] = ()
+    if isinstance(error, OverloadedError):
+        retry_ms = max(1, round(error.retry_after_s * 1e3))
+        metadata = (("grpc-retry-pushback-ms", str(retry_ms)),)
+    status = getattr(grpc.StatusCode, status_of(error)[1])
+    await context.abort(status, cut(error, LONGEST_ERROR), metadata)

@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from ...errors import CancelledError, InputError, TVMInteropError, cut
 from .any_model import VERSION
-from .grpc_handlers import abort, handlers
+from .grpc_handlers import handlers
 from .protocol import (
     MOST_DIMENSIONS,
     Answer,
@@ -66,41 +66,38 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
         return service_pb2.ServerReadyResponse(ready=self._service.is_ready)
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
-        ready = await _told(context, self._service.is_model_ready, request.name, request.version)
+        ready = self._service.is_model_ready(request.name, request.version)
         return service_pb2.ModelReadyResponse(ready=ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
         return service_pb2.ServerMetadataResponse(**self._service.server_metadata())
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        told = await _told(context, self._service.model_metadata, request.name, request.version)
+        told = self._service.model_metadata(request.name, request.version)
         return json_format.ParseDict(told, service_pb2.ModelMetadataResponse())
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
-        told = await _told(context, self._service.model_config, request.name, request.version)
+        told = self._service.model_config(request.name, request.version)
         return json_format.ParseDict({"config": told}, service_pb2.ModelConfigResponse())
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
-        told = await _told(context, self._service.statistics, request.name, request.version)
+        told = self._service.statistics(request.name, request.version)
         return json_format.ParseDict(told, service_pb2.ModelStatisticsResponse())
 
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
-        rows = await _told(context, self._service.repository_index, request.ready)
+        rows = self._service.repository_index(request.ready)
         return json_format.ParseDict({"models": rows}, service_pb2.RepositoryIndexResponse())
 
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        await _told(context, self._service.load_model, request.model_name)
+        await self._service.load_model(request.model_name)
         return service_pb2.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
-        await _told(context, self._service.unload_model, request.model_name)
+        await self._service.unload_model(request.model_name)
         return service_pb2.RepositoryModelUnloadResponse()
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        try:
-            return await self._infer(request, context)
-        except TVMInteropError as error:
-            await abort(context, error)
+        return await self._infer(request, context)
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
@@ -120,17 +117,9 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     async def _infer(self, request: Any, context: Any) -> Any:
         log = RequestLog("grpc", request.id)
         try:
-            remaining_s = context.time_remaining()
-            is_large = any(
-                len(field[1]) > _MANY
-                for given in request.inputs
-                for field in given.contents.ListFields()
-            )
-            read = functools.partial(_call, request, remaining_s)
-            with self._service.held.request() as held:
-                held.add(request.ByteSize())
-                call = await asyncio.to_thread(read) if is_large else read()
-                answer = await self._service.infer(call)
+            read = functools.partial(_call, request, context.time_remaining())
+            call = await asyncio.to_thread(read) if _has_many_numbers(request) else read()
+            answer = await self._service.infer(call)
         except TVMInteropError as error:
             log.failed(request.model_name, error)
             raise
@@ -159,7 +148,9 @@ class GrpcServer:
             maximum_concurrent_rpcs=config.max_connections,
         )
         described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-        methods = handlers(described, _Calls(service), service.access, config.max_json_bytes)
+        methods = handlers(
+            described, _Calls(service), service.access, service.held, config.max_json_bytes
+        )
         self._server.add_generic_rpc_handlers((methods,))
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
@@ -176,13 +167,15 @@ class GrpcServer:
         await self._server.stop(5.0)
 
 
-async def _told(context: Any, call: Any, *args: Any) -> Any:
-    """What a call of `Service` returns; an error ends the RPC with its status."""
-    try:
-        told = call(*args)
-        return await told if asyncio.iscoroutine(told) else told
-    except TVMInteropError as error:
-        await abort(context, error)
+def _has_many_numbers(request: Any) -> bool:
+    """Whether reading it takes so long that others would wait; raw tensors are not read."""
+    if request.raw_input_contents:
+        return False
+    return any(
+        len(numbers) > _MANY
+        for given in request.inputs
+        for _, numbers in given.contents.ListFields()
+    )
 
 
 def _call(request: Any, remaining_s: float | None) -> InferCall:
@@ -194,8 +187,8 @@ def _call(request: Any, remaining_s: float | None) -> InferCall:
         It is no such request.
     """
     check_counts(len(request.inputs), len(request.outputs))
-    check_names((request.model_name, request.model_version, request.id))
-    check_names(given.name for given in (*request.inputs, *request.outputs))
+    tensors = [given.name for given in (*request.inputs, *request.outputs)]
+    check_names([request.model_name, request.model_version, request.id, *tensors])
     priority, timeout_us = read_schedule(_parameters(request.parameters))
     if remaining_s is not None:
         timeout_us = min(timeout_us or float("inf"), max(1.0, remaining_s * 1e6))

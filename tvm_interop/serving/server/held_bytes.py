@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 
 from ...errors import OverloadedError
 
@@ -17,14 +15,21 @@ class HeldBytes:
         self._held = 0
         self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[RequestBytes]:
-        """What one request takes of it, which is given back in the end."""
+    def request(self, nbytes: int = 0) -> RequestBytes:
+        """What one request takes of it, which is given back at the end of the `with`.
+
+        Parameters
+        ----------
+        nbytes: how many it takes from the beginning.
+
+        Raises
+        ------
+        OverloadedError
+            All requests together would hold too many.
+        """
         held = RequestBytes(self)
-        try:
-            yield held
-        finally:
-            held.release()
+        held.add(nbytes)
+        return held
 
     def change(self, nbytes: int) -> None:
         """Take bytes, or give them back where there are fewer than none.
@@ -49,6 +54,12 @@ class RequestBytes:
     def __init__(self, of_all: HeldBytes) -> None:
         self._of_all = of_all
         self._held = 0
+
+    def __enter__(self) -> RequestBytes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def add(self, nbytes: int) -> None:
         """Hold so many more.

@@ -48,16 +48,19 @@ def http_app(service: Service) -> Starlette:
         endpoint = functools.partial(_answered, handler, service)
         routes.append(Route(path, endpoint, methods=[method]))
 
+    # Starlette tries them in this order, and most requests are for inference.
+    models = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
+    for model in models:
+        route(f"{model}/infer", _infer, "POST")
     route("/v2", _server_metadata)
     route("/v2/health/live", _live)
     route("/v2/health/ready", _ready)
     route("/v2/models/stats", _statistics)
-    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+    for model in models:
         route(model, _model_metadata)
         route(f"{model}/ready", _model_ready)
         route(f"{model}/config", _model_config)
         route(f"{model}/stats", _statistics)
-        route(f"{model}/infer", _infer, "POST")
     route("/v2/repository/index", _index, "POST")
     route("/v2/repository/models/{name}/load", _load, "POST")
     route("/v2/repository/models/{name}/unload", _unload, "POST")

@@ -32,6 +32,7 @@ class Metrics:
                 ("run", "What their runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
+        self._of_model: dict[str, tuple[Any, Any]] = {}  # Finding one takes longer than counting.
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
@@ -41,8 +42,11 @@ class Metrics:
 
     def served(self, model: str, answer: Answer) -> None:
         """A request was served."""
-        self._queue.labels(model).observe(answer.queue_us / 1e6)
-        self._run.labels(model).observe(answer.run_us / 1e6)
+        if model not in self._of_model:
+            self._of_model[model] = self._queue.labels(model), self._run.labels(model)
+        queue, run = self._of_model[model]
+        queue.observe(answer.queue_us / 1e6)
+        run.observe(answer.run_us / 1e6)
 
     def text(self) -> bytes:
         """In Prometheus' format."""

@@ -183,6 +183,8 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
     InputError
         One is no such number; the request is part of a sequence.
     """
+    if not parameters:
+        return -DEFAULT_PRIORITY, None
     if parameters.get("sequence_id"):
         raise InputError("models have no state between requests; leave `sequence_id` out")
     level = parameters.get("priority", 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -198,7 +198,7 @@ class RequestLog:
     """A line of JSON for each request for inference: of level INFO, or WARNING where it failed."""
 
     def __init__(self, protocol: str, request_id: str) -> None:
-        self.id = cut(request_id, 128) or uuid.uuid4().hex[:16]
+        self.id = cut(request_id, 128) or os.urandom(8).hex()
         self._protocol = protocol
         self._began = time.perf_counter()
 

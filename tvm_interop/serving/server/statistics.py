@@ -60,9 +60,9 @@ class Statistics:
         with self._lock:
             self._executions += 1
             self._last_ms = time.time_ns() // 1_000_000
-            batch = self._batches.setdefault(
-                first.ran_batch, {name: _Duration() for name in _PARTS[3:]}
-            )
+            batch = self._batches.get(first.ran_batch)
+            if batch is None:
+                batch = self._batches[first.ran_batch] = {n: _Duration() for n in _PARTS[3:]}
             for name, us in zip(_PARTS[3:], run, strict=True):
                 batch[name].add(us)
                 self._parts[name].add(us, len(tickets))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,17 @@ class TensorSpec:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    def takes(self, array: np.ndarray) -> bool:
+        """Whether an array is of this type and shape."""
+        if array.dtype != self._numpy_dtype or len(array.shape) != len(self.shape):
+            return False
+        sizes = zip(self.shape, array.shape, strict=True)
+        return array.shape == self.shape or all(wanted in (-1, size) for wanted, size in sizes)
+
+    @functools.cached_property
+    def _numpy_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.dtype)
 
     def __str__(self) -> str:
         return f"`{self.name}` ({self.dtype} of shape {self.shape})"
@@ -61,10 +74,7 @@ def check_names_and_types(
         array = given.get(spec.name)
         if array is None:
             raise InputError(f"model `{model}` was given no input `{spec.name}`; it needs {spec}")
-        fits = len(array.shape) == len(spec.shape) and all(
-            wanted in (-1, size) for wanted, size in zip(spec.shape, array.shape, strict=True)
-        )
-        if not fits or str(array.dtype) != spec.dtype:
+        if not spec.takes(array):
             raise InputError(
                 f"model `{model}` needs input {spec}, got {array.dtype} of shape {array.shape}"
             )

@@ -9,7 +9,7 @@ import pytest
 from tests.random_graphs import judge
 from tests.random_graphs.blame import blamed, with_all_outputs
 from tests.random_graphs.conditioning import within_rounding
-from tests.random_graphs.oracles import Arrays, by_nodes, by_onnxruntime, reads
+from tests.random_graphs.oracles import Arrays, by_nodes, by_onnxruntime, by_reference, reads
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -153,3 +153,29 @@ def test_a_node_reads_what_its_subgraphs_read() -> None:
 def test_all_values_become_outputs_once() -> None:
     names = [output.name for output in with_all_outputs(FUSED).graph.output]
     assert names == ["y", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "end", "step", "wanted"),
+    [
+        (1, -3, -(2**31), -1, [0]),  # Python's x[-3::-1] takes nothing of one element.
+        (3, -5, -9, -1, [0]),
+        (3, 9, -9, -2, [2, 0]),
+        (3, 2, 9, -1, []),
+        (3, -9, 9, 1, [0, 1, 2]),
+        (3, 5, 9, 1, []),
+        (0, 0, -9, -1, []),
+    ],
+)
+def test_the_reference_slices_by_the_text(
+    size: int, start: int, end: int, step: int, wanted: list[int]
+) -> None:
+    model = model_of(
+        "g (float[N] x, int64[1] start, int64[1] end, int64[1] axes, int64[1] step)"
+        " => (float[M] y) { y = Slice(x, start, end, axes, step) }"
+    )
+    numbers = {"start": start, "end": end, "axes": 0, "step": step}
+    feed = {name: np.array([number]) for name, number in numbers.items()}
+    found = by_reference(model, {"x": np.arange(size, dtype=np.float32), **feed})
+    assert found is not None
+    assert found["y"].tolist() == wanted

@@ -6,8 +6,8 @@
 
 namespace tvm_interop {
 
-// What the algorithms throw. `kind` is the name of the Python class that the bindings raise:
-// GraphError, ScheduleError, LatencyError or PlanError.
+// What the algorithms throw. By its `kind` the bindings raise a class of Python's: GraphError,
+// ScheduleError, LatencyError or PlanError.
 class PassError : public std::runtime_error {
  public:
   PassError(const char* kind, const std::string& message)
@@ -19,7 +19,10 @@ class PassError : public std::runtime_error {
 };
 
 inline PassError GraphError(const std::string& message) { return {"GraphError", message}; }
-inline PassError ScheduleError(const std::string& message) { return {"ScheduleError", message}; }
+// TVM's own schedules have an error that it registers by the short name.
+inline PassError ScheduleError(const std::string& message) {
+  return {"InterOpScheduleError", message};
+}
 inline PassError LatencyError(const std::string& message) { return {"LatencyError", message}; }
 inline PassError PlanError(const std::string& message) { return {"PlanError", message}; }
 

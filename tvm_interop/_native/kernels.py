@@ -11,6 +11,7 @@ import tvm_ffi
 from ..errors import DeviceError
 from ..scratch import scratch_folder
 from .cpu import take_over_parallel_loops
+from .tvm_runtime import load_tvm_runtime
 
 
 def load_kernels(path: str | os.PathLike[str]) -> Any:
@@ -18,6 +19,7 @@ def load_kernels(path: str | os.PathLike[str]) -> Any:
 
     It is unloaded with the last of its kernels: TVM would keep it for as long as the process lives.
     """
+    load_tvm_runtime()
     library = tvm_ffi.load_module(str(path), keep_module_alive=False)
     take_over_parallel_loops(str(path))
     return library

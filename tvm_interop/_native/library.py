@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tvm  # noqa: F401  (registers a `ScheduleError` too: ours comes after it)
 import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
@@ -38,10 +37,10 @@ def _path() -> Path:
 
 
 # What the library raises; the others are raised in Python alone.
+tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM has a `ScheduleError`.
 for _error in (
     errors.UnsupportedModelError,
     errors.GraphError,
-    errors.ScheduleError,
     errors.LatencyError,
     errors.PlanError,
     errors.ArtifactError,

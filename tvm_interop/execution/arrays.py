@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
-import tvm
 import tvm_ffi
 
 from ..errors import InputError, first_line
@@ -14,18 +14,29 @@ from ..program.host_memory import aligned_empty
 from .cpu import as_tensor
 
 
+class HostTensor(np.ndarray):
+    """An array under the names of TVM's tensors, for programs that do not import TVM."""
+
+    def numpy(self) -> np.ndarray:
+        """The same memory as a plain array."""
+        return self.view(np.ndarray)
+
+    def copyfrom(self, source: Any) -> HostTensor:
+        """Copy the values of an array or a tensor of this shape into this one, and return it."""
+        np.copyto(self, _array_over(source, "the source"))
+        return self
+
+    def copyto(self, target: Any) -> Any:
+        """Copy the values into `target`, a tensor of TVM or an array, and return that."""
+        return copied_out(self.numpy(), target)
+
+
 def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """A tensor's values, as NumPy asks for them."""
     if copy is False:
         raise ValueError("a TVM tensor is copied into an array; np.from_dlpack reads it in place")
     array: np.ndarray = self.numpy()
     return array if dtype is None else array.astype(dtype, copy=False)
-
-
-if not hasattr(tvm.runtime.Tensor, "__array__"):
-    # TVM's class has none, and cannot be derived from: the library makes its objects itself. Of
-    # what lacks it `np.asarray` makes an array of one object, and says nothing.
-    tvm.runtime.Tensor.__array__ = _array_of_tensor
 
 
 def described(value: PlannedValue) -> str:
@@ -63,7 +74,10 @@ def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
 
 
 def copied_out(array: np.ndarray, out: Any) -> Any:
-    """`array` copied into `out`, which is returned; into a new TVM tensor where `out` is None.
+    """`array` copied into `out`, which is returned; into a new tensor where `out` is None.
+
+    That is one of TVM where TVM is imported, and a `HostTensor` elsewhere: importing TVM takes
+    longer than running most models.
 
     Parameters
     ----------
@@ -77,7 +91,7 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
     if out is None:
         copy = aligned_empty(array.shape, array.dtype)
         np.copyto(copy, array)
-        return as_tensor(copy)
+        return _new_tensor(copy)
     if isinstance(out, np.ndarray):
         _check_out(out, array)
         if not out.flags.writeable:
@@ -88,6 +102,18 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
     _check_out(tensor, array)
     tensor.copyfrom(array)
     return out
+
+
+def _new_tensor(array: np.ndarray) -> Any:
+    tvm = sys.modules.get("tvm")
+    if tvm is None:
+        return array.view(HostTensor)
+    tensor = as_tensor(array)
+    if not hasattr(type(tensor), "__array__"):
+        # TVM's class has none, and cannot be derived from: the library makes its objects itself. Of
+        # what lacks it `np.asarray` makes an array of one object, and says nothing.
+        type(tensor).__array__ = _array_of_tensor
+    return tensor
 
 
 def _array_over(value: Any, what: str) -> np.ndarray:
@@ -108,7 +134,7 @@ def _array_over(value: Any, what: str) -> np.ndarray:
 
 def _tensor_over(out: Any) -> Any:
     """A TVM tensor over the memory of `out`."""
-    if hasattr(out, "copyfrom"):
+    if hasattr(out, "copyfrom"):  # Of TVM.
         return out
     if not hasattr(out, "__dlpack__"):
         raise InputError(

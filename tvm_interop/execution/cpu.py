@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import tvm_ffi
 
 from .._native import cpu as _runtime
 from .._native.library import OperatorTiming
@@ -204,12 +205,13 @@ def threads_per_stream(plan: Plan) -> int:
 
 
 def as_tensor(array: np.ndarray) -> Any:
-    """A TVM tensor over `array`'s memory; of bfloat16 it has words of 16 bits, as kernels do."""
-    import tvm
+    """A tensor over `array`'s memory; of bfloat16 it has words of 16 bits, as kernels do.
 
+    It is TVM's class where TVM is imported.
+    """
     if array.size == 0:  # NumPy gives it any address, and nobody reads or writes there.
-        return tvm.runtime.empty(array.shape, str(array.dtype))
-    return tvm.runtime.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)
+        array = aligned_empty((1,), array.dtype)[:0].reshape(array.shape)
+    return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)
 
 
 def kernel_functions(kernels: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -124,9 +124,8 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
     ----------
     options: what `compile` is given, but for what changes nothing in the artifact.
     """
-    import tvm
-
     from .._native.cpu import num_threads
+    from .._native.tvm_runtime import tvm_version
     from ..machine.cpu_name import cpu_model
     from ..machine.kernel_libraries import TVM, library_version, provider_names
 
@@ -136,7 +135,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
         sorted((name, repr(value)) for name, value in options.items()),
         [cpu_model(), num_threads()],
         libraries,
-        [__version__, tvm.__version__, _code_digest()],
+        [__version__, tvm_version(), _code_digest()],
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

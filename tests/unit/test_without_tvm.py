@@ -1,0 +1,67 @@
+"""A compiled model runs without TVM's Python package, whose import takes longer than the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_interop
+from tests.nets import branches
+
+_RUN = """
+import sys
+import numpy as np
+import tvm_interop
+from tvm_interop import GraphModule, Session
+
+path, x = sys.argv[1], np.load(sys.argv[2])
+module = GraphModule(path)
+module.run(x)
+output = module.get_output(0)
+assert type(output).__name__ == "HostTensor", type(output)
+assert type(output.numpy()) is np.ndarray
+again = np.zeros_like(output.numpy())
+assert output.copyto(again) is again
+output.copyfrom(again)
+module.set_input(0, output.copyfrom(x) if output.shape == x.shape else x)
+[found] = Session(path).run(None, {"x": x})
+assert np.array_equal(again, found)
+np.save(sys.argv[3], found)
+for name in ("tvm", "onnx"):
+    assert name not in sys.modules, name
+
+import tvm
+
+# TVM finds its runtime loaded, its own error keeps its name, and ours keeps its class.
+module.run(x)
+assert isinstance(module.get_output(0), tvm.runtime.Tensor)
+np.testing.assert_array_equal(np.asarray(module.get_output(0)), found)
+from tvm_interop._native import passes
+
+graph = passes.graph_make(["one"], np.zeros(0, np.int64).tobytes())
+try:
+    passes.heft(graph, np.ones(1).tobytes(), b"", 0, False)
+except tvm_interop.ScheduleError as error:
+    assert "`gpus` is 0" in str(error)
+else:
+    raise AssertionError("no GPUs were taken")
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["sequential", "ios"])
+def test_a_compiled_model_runs_without_importing_tvm(tmp_path: Path, scheduler: str) -> None:
+    artifact = tvm_interop.compile(branches(), scheduler=scheduler, streams=2)
+    path, x_path, y_path = (tmp_path / name for name in ("model.tar", "x.npy", "y.npy"))
+    artifact.save(path)
+    x = np.linspace(-1, 1, 512, dtype="float32").reshape(1, 8, 8, 8)
+    np.save(x_path, x)
+    # tvm-ffi imports PyTorch where it is installed.
+    command = [sys.executable, "-c", "import sys; sys.modules['torch'] = None\n" + _RUN]
+    subprocess.run([*command, str(path), str(x_path), str(y_path)], check=True, timeout=300)
+    module = tvm_interop.GraphModule(artifact)
+    module.run(x)
+    np.testing.assert_array_equal(np.load(y_path), module.get_output(0).numpy())

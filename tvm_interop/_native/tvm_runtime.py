@@ -1,0 +1,52 @@
+"""TVM's runtime, which kernels call, without TVM's Python package, whose import takes a second."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from tvm_ffi.libinfo import load_lib_ctypes
+
+from ..errors import DeviceError
+
+
+@functools.cache
+def load_tvm_runtime() -> None:
+    """Load `libtvm_runtime.so` as TVM itself does; nothing where TVM is imported already.
+
+    Compiled kernels ask it for memory and for its global functions. An `import tvm` later on finds
+    it loaded.
+
+    Raises
+    ------
+    DeviceError
+        TVM is not installed, or its library does not load.
+    """
+    if "tvm" in sys.modules:
+        return
+    package = importlib.util.find_spec("tvm")
+    if package is None or package.origin is None:
+        raise DeviceError("TVM is not installed, whose runtime kernels need: install `apache-tvm`")
+    home = Path(package.origin).parent
+    folders = [home / "lib", home.parent.parent / "build" / "lib", home.parent.parent / "lib"]
+    override = os.environ.get("TVM_LIBRARY_PATH")
+    if override:
+        folders.insert(0, Path(override))
+    try:
+        load_lib_ctypes("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
+    except (OSError, RuntimeError) as error:
+        raise DeviceError(f"TVM's runtime does not load: {error}; install it again") from error
+
+
+def tvm_version() -> str:
+    """The version of TVM, which is imported only where it was not installed as a package."""
+    try:
+        return importlib.metadata.version("apache-tvm")
+    except importlib.metadata.PackageNotFoundError:
+        import tvm
+
+        return str(tvm.__version__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from .._native import cpu as _native
@@ -156,7 +157,8 @@ class CpuBackend:
         int8_libraries = libraries if has_int8 and not missing_features([INT8_FEATURE]) else ()
         lower: Any = LowerToUnits(self.target, libraries, narrow, int8_libraries)
         tell(self._options.progress, "reading the model")
-        imported = load_model(model, input_shapes)
+        import_anew = partial(load_model, model, input_shapes)
+        imported = import_anew()
         if narrow is not None and is_lowered(imported):
             raise InputError(
                 "the module is lowered already, in float32; for `precision` bf16 give it as it was "
@@ -164,6 +166,7 @@ class CpuBackend:
             )
         tell(self._options.progress, "lowering it to kernels")
         module = lower(imported)
+        del imported  # Its weights, as far as they were lowered to others.
         program = concat_in_place(extract(module))
         as_written = program.kernels
         if self._options.tuning_records is not None:
@@ -189,7 +192,7 @@ class CpuBackend:
             KernelChecker(as_written, _parameters(program), self.target, library_checker),
         )
         return LoweredForCpu(
-            imported, module, program, program, kernels, streams, threads, library_checker
+            import_anew, module, program, program, kernels, streams, threads, library_checker
         )
 
     def why_not_measured(self) -> None:

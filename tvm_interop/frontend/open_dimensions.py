@@ -9,7 +9,7 @@ from typing import TypeAlias
 import onnx
 
 from ..errors import InputError, UnsupportedModelError, did_you_mean
-from ..models.source import read_onnx
+from ..models.source import read_for_import
 
 Dims: TypeAlias = "tuple[int | str, ...] | None"
 """Sizes, or what stands for them: a name, a sum such as `past + 1`, `?`. None: of unknown rank."""
@@ -65,9 +65,9 @@ def shapes_of_dims(
     InputError
         The model has no dimension of that name; a size is below 1.
     UnsupportedModelError
-        As `read_onnx`.
+        As `models.source.read_onnx`.
     """
-    graph = (model if isinstance(model, onnx.ModelProto) else read_onnx(model)).graph
+    graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = {v.name: declared_dims(v) for v in graph.input if v.name not in weights}
     known = list(dict.fromkeys(name for dims in inputs.values() for name in _names_in(dims)))

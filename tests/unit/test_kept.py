@@ -208,9 +208,11 @@ def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
     class Told:
         def __init__(self) -> None:
             self.said: list[str] = []
+            self.counts: dict[str, list[tuple[int, int]]] = {}
 
         def __call__(self, stages_done: int, stages_total: int) -> None:
             assert 0 <= stages_done <= stages_total
+            self.counts.setdefault(self.said[-1], []).append((stages_done, stages_total))
 
         def say(self, what: str) -> None:
             self.said.append(what)
@@ -219,6 +221,12 @@ def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
     compiled(tmp_path / "latency.db", nets.chain, scheduler="nimble", progress=told)
     assert told.said[:3] == ["reading the model", "lowering it to kernels", "choosing kernels"]
     assert any(text.startswith("compiling ") for text in told.said)
+    for text, counts in told.counts.items():
+        if text.startswith("compiling "):
+            assert counts[-1] == (int(text.split()[1]),) * 2
+            break
+    else:
+        pytest.fail("nobody was told how many kernels were compiled")
     assert "scheduling by nimble" in told.said
 
 

@@ -14,6 +14,7 @@ from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build import build_kernels
 from ..kernels.cpu_schedule import DefaultCPUSchedule
+from ..kernels.linker import find_linker
 from ..kernels.tuned_schedule import TunedSchedule
 from ..kernels.vectorize_math import VectorizeMath
 from ..lowering.extract import extract
@@ -25,7 +26,7 @@ from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import TVM, available_providers
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
-from ..measure.measured import MeasuredLatency, tell
+from ..measure.measured import MeasuredLatency, counter, tell
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -156,6 +157,7 @@ class CpuBackend:
         has_int8 = INT8_FEATURE in target_features(self.target)
         int8_libraries = libraries if has_int8 and not missing_features([INT8_FEATURE]) else ()
         lower: Any = LowerToUnits(self.target, libraries, narrow, int8_libraries)
+        linker = find_linker(self.target, self._options.cross_compiler)
         tell(self._options.progress, "reading the model")
         import_anew = partial(load_model, model, input_shapes)
         imported = import_anew()
@@ -185,9 +187,12 @@ class CpuBackend:
         kernels = Kernels(
             program.kernels,
             self.target,
-            lambda module, path: build_kernels(module, self.target, path),
+            lambda module, path: build_kernels(
+                module, self.target, path, count=counter(self._options.progress), linker=linker
+            ),
             write_out,
-            kept,
+            # What is kept goes by this machine's compiler.
+            kept if self._options.cross_compiler is None else None,
             self._options.progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker),
         )

@@ -12,7 +12,7 @@ import typer
 
 from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
-from . import options
+from . import options, shape_options
 from .console import measuring_bar, note, table
 from .flags import Flags, with_flags
 from .input_files import InputFlags
@@ -156,6 +156,8 @@ def run_model(
     model: options.ArtifactOrModel,
     sha256: Sha256 = None,
     trusted_key: options.TrustedKeys = None,
+    input_shapes: shape_options.InputShapes = None,
+    dims: shape_options.Dims = None,
     *,
     where: WhereFlags,
     given: InputFlags,
@@ -166,7 +168,7 @@ def run_model(
     """Run an artifact once, and time or profile it if asked to.
 
     A model (an .onnx or .pt2 file) is compiled first, with default options, and the artifact kept:
-    the next run finds it.
+    the next run finds it. --dim or --input-shapes give what it leaves open.
 
     An artifact holds machine code, which runs with all your rights: run only those whose origin you
     trust, pin the one that you mean with --sha256, or say with --trusted-key who may have signed it
@@ -181,23 +183,31 @@ def run_model(
 
     server = where.server()
     where.set_threads()
-    artifact = _artifact(model, sha256, trusted_key)
+    artifact = _artifact(model, sha256, trusted_key, input_shapes, dims)
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact, num_threads())
+        artifact.from_elsewhere = False  # So that it is not told twice.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 
 
-def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -> Artifact:
+def _artifact(
+    path: Path,
+    sha256: str | None,
+    trusted_keys: list[Path] | None,
+    input_shapes: str | None,
+    dims: str | None,
+) -> Artifact:
     """The artifact at `path`, or the one of the model there, which is compiled once and kept."""
     from ..artifact.artifact import load
     from ..session.compiled_once import compiled_once
     from ..session.source import Source, artifact_or_source
 
     if path.suffix not in options.MODEL_SUFFIXES or not path.is_file():
+        _refuse_shapes(path, input_shapes or dims)
         return load(path, sha256=sha256, trusted_keys=trusted_keys)
     if sha256 is not None or trusted_keys:
         raise InputError(
@@ -206,12 +216,22 @@ def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -
         )
     source = artifact_or_source(path)
     if not isinstance(source, Source):
+        _refuse_shapes(path, input_shapes or dims)
         return source  # An artifact of an unusual name.
+    shapes = shape_options.shapes_of(path, input_shapes, dims)
     with measuring_bar() as progress:
-        artifact = compiled_once(source, {"progress": progress})
+        artifact = compiled_once(source, {"progress": progress}, shapes)
     if artifact.path is not None:
         note(f"`{path}` runs as `{artifact.path}`")
     return artifact
+
+
+def _refuse_shapes(path: Path, given: str | None) -> None:
+    if given is not None:
+        raise InputError(
+            f"--dim and --input-shapes are about models, and `{path}` is an artifact, whose shapes "
+            "are fixed: compile the model for these"
+        )
 
 
 def _note_idle_cores(artifact: Artifact, cores: int) -> None:

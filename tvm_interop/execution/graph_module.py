@@ -17,7 +17,7 @@ from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, copied_out, described, shape_of
 from .instance import PlanInstance
-from .open_instance import open_instance
+from .open_instance import open_instance, tell_of_idle_cores
 from .operator_profile import OpProfile, operator_profile
 from .rpc import RemoteInstance
 from .rpc_server import ServerAddress
@@ -65,6 +65,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self._instance: PlanInstance = (
             open_instance(artifact) if server is None else RemoteInstance(artifact, server)
         )
+        if server is None and artifact.from_elsewhere:
+            tell_of_idle_cores(self._instance.plan)
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
         self.plan = self._instance.plan

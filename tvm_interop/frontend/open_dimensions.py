@@ -44,7 +44,7 @@ def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
     by_name = ""
     if sizes and all(dims is not None and _UNNAMED not in dims for dims in inputs.values()):
         listed = ",".join(f"{name}={size}" for name, size in sizes.items())
-        by_name = f'by name, --dim "{listed}" of `tvm-interop compile`, or by shape, '
+        by_name = f'by name, --dim "{listed}" on the command line, or by shape, '
     return UnsupportedModelError(
         f"input {told}, and a schedule needs every dimension: give them, for example {by_name}"
         f'input_shapes={{{given}}}, or on the command line --input-shapes "{typed}"'

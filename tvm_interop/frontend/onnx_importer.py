@@ -53,8 +53,10 @@ def import_graph(
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(graph, _opset(model))
     except UnsupportedModelError:
+        importer.abandon()
         raise
     except Exception as err:
+        importer.abandon()
         raise UnsupportedModelError(f"TVM cannot import {origin}: {first_line(err)}") from err
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
@@ -120,6 +122,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if isinstance(binding, relax.VarBinding) and binding.value in names:
                     names[binding.var] = names[binding.value]
         return names
+
+    def abandon(self) -> None:
+        """End what a failure has left open, of which TVM would warn on standard error."""
+        with contextlib.suppress(tvm.error.InternalError):  # None is open any more.
+            while True:
+                self.bb._end_block()
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         # Converters are told a node's name but not its outputs: give every node a name.

@@ -37,7 +37,7 @@ class WeightTable:
         """Index of the value that holds `tensor`; `add(shape, dtype)` makes one if none does."""
         array = np.from_dlpack(tensor)  # Its own memory: weights may be gigabytes.
         dtype = str(tensor.dtype)
-        key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8)).digest())
+        key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._by_content:
             index = add(array.shape, dtype)
             self._by_content[key] = index

@@ -83,8 +83,8 @@ def _is_large(tensor: onnx.TensorProto) -> bool:
 
 
 def _nbytes_of(tensor: onnx.TensorProto) -> int:
-    itemsize: int = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.prod(tensor.dims) * itemsize
+    itemsize = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return math.prod(tensor.dims) * int(itemsize)
 
 
 def _place_of(tensor: onnx.TensorProto, folder: Path) -> tuple[Path, int]:

@@ -11,6 +11,7 @@ import pytest
 import tvm_interop
 from tests.nets import branches, chain
 from tvm_interop.cli.app import run_app
+from tvm_interop.compiler import api
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -58,6 +59,29 @@ def test_open_dimensions_are_given(
     (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
     assert run_app(["run", str(kept), *given]) == 2
     assert "whose shapes are fixed" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_how_long_schedules_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
+    given: list[object] = []
+    compile = api.compile
+    monkeypatch.setattr(
+        "tvm_interop.compiler.api.compile",
+        lambda model, **options: (
+            given.append(options.get("time_budget_s")) or compile(model, **options)
+        ),
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(chain(2), path)
+    for _ in range(2):
+        assert run_app(["run", str(path), "--time-budget", "0.5"]) == 0
+    assert given == [0.5]
+    (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
+    assert run_app(["run", str(kept), "--time-budget", "0.5"]) == 2
+    assert "are for compiling models" in capsys.readouterr().err
 
 
 def test_cores_that_stay_idle_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -303,6 +303,7 @@ def test_idle_cores_are_told_of(tmp_path: Path, cores: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             GraphModule(own)
+            tvm_interop.Session(path, threads=cores).close()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             GraphModule(path)

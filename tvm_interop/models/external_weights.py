@@ -84,7 +84,7 @@ def _is_large(tensor: onnx.TensorProto) -> bool:
 
 def _nbytes_of(tensor: onnx.TensorProto) -> int:
     itemsize = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.prod(tensor.dims) * int(itemsize)
+    return int(math.prod(tensor.dims) * itemsize)
 
 
 def _place_of(tensor: onnx.TensorProto, folder: Path) -> tuple[Path, int]:

@@ -18,7 +18,6 @@ from .errors import InputError, TVMInteropError
 from .machine.target_text import TARGET_OPTIONS, read_target
 
 _HARMLESS = {
-    "--cross-compiler": "kernels are linked with g++",
     "--desired-layout": "models come in NCHW, and kernels choose their own layouts",
     "--executor": "the graph executor is the one there is",
     "--module-name": "a library has no name",
@@ -83,6 +82,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
         _refuse(rest[0])
     if options["verb"] == "compile":
         _take_target(options)
+        _take_cross_compiler(options)
     translated = [options.pop("verb"), options.pop("FILE")]
     for name, value in options.items():
         translated += _passed_on(f"--{name.replace('_', '-')}", value)
@@ -102,8 +102,10 @@ def _parser() -> argparse.ArgumentParser:
     compile.add_argument("--pass-config", action="append")
     for name in ("target", "model-format", "input-shapes", "disabled-pass", "desired-layout"):
         compile.add_argument(f"--{name}")
-    for name in ("executor", "runtime", "module-name", "cross-compiler", "tuning-records"):
+    for name in ("executor", "runtime", "module-name", "tuning-records"):
         compile.add_argument(f"--{name}")
+    compile.add_argument("--cross-compiler")
+    compile.add_argument("--cross-compiler-options", default="")
     for kind in _KINDS:
         for name in TARGET_OPTIONS:
             compile.add_argument(f"--target-{kind}-{name}", dest=f"{_OPTION}{kind}-{name}")
@@ -146,6 +148,15 @@ def _take_target(options: dict[str, Any]) -> None:
     words = [f"-{key.removeprefix(f'{_OPTION}{kind}-')}={value}" for key, value in given.items()]
     if words:
         options["target"] = json.dumps(read_target(" ".join([options["target"] or "llvm", *words])))
+
+
+def _take_cross_compiler(options: dict[str, Any]) -> None:
+    """Put the compiler and its options into one."""
+    given = options.pop("cross_compiler_options")
+    if given and not options["cross_compiler"]:
+        raise InputError("--cross-compiler-options goes with --cross-compiler: give both")
+    if options["cross_compiler"]:
+        options["cross_compiler"] = f"{options['cross_compiler']} {given}".strip()
 
 
 def _refuse(option: str) -> NoReturn:

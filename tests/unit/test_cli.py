@@ -91,6 +91,8 @@ def test_schedule_edit_and_give_back(
     arguments = ["compile", model, "-o", str(out), "--schedule", str(path), "--json"]
     assert run_app([*arguments, "--keep-slower"]) == 0
     assert json.loads(capsys.readouterr().out)["shipped"] == "mine"
+    assert run_app([*arguments[:-1], "--keep-slower"]) == 0
+    assert capsys.readouterr().out.startswith("`schedule.json` has ")
     assert run_app(["schedule", model, "--scheduler", "sequential"]) == 0
     assert json.loads(capsys.readouterr().out)["scheduler"] == "sequential"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import resource
 import threading
+import warnings
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -286,6 +288,31 @@ def test_too_few_cores_are_told_of() -> None:
         module = GraphModule(compilation.artifact(schedule))
     module.run(x=np.zeros((1, 8, 14, 14), "float32"))
     assert np.isfinite(module.get_output(0).numpy()).all()
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_idle_cores_are_told_of(tmp_path: Path, cores: int) -> None:
+    """Of a file, which may be of another machine: who compiles here has said how many to use."""
+    path, before = tmp_path / "model.tar", tvm_interop.num_threads()
+    tvm_interop.set_num_threads(2)
+    try:
+        own = tvm_interop.compile(
+            inception_like(), scheduler="sequential", streams=1, threads=cores, out=path,
+            latency_db=":memory:",
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            GraphModule(own)
+            tvm_interop.Session(path, threads=cores).close()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            GraphModule(path)
+        told = [str(warning.message) for warning in caught]
+        assert any("compiled for 1 core, and this process may use 2" in t for t in told) == (
+            cores == 1
+        ), told
+    finally:
+        tvm_interop.set_num_threads(before)
 
 
 def test_time_without_a_core_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,42 @@ def test_a_run_on_what_was_set_is_not(module: GraphModule) -> None:
         module.set_input("image", feed()["image"])
         module.set_input_zero_copy("vector", tvm.runtime.tensor(feed()["vector"]))
         module.run()
+
+
+def test_a_call_gives_all_outputs(module: GraphModule, wanted: np.ndarray) -> None:
+    for outputs in (module(**feed()), module(feed()), module(*feed().values())):
+        assert len(outputs) == 2
+        np.testing.assert_array_equal(outputs[1].numpy(), wanted)
+    module(image=np.zeros((1, 4, 2, 2), "float32"))
+    np.testing.assert_array_equal(outputs[1].numpy(), wanted)  # A copy, as `get_output` gives.
+
+
+def test_a_module_is_given_back_at_the_end_of_with(artifact: tvm_interop.Artifact) -> None:
+    with GraphModule(artifact) as module:
+        module.run(**feed())
+        memory = weakref.ref(module._instance)
+    assert memory() is None
+    for attempt in (
+        module.run,
+        module.profile,
+        lambda: module.get_output(0),
+        lambda: module(feed()),
+    ):
+        with pytest.raises(ExecutionError, match="the module was closed"):
+            attempt()
+    assert "image" in repr(module)
+    module.close()  # Once more, which does nothing.
+
+
+def test_a_closed_module_of_several_shapes_opens_none() -> None:
+    shapes = [{"x": (n, 8, 8, 8)} for n in (1, 2)]
+    artifact = tvm_interop.compile(branches(batch="n"), scheduler="sequential", input_shapes=shapes)
+    module = GraphModule(artifact)
+    module.close()
+    for n in (1, 2):
+        with pytest.raises((ExecutionError, InputError)):
+            module.run(np.zeros((n, 8, 8, 8), "float32"))
+    assert not module._instances
 
 
 def test_torch_in_and_out(module: GraphModule, wanted: np.ndarray) -> None:

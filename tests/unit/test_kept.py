@@ -204,22 +204,39 @@ def test_nothing_is_kept_where_nobody_wants_it(
     assert sorted(path.name for path in tmp_path.glob("*kept*")) == []
 
 
+class Told:
+    """Notes what is said, and what is counted of each."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.counts: dict[str, list[tuple[int, int]]] = {}
+
+    def __call__(self, stages_done: int, stages_total: int) -> None:
+        assert 0 <= stages_done <= stages_total
+        self.counts.setdefault(self.said[-1], []).append((stages_done, stages_total))
+
+    def say(self, what: str) -> None:
+        self.said.append(what)
+
+
 def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
-    class Told:
-        def __init__(self) -> None:
-            self.said: list[str] = []
-
-        def __call__(self, stages_done: int, stages_total: int) -> None:
-            assert 0 <= stages_done <= stages_total
-
-        def say(self, what: str) -> None:
-            self.said.append(what)
-
     told = Told()
     compiled(tmp_path / "latency.db", nets.chain, scheduler="nimble", progress=told)
     assert told.said[:3] == ["reading the model", "lowering it to kernels", "choosing kernels"]
     assert any(text.startswith("compiling ") for text in told.said)
     assert "scheduling by nimble" in told.said
+
+
+def test_kernels_are_counted_as_they_are_compiled(tmp_path: Path) -> None:
+    told = Told()
+    # Nothing is measured, so nothing else is counted.
+    compiled(tmp_path / "latency.db", scheduler="sequential", providers=("tvm",), progress=told)
+    (text,) = (text for text in told.said if text.startswith("compiling "))
+    kernels = int(text.split()[1])
+    counts = told.counts[text]
+    assert len(counts) > 1
+    assert max(counts) == (kernels, kernels)
+    assert {total for _, total in counts} == {kernels}
 
 
 def test_the_command_line_clears_what_is_kept(tmp_path: Path) -> None:

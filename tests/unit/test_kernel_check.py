@@ -22,7 +22,7 @@ from tvm_interop.compiler import checked_kernels
 from tvm_interop.errors import ExecutionError
 from tvm_interop.kernels import build, cpu_schedule
 from tvm_interop.kernels.build import build_kernels
-from tvm_interop.kernels.check import Checked, Findings, find_fault
+from tvm_interop.kernels.check import Checked, Findings, find_fault, find_faults
 from tvm_interop.kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from tvm_interop.kernels.reference import reference_target
 from tvm_interop.machine.cpu_features import host_features
@@ -66,6 +66,14 @@ def test_nothing_is_found_where_nothing_is_wrong(references: Any, tmp_path: Path
         kernel = of_floats(name, function, library[name], references[name])
         assert find_fault(kernel) is None, name
         assert find_fault(by_numpy(kernel)) is None, name
+
+
+def test_those_that_are_done_are_counted(references: Any, tmp_path: Path) -> None:
+    library = built(kernels(), tmp_path / "k.so")
+    each = [of_floats(n, f, library[n], references[n]) for n, f in kernels().items()]
+    told: list[tuple[int, int]] = []
+    find_faults(each, lambda done, total: told.append((done, total)))
+    assert sorted(told) == [(i, len(each)) for i in range(1, len(each) + 1)]
 
 
 @pytest.mark.parametrize(("fault", "seed"), PLANTED)
@@ -166,7 +174,7 @@ def test_a_kernel_that_is_wrong_however_it_is_built_does_not_ship(
     monkeypatch.setattr(
         checked_kernels,
         "find_faults",
-        lambda kernels: Findings({kernel.name: "it is odd" for kernel in kernels}, {}),
+        lambda kernels, _: Findings({kernel.name: "it is odd" for kernel in kernels}, {}),
     )
     with pytest.raises(ExecutionError, match="is wrong however it is compiled: it is odd"):
         compiled()
@@ -196,7 +204,9 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
     calls = []
     find = checked_kernels.find_faults
     monkeypatch.setattr(
-        checked_kernels, "find_faults", lambda kernels: calls.append(len(kernels)) or find(kernels)
+        checked_kernels,
+        "find_faults",
+        lambda kernels, _: calls.append(len(kernels)) or find(kernels),
     )
     db = tmp_path / "latency.db"
     cold = compiled(latency_db=db)

@@ -77,6 +77,24 @@ def test_sizes_by_name_on_the_command_line(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["bench", "compile", "explain", "run", "schedule", "tune"])
+def test_verbs_that_compile_take_sizes_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    path = tmp_path / "cached.onnx"
+    onnx.save(cached(), path)
+    assert run_app([verb, str(path), "--dim", "lenght=3"]) == 2
+    assert "no open dimension `lenght` (did you mean `length`?)" in capsys.readouterr().err
+
+
+def test_a_schedule_of_sizes_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cached.onnx"
+    onnx.save(cached(), path)
+    arguments = ["schedule", str(path), "--scheduler", "sequential"]
+    assert run_app([*arguments, "--dim", "batch=2,length=3"]) == 0
+    assert json.loads(capsys.readouterr().out)["scheduler"] == "sequential"
+
+
 def test_what_sizes_leave_open_is_told() -> None:
     shapes = shapes_of_dims(cached(), {"batch": 1})
     assert shapes == {"x": (1, 1, 4)}

@@ -11,6 +11,7 @@ import pytest
 import tvm_interop
 from tests.nets import branches, chain
 from tvm_interop.cli.app import run_app
+from tvm_interop.compiler import api
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -38,7 +39,49 @@ def test_a_model_with_open_dimensions_is_refused_in_words(
     path = tmp_path / "open.onnx"
     onnx.save(branches(batch="n"), path)
     assert run_app(["run", str(path)]) == 2
-    assert '--dim "n=1" of `tvm-interop compile`' in capsys.readouterr().err
+    assert '--dim "n=1" on the command line' in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("given", [["--dim", "n=2"], ["--input-shapes", "x:[2,8,8,8]"]])
+def test_open_dimensions_are_given(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+) -> None:
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
+    path = tmp_path / "open.onnx"
+    onnx.save(branches(batch="n"), path)
+    assert run_app(["run", str(path), *given, "--json"]) == 0
+    (output,) = json.loads(capsys.readouterr().out)["outputs"].values()
+    assert output["shape"][0] == 2
+    (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
+    assert run_app(["run", str(kept), *given]) == 2
+    assert "whose shapes are fixed" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_how_long_schedules_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
+    given: list[object] = []
+    compile = api.compile
+    monkeypatch.setattr(
+        "tvm_interop.compiler.api.compile",
+        lambda model, **options: (
+            given.append(options.get("time_budget_s")) or compile(model, **options)
+        ),
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(chain(2), path)
+    for _ in range(2):
+        assert run_app(["run", str(path), "--time-budget", "0.5"]) == 0
+    assert given == [0.5]
+    (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
+    assert run_app(["run", str(kept), "--time-budget", "0.5"]) == 2
+    assert "are for compiling models" in capsys.readouterr().err
 
 
 def test_cores_that_stay_idle_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +94,9 @@ def test_cores_that_stay_idle_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     before = tvm_interop.num_threads()
     try:
         assert run_app(["run", narrow, "--threads", "2"]) == 0
-        assert "runs on 1 of the 2 cores" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "runs on 1 of the 2 cores" in told
+        assert "RuntimeWarning" not in told
         assert run_app(["run", wide, "--threads", "2"]) == 0
         assert "cores" not in capsys.readouterr().err
     finally:

@@ -183,6 +183,26 @@ def test_values_in_messages_of_grpc(server: Server) -> None:
         assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
+def test_shared_memory_is_refused_by_name(client: Any, protocol: str) -> None:
+    """An answer with the bytes in it would leave a client with what its region held before."""
+    x = _SYNC[protocol].InferInput("x", [1, 12], "FP32")
+    x.set_shared_memory("region", 48)
+    y = _SYNC[protocol].InferRequestedOutput("y")
+    y.set_shared_memory("region", 20)
+    refused = r"put `[xy]`: this server has no shared memory with its clients: send tensors"
+    for inputs, outputs in (([x], None), ([given(protocol, rows(1))], [y])):
+        with pytest.raises(InferenceServerException, match=refused):
+            client.infer("net", inputs, outputs=outputs)
+    for ask in (
+        client.get_system_shared_memory_status,
+        client.get_cuda_shared_memory_status,
+        client.unregister_system_shared_memory,
+        lambda: client.register_system_shared_memory("region", "/region", 48),
+    ):
+        with pytest.raises(InferenceServerException, match="has no shared memory with its clients"):
+            ask()
+
+
 def test_asynchronous_clients(server: Server, protocol: str) -> None:
     async def ask() -> list[np.ndarray]:
         library = _ASYNC[protocol]

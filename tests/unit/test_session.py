@@ -106,6 +106,9 @@ def test_wrong_requests_are_named(path: Path) -> None:
         session.run(None, {**feed(), "vectr": feed()["vector"]})
     with pytest.raises(InputError, match=r"`vector` must be float32 .*float64"):
         session.run(None, {**feed(), "vector": feed()["vector"].astype("float64")})
+    ragged = r"input `vector` \(float32 of shape \[1, 6\]\) cannot be made of what was given"
+    with pytest.raises(InputError, match=ragged):
+        session.run(None, {**feed(), "vector": [[1.0], [2.0, 3.0]]})
     with pytest.raises(InputError, match="a `list`; give a dictionary"):
         session.run(None, [feed()["image"]])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="`scheduler`: options are for models"):

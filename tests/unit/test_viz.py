@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import onnx
 import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 import tvm_interop
 from tests.fake_cuda.random_program import random_program
@@ -27,7 +30,7 @@ from tvm_interop.viz.graph_layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from tvm_interop.viz.kinds import KINDS, kind_of
 from tvm_interop.viz.page import to_page
 from tvm_interop.viz.record import Record, from_profile, planned, record
-from tvm_interop.viz.timeline import labels, timeline
+from tvm_interop.viz.timeline import MARGIN, labels, timeline
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,9 @@ def artifacts() -> dict[str, tvm_interop.Artifact]:
 
 @pytest.fixture(scope="module")
 def records(artifacts: dict[str, tvm_interop.Artifact]) -> dict[str, Record]:
-    return {name: record(artifact, name, runs=1) for name, artifact in artifacts.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # That it runs on zeros is what it is for.
+        return {name: record(artifact, name, runs=1) for name, artifact in artifacts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +82,32 @@ def test_record(artifacts: dict[str, tvm_interop.Artifact]) -> None:
     reader = seen.operators[names.index("b1/Conv")]
     assert reader.kind == "convolution"
     assert {names[i] for i in reader.reads} == {"a1/Conv", "a3/Conv", "a5/Conv", "app/Conv"}
+
+
+def test_what_a_stream_did_adds_up_and_has_room(
+    artifacts: dict[str, tvm_interop.Artifact],
+) -> None:
+    """Half of its time each operator has no core: that is no time in which its stream is busy."""
+    artifact = artifacts["greedy"]
+    profile = [row._replace(lost_us=5.0, off_core_us=5.0) for row in in_turn(artifact)]
+    seen = from_profile(artifact, "net", profile)
+    assert seen.busy_share(0) + seen.busy_share(1) == pytest.approx(0.5)
+    assert seen.lost_share(0) + seen.lost_share(1) == pytest.approx(0.5)
+    everywhere = replace(
+        seen, operators=tuple(replace(op, stream=0) for op in seen.operators), threads=(2,),
+        devices=("cpu:0",),
+    )  # fmt: skip
+    drawn = labels(everywhere)
+    assert any(text.text == "50% busy, 50% no core" for text in drawn.iter("text"))
+    for text in drawn.iter("text"):
+        end = float(text.get("x", 0)) + _width(text.text or "", int(text.get("font-size", 11)))
+        assert end <= MARGIN, text.text
+
+
+def _width(text: str, size: int) -> float:
+    """Pixels of a text in the widest of the fonts that drawings ask for."""
+    found = TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans"))
+    return float(found.get_extents().x1)
 
 
 def test_memory_is_what_is_in_use(artifacts: dict[str, tvm_interop.Artifact]) -> None:

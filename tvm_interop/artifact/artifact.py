@@ -83,6 +83,7 @@ class Artifact:
     others: the same model for other shapes of its inputs; each has no `others` of its own.
     precision_choice: what `compile` took for precision `auto`, and why; None otherwise, and of an
         artifact that was loaded.
+    from_elsewhere: whether it is of a file, which may have been made for another machine.
     """
 
     plan: Plan
@@ -94,6 +95,7 @@ class Artifact:
     path: Path | None = field(default=None, compare=False)
     others: list[Artifact] = field(default_factory=list)
     precision_choice: str | None = field(default=None, compare=False)
+    from_elsewhere: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Artifact({self.summary()})"
@@ -287,7 +289,9 @@ def load(
             if sha256 is not None and sha256.lower() != signed:
                 raise ArtifactError(f"it was signed with digest {signed}, and you mean {sha256}")
             sha256 = signed
-        return _read(Path(path), kernels, sha256)
+        artifact = _read(Path(path), kernels, sha256)
+        artifact.from_elsewhere = True
+        return artifact
     except (ArtifactError, PlanError, ScheduleError) as error:
         raise ArtifactError(f"`{path}`: {error}") from error
     except OSError as error:

@@ -48,6 +48,7 @@ def compare(
         int, typer.Option("--rounds", min=1, help="How often each takes its turn.")
     ] = 30,
     input_shapes: shape_options.InputShapes = None,
+    dims: shape_options.Dims = None,
     *,
     flags: DeviceFlags,
     as_json: options.Json = False,
@@ -65,7 +66,7 @@ def compare(
         compilation = Compilation(
             model,
             CompileOptions(**flags.compile_options(), progress=progress),
-            shape_options.parse_input_shapes(input_shapes),
+            shape_options.shapes_of(model, input_shapes, dims),
         )
         rows, noise_ratio = _measure(compilation, chosen, rounds)
     if as_json:

@@ -85,13 +85,14 @@ def compile_model(
     check_model_format(model_format)
     sizes = shape_options.parse_dims(dims)
     by_dims = shapes_of_dims(model, sizes) if sizes else {}
+    given = None if schedule is None else read_schedule(schedule)
     limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
     with passes.context(), measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
             scheduler=scheduler,
             out=output,
-            schedule=read_schedule(schedule) if schedule is not None else None,
+            schedule=given,
             input_shapes=[
                 {**by_dims, **(shape_options.parse_input_shapes(text) or {})}
                 for text in input_shapes or [""]
@@ -110,7 +111,12 @@ def compile_model(
         note_missing_libraries(
             options.parse_names(flags.providers), "cuda" if runs_on_cuda(artifact.plan) else "cpu"
         )
-    typer.echo(json.dumps(_facts(artifact)) if as_json else _summary(artifact))
+    if as_json:
+        typer.echo(json.dumps(_facts(artifact)))
+        return
+    if given is not None and schedule is not None:
+        typer.echo(_given_line(artifact, given, schedule.name))
+    typer.echo(_summary(artifact, None if schedule is None else schedule.name))
 
 
 def read_schedule(path: Path) -> Schedule:
@@ -129,6 +135,17 @@ def read_schedule(path: Path) -> Schedule:
         raise ScheduleError(f"cannot read schedule `{path}`: {error.strerror}") from error
     except (ScheduleError, UnicodeDecodeError) as error:
         raise ScheduleError(f"schedule `{path}`: {error}") from error
+
+
+def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
+    """What was given with `--schedule`, and whether the figures that follow are its own."""
+    stages = f"{len(given.stages)} stages on " if given.stages else ""
+    checked = artifact.manifest.speed_check
+    if checked is not None and checked.shipped == "sequential":
+        ships = "it does not ship; what ships is sequential execution:"
+    else:
+        ships = "it ships:"
+    return f"`{name}` has {stages}{given.num_streams} streams; {ships}"
 
 
 def _facts(artifact: Artifact) -> dict[str, object]:
@@ -189,7 +206,7 @@ def _kernels(artifact: Artifact) -> list[tuple[str, int]]:
     return Counter(op.library or TVM for op in artifact.plan.operators).most_common()
 
 
-def _summary(artifact: Artifact) -> str:
+def _summary(artifact: Artifact, given: str | None) -> str:
     facts = _facts(artifact)
     stages = f"{facts['stages']} stages on " if facts["stages"] else ""
     lines = [
@@ -218,7 +235,7 @@ def _summary(artifact: Artifact) -> str:
         unchecked = "" if checked else ", not checked against sequential execution"
         predicted_ms = (artifact.schedule.makespan or 0.0) / 1e3
         lines.append(f"latencies: {facts['prices']}; predicted {predicted_ms:.3f} ms{unchecked}")
-    speed_check = speed_check_line(artifact)
+    speed_check = speed_check_line(artifact, given)
     if speed_check is not None:
         lines.append(speed_check)
     if artifact.others:

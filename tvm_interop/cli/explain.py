@@ -38,6 +38,7 @@ def explain_model(
         ),
     ] = None,
     input_shapes: shape_options.InputShapes = None,
+    dims: shape_options.Dims = None,
     *,
     flags: DeviceFlags,
     as_json: options.Json = False,
@@ -62,7 +63,7 @@ def explain_model(
             pair,
             measure=not no_measure,
             try_number=try_number,
-            input_shapes=shape_options.parse_input_shapes(input_shapes),
+            input_shapes=shape_options.shapes_of(model, input_shapes, dims),
             options=CompileOptions(**flags.compile_options(), progress=progress),
         )
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))

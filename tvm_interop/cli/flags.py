@@ -109,6 +109,7 @@ class CompileFlags(KernelFlags):
     precision: options.Precision = "f32"
     keep_f32: options.KeepF32 = None
     fresh: options.Fresh = False
+    cross_compiler: options.CrossCompiler = None
 
     def compile_options(self) -> dict[str, Any]:
         """The parameters of `compile` that were asked for, or hold without."""
@@ -119,6 +120,7 @@ class CompileFlags(KernelFlags):
             "precision": self.precision,
             "keep_f32": options.parse_names(self.keep_f32) or (),
             "fresh": self.fresh,
+            "cross_compiler": self.cross_compiler,
         }
 
 

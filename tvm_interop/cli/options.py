@@ -137,6 +137,16 @@ Fresh = Annotated[
         rich_help_panel="Scheduling",
     ),
 ]
+CrossCompiler = Annotated[
+    str | None,
+    typer.Option(
+        "--cross-compiler",
+        metavar="COMPILER",
+        help="What links the kernels for a --target that is no CPU like this one, such as "
+        "aarch64-linux-gnu-g++, with options if need be; by default CXX, or the system's compiler.",
+        rich_help_panel="Model",
+    ),
+]
 Precision = Annotated[
     str,
     typer.Option(

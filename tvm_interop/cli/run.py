@@ -12,7 +12,7 @@ import typer
 
 from ..atomic_file import replacing
 from ..errors import DeviceError, InputError
-from . import options
+from . import options, shape_options
 from .console import measuring_bar, note, table
 from .flags import Flags, with_flags
 from .input_files import InputFlags
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..execution.graph_module import GraphModule
     from ..execution.operator_profile import OpProfile
     from ..execution.rpc_server import ServerAddress
+    from ..session.source import Source
 
 
 Sha256 = Annotated[
@@ -151,12 +152,45 @@ class ReportFlags(Flags):
         return {"profile": [row._asdict() for row in rows]} if self.print_profile else {}
 
 
+@dataclass(frozen=True)
+class ModelFlags(Flags):
+    """How a model that is no artifact yet is compiled."""
+
+    input_shapes: shape_options.InputShapes = None
+    dims: shape_options.Dims = None
+    time_budget: options.TimeBudget = None
+
+    def compiled(self, source: Source, path: Path) -> Artifact:
+        """The artifact of the model at `path`, made now or found."""
+        from ..session.compiled_once import compiled_once
+
+        given = {} if self.time_budget is None else {"time_budget_s": self.time_budget}
+        shapes = shape_options.shapes_of(path, self.input_shapes, self.dims)
+        with measuring_bar() as progress:
+            return compiled_once(source, {"progress": progress, **given}, shapes)
+
+    def refuse(self, path: Path) -> None:
+        """Refuse them, where `path` is an artifact.
+
+        Raises
+        ------
+        InputError
+            One was given.
+        """
+        if self != ModelFlags():
+            raise InputError(
+                "--dim, --input-shapes and --time-budget are for compiling models, and "
+                f"`{path}` is an artifact, whose shapes are fixed: give the model"
+            )
+
+
 @with_flags
 def run_model(
     model: options.ArtifactOrModel,
     sha256: Sha256 = None,
     trusted_key: options.TrustedKeys = None,
     *,
+    compiling: ModelFlags,
     where: WhereFlags,
     given: InputFlags,
     report: ReportFlags,
@@ -165,8 +199,9 @@ def run_model(
 ) -> None:
     """Run an artifact once, and time or profile it if asked to.
 
-    A model (an .onnx or .pt2 file) is compiled first, with default options, and the artifact kept:
-    the next run finds it.
+    A model (an .onnx or .pt2 file) is compiled first, and the artifact kept: the next run with the
+    same options finds it. --dim or --input-shapes give what it leaves open, and --time-budget says
+    for how many seconds schedules are measured.
 
     An artifact holds machine code, which runs with all your rights: run only those whose origin you
     trust, pin the one that you mean with --sha256, or say with --trusted-key who may have signed it
@@ -181,23 +216,29 @@ def run_model(
 
     server = where.server()
     where.set_threads()
-    artifact = _artifact(model, sha256, trusted_key)
+    artifact = _artifact(model, sha256, trusted_key, compiling)
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact, num_threads())
+        artifact.from_elsewhere = False  # So that it is not told twice.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 
 
-def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -> Artifact:
+def _artifact(
+    path: Path,
+    sha256: str | None,
+    trusted_keys: list[Path] | None,
+    compiling: ModelFlags,
+) -> Artifact:
     """The artifact at `path`, or the one of the model there, which is compiled once and kept."""
     from ..artifact.artifact import load
-    from ..session.compiled_once import compiled_once
     from ..session.source import Source, artifact_or_source
 
     if path.suffix not in options.MODEL_SUFFIXES or not path.is_file():
+        compiling.refuse(path)
         return load(path, sha256=sha256, trusted_keys=trusted_keys)
     if sha256 is not None or trusted_keys:
         raise InputError(
@@ -206,9 +247,9 @@ def _artifact(path: Path, sha256: str | None, trusted_keys: list[Path] | None) -
         )
     source = artifact_or_source(path)
     if not isinstance(source, Source):
+        compiling.refuse(path)
         return source  # An artifact of an unusual name.
-    with measuring_bar() as progress:
-        artifact = compiled_once(source, {"progress": progress})
+    artifact = compiling.compiled(source, path)
     if artifact.path is not None:
         note(f"`{path}` runs as `{artifact.path}`")
     return artifact

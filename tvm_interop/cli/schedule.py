@@ -25,6 +25,7 @@ def schedule_model(
         typer.Option("-o", "--output", help="File to write; by default the schedule is printed."),
     ] = None,
     input_shapes: shape_options.InputShapes = None,
+    dims: shape_options.Dims = None,
     scheduler: options.Scheduler = "auto",
     *,
     flags: KernelFlags,
@@ -47,7 +48,7 @@ def schedule_model(
             parts=parts_for(scheduler),
             link=options.parse_link(scheduling.link_gb_s, scheduling.link_us),
         )
-        shapes = shape_options.parse_input_shapes(input_shapes)
+        shapes = shape_options.shapes_of(model, input_shapes, dims)
         compilation = new_compilation(model, compile_options, shapes)
         schedule = compilation.schedule(
             scheduler,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -86,6 +87,24 @@ def parse_dims(text: str | None) -> dict[str, int]:
             )
         sizes[name.strip()] = int(size)
     return sizes
+
+
+def shapes_of(
+    model: Path | str, input_shapes: str | None, dims: str | None
+) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of inputs that `--input-shapes` and `--dim` give together; None where neither is.
+
+    Raises
+    ------
+    InputError
+        One cannot be read, or the model has no such dimension.
+    """
+    if dims is None:
+        return parse_input_shapes(input_shapes)
+    from ..frontend.open_dimensions import shapes_of_dims
+
+    by_dims = shapes_of_dims(model, parse_dims(dims))
+    return {**by_dims, **(parse_input_shapes(input_shapes) or {})}
 
 
 def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:

@@ -11,16 +11,22 @@ _NEEDED = 0.99
 """The share of sequential execution's time to stay below, see `docs/speed_check.rst`."""
 
 
-def speed_check_line(artifact: Artifact) -> str | None:
-    """What was needed, what was measured, what ships; None where nothing was checked."""
+def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
+    """What was needed, what was measured, what ships; None where nothing was checked.
+
+    Parameters
+    ----------
+    given: the name of the file that the schedule was read from; None for a scheduler's.
+    """
     checked = artifact.manifest.speed_check
     if checked is None:
         return None
     ships_schedule = checked.shipped == "scheduled"
     if not ships_schedule and artifact.plan.graph().width < 2:
         return "nothing to schedule: no two operators are independent of each other"
-    by_auto = artifact.manifest.scheduler == "auto"
-    what = "the fastest schedule found" if by_auto else f"`{artifact.manifest.scheduler}`"
+    by_auto = given is None and artifact.manifest.scheduler == "auto"
+    named = given or artifact.manifest.scheduler
+    what = "the fastest schedule found" if by_auto else f"`{named}`"
     rounds = f" in {checked.rounds} rounds" if checked.rounds else ""
     fresh = " that had no part in choosing it" if ships_schedule and by_auto else ""
     if checked.interval is None:
@@ -34,7 +40,7 @@ def speed_check_line(artifact: Artifact) -> str | None:
         verdict += "" if by_auto else " (--keep-slower ships the schedule all the same)"
     return (
         f"speed check: {what} takes {checked.ratio:.3f} of sequential execution's time "
-        f"({checked.scheduled_us / 1e3:.3f} and {checked.sequential_us / 1e3:.3f} ms, sequential "
-        f"against itself {checked.noise_ratio:.3f}){rounds}{fresh}, {surely}; to ship, that must "
-        f"be below {_NEEDED:.3f}: {verdict}"
+        f"(medians {checked.scheduled_us / 1e3:.3f} and {checked.sequential_us / 1e3:.3f} ms, "
+        f"sequential against itself {checked.noise_ratio:.3f}){rounds}{fresh}, {surely}; to ship, "
+        f"that must be below {_NEEDED:.3f}: {verdict}"
     )

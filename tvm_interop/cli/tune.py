@@ -73,6 +73,7 @@ def tune_model(
     tuning_records: TuningFolder = None,
     output: Output = None,
     input_shapes: shape_options.InputShapes = None,
+    dims: shape_options.Dims = None,
     seed: Seed = 0,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
@@ -102,7 +103,7 @@ def tune_model(
     from ..compiler.options import CompileOptions
     from .tune_kernels import DEFAULT_FOLDER, tune_kernels
 
-    shapes = shape_options.parse_input_shapes(input_shapes)
+    shapes = shape_options.shapes_of(model, input_shapes, dims)
     if kernels:
         only_for_schedules = {
             "--output": output, "--streams": flags.streams, "--threads": flags.threads,

@@ -64,6 +64,7 @@ def compile(
     max_error: float = MAX_ERROR,
     inputs: Mapping[str, Any] | None = None,
     fresh: bool = False,
+    cross_compiler: str | None = None,
     **options: Any,
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
@@ -129,6 +130,9 @@ def compile(
     fresh: build kernels and choose the schedule anew. Otherwise what an earlier compilation of the
         same model, in the same way, on this machine, built and chose is taken over: it is kept
         beside the database (see `measure.kept_files`).
+    cross_compiler: what links the kernels where `target` is no CPU like this one, such as
+        `aarch64-linux-gnu-g++`, with options if need be; by default the environment variable `CXX`,
+        or else the system's compiler.
     options: the scheduler's own, such as `max_group_ops`.
 
     Returns
@@ -161,6 +165,7 @@ def compile(
         keep_f32=keep_f32,
         precision="f32" if precision == "f32" else "bf16",
         fresh=fresh,
+        cross_compiler=cross_compiler,
     )
     _check_precision(precision, max_error, keep_f32, inputs)
     each = _shapes_of(model, input_shapes, batch_sizes)

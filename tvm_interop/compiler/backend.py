@@ -134,7 +134,8 @@ class Lowered(ABC):
 
     Attributes
     ----------
-    imported: the Relax module before it was lowered.
+    import_anew: gives the Relax module before it was lowered. It is not kept, as it would hold
+        weights a second time that were lowered to others.
     module: the Relax module of fused kernels, none of them scheduled.
     program: the operators, each with the kernel that was chosen for it, large ones divided.
     on_tvm_alone: the operators, whole, with TVM's kernels.
@@ -142,7 +143,7 @@ class Lowered(ABC):
     streams, threads: how many streams there will be, and the threads the kernels of each may use.
     """
 
-    imported: Any
+    import_anew: Callable[[], Any]
     module: tvm.IRModule
     program: Program
     on_tvm_alone: Program

@@ -18,13 +18,13 @@ from tvm import tirx
 from .._native.kernels import load_kernels, load_kernels_from
 from ..artifact.manifest import KernelCheck
 from ..errors import ExecutionError
-from ..kernels.build import build_kernels, divisible_kernels, kernel_hashes
+from ..kernels.build import Count, build_kernels, divisible_kernels, kernel_hashes
 from ..kernels.check import Checked, Findings, find_faults, operations_of
 from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from ..kernels.reference import reference_target
 from ..machine.cpu_target import runs_here
 from ..measure.kept_files import KeptFiles
-from ..measure.measured import Progress, tell
+from ..measure.measured import Progress, counter, tell
 from ..scratch import scratch_folder
 from .checked_libraries import LibraryChecker
 from .kept_kernels import kernels_key
@@ -121,7 +121,7 @@ class KernelChecker:
         passed = KernelCheck(checked=len(keys), too_large=len(hashes) - len(keys))
         tell(progress, f"checking {len(keys)} kernels")
         new = {name: key for name, key in keys.items() if key not in _right}
-        faults = self._faults(new, scheduled, code)
+        faults = self._faults(new, scheduled, code, counter(progress))
         _right.update(key for name, key in new.items() if name not in faults)
         if not faults:
             if kept is not None:
@@ -164,13 +164,18 @@ class KernelChecker:
         return reference_target(0 if self._operations[name] < _SHORT else 1)
 
     def _faults(
-        self, keys: Mapping[str, str], scheduled: tvm.IRModule | None, code: bytes
+        self,
+        keys: Mapping[str, str],
+        scheduled: tvm.IRModule | None,
+        code: bytes,
+        count: Count | None = None,
     ) -> dict[str, str]:
         """What is wrong with each kernel at fault; of equal kernels one is run.
 
         Parameters
         ----------
         scheduled: the kernels with their loops; None where they have none.
+        count: told how many are checked.
         """
         alike: dict[str, list[str]] = {}
         for name, key in keys.items():
@@ -195,7 +200,8 @@ class KernelChecker:
                         name in divisible,
                     )
                     for name in reference
-                ]
+                ],
+                count,
             )
 
         reference = self._references([names[0] for names in alike.values()], with_loops)

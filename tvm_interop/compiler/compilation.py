@@ -309,7 +309,7 @@ class Compilation:
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
         """Those of these operators, whole ones, that could be merged; their ids are positions."""
-        return OperatorMerges(self._lowered.imported, names)
+        return OperatorMerges(self._lowered.import_anew(), names)
 
     @cached_property
     def _merged(self) -> MergedCompilations[Compilation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from .._native import cpu as _native
@@ -13,6 +14,7 @@ from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build import build_kernels
 from ..kernels.cpu_schedule import DefaultCPUSchedule
+from ..kernels.linker import find_linker
 from ..kernels.tuned_schedule import TunedSchedule
 from ..kernels.vectorize_math import VectorizeMath
 from ..lowering.extract import extract
@@ -24,7 +26,7 @@ from ..machine.cpu_target import cpu_target
 from ..machine.kernel_libraries import TVM, available_providers
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
-from ..measure.measured import MeasuredLatency, tell
+from ..measure.measured import MeasuredLatency, counter, tell
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -155,8 +157,10 @@ class CpuBackend:
         has_int8 = INT8_FEATURE in target_features(self.target)
         int8_libraries = libraries if has_int8 and not missing_features([INT8_FEATURE]) else ()
         lower: Any = LowerToUnits(self.target, libraries, narrow, int8_libraries)
+        linker = find_linker(self.target, self._options.cross_compiler)
         tell(self._options.progress, "reading the model")
-        imported = load_model(model, input_shapes)
+        import_anew = partial(load_model, model, input_shapes)
+        imported = import_anew()
         if narrow is not None and is_lowered(imported):
             raise InputError(
                 "the module is lowered already, in float32; for `precision` bf16 give it as it was "
@@ -164,6 +168,7 @@ class CpuBackend:
             )
         tell(self._options.progress, "lowering it to kernels")
         module = lower(imported)
+        del imported  # Its weights, as far as they were lowered to others.
         program = concat_in_place(extract(module))
         as_written = program.kernels
         if self._options.tuning_records is not None:
@@ -182,14 +187,17 @@ class CpuBackend:
         kernels = Kernels(
             program.kernels,
             self.target,
-            lambda module, path: build_kernels(module, self.target, path),
+            lambda module, path: build_kernels(
+                module, self.target, path, count=counter(self._options.progress), linker=linker
+            ),
             write_out,
-            kept,
+            # What is kept goes by this machine's compiler.
+            kept if self._options.cross_compiler is None else None,
             self._options.progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker),
         )
         return LoweredForCpu(
-            imported, module, program, program, kernels, streams, threads, library_checker
+            import_anew, module, program, program, kernels, streams, threads, library_checker
         )
 
     def why_not_measured(self) -> None:

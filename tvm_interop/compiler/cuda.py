@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import tvm
@@ -148,8 +149,8 @@ class CudaBackend:
         """
         libraries = tuple(name for name in self.providers if name != TVM)
         lower: Any = LowerToUnits(self.target, libraries)
-        imported = load_model(model, input_shapes)
-        module = lower(imported)
+        import_anew = partial(load_model, model, input_shapes)
+        module = lower(import_anew())
         placed = concat_in_place(extract(module), GPU_PART_ALIGNMENT)
         program = _with_tf32(placed, self._options, libraries)
         schedule_kernels: Any = DefaultCUDASchedule(self.target)
@@ -164,7 +165,7 @@ class CudaBackend:
         on_tvm_alone = program
         if libraries and TVM in self.providers and self._can_measure:
             # On one stream, whatever the streams will be: all schedules run the same kernels.
-            alone = self._lowered(imported, module, program, on_tvm_alone, kernels, 1)
+            alone = self._lowered(import_anew, module, program, on_tvm_alone, kernels, 1)
             program = fastest_plain(
                 program,
                 self.providers,
@@ -174,11 +175,11 @@ class CudaBackend:
             program = give_to_libraries(program, libraries)
         most = min(_MOST_STREAMS, program.graph().width or 1)
         streams = positive("streams", self._options.streams, most)
-        return self._lowered(imported, module, program, on_tvm_alone, kernels, streams)
+        return self._lowered(import_anew, module, program, on_tvm_alone, kernels, streams)
 
     def _lowered(
         self,
-        imported: Any,
+        import_anew: Callable[[], Any],
         module: tvm.IRModule,
         program: Program,
         on_tvm_alone: Program,
@@ -186,7 +187,7 @@ class CudaBackend:
         streams: int,
     ) -> LoweredForCuda:
         return LoweredForCuda(
-            imported, module, program, on_tvm_alone, kernels, streams, 1, self._options
+            import_anew, module, program, on_tvm_alone, kernels, streams, 1, self._options
         )
 
     def why_not_measured(self) -> DeviceError | None:

@@ -47,6 +47,9 @@ class CompileOptions:
         stay as they are.
     keep_f32: with `bf16`, the operators that stay in float32: names, or kinds such as `matmul`,
         with `*` and `?` as in file names.
+    cross_compiler: what links kernels for a target that is no CPU like this one, such as
+        `aarch64-linux-gnu-g++`, perhaps with options; None takes `CXX`, or else the system's
+        compiler.
     """
 
     target: Any = "llvm"
@@ -65,6 +68,7 @@ class CompileOptions:
     precision: Literal["f32", "bf16"] = "f32"
     keep_f32: Sequence[str] = ()
     fresh: bool = False
+    cross_compiler: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):

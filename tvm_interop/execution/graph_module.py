@@ -6,7 +6,8 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -16,13 +17,13 @@ from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, copied_out, described, shape_of
 from .instance import PlanInstance
-from .open_instance import open_instance
+from .open_instance import open_instance, tell_of_idle_cores
 from .operator_profile import OpProfile, operator_profile
 from .rpc import RemoteInstance
 from .rpc_server import ServerAddress
 
 
-class GraphModule:
+class GraphModule(AbstractContextManager["GraphModule"]):
     """A loaded model.
 
     One thread at a time may run a module; load a second one to run two at once. Inputs keep their
@@ -31,9 +32,9 @@ class GraphModule:
 
     Examples
     --------
-    >>> module = GraphModule("model.tar")  # doctest: +SKIP
-    >>> module.run(data=image)  # doctest: +SKIP
-    >>> module.get_output(0).numpy()  # doctest: +SKIP
+    >>> with GraphModule("model.tar") as module:  # doctest: +SKIP
+    ...     (scores,) = module(image)
+    >>> scores.numpy()  # doctest: +SKIP
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class GraphModule:
         self._instance: PlanInstance = (
             open_instance(artifact) if server is None else RemoteInstance(artifact, server)
         )
+        if server is None and artifact.from_elsewhere:
+            tell_of_idle_cores(self._instance.plan)
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
         self.plan = self._instance.plan
@@ -78,6 +81,16 @@ class GraphModule:
             "a GraphModule has threads and memory of this process: it can be neither copied nor "
             "pickled. Make one of the same artifact where it is needed"
         )
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give memory and threads back now; what is asked of the module later is refused."""
+        self._instance = cast(PlanInstance, _Closed())
+        self._instances.clear()
+        self._models.clear()
+        self._params.clear()
 
     # Inputs.
 
@@ -154,6 +167,11 @@ class GraphModule:
         return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
 
     # Running.
+
+    def __call__(self, /, *arrays: Any, **inputs: Any) -> list[Any]:
+        """Run the model on what is given, as `run` does, and return copies of all outputs."""
+        self.run(*arrays, **inputs)
+        return [self.get_output(i) for i in range(self.get_num_outputs())]
 
     def run(self, /, *arrays: Any, **inputs: Any) -> None:
         """Set the inputs that are given, run the model, and return when the outputs are ready.
@@ -378,7 +396,7 @@ class GraphModule:
 
     def _take_fitting_shape(self, given: Mapping[str | int, Any]) -> None:
         """Go over to the model for the shapes given, if it is another than the last."""
-        if len(self._models) == 1 or self._fits(self.plan, given):
+        if len(self._models) < 2 or self._fits(self.plan, given):
             return
         fitting = [i for i, each in enumerate(self._models) if self._fits(each.plan, given)]
         if not fitting:
@@ -437,6 +455,13 @@ class GraphModule:
 
     def _checked(self, key: str | int, value: Any) -> np.ndarray:
         return as_array(value, self._input(key), "input")
+
+
+class _Closed:
+    """Stands in the place of the instance of a module that was closed."""
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise ExecutionError("the module was closed: make a new one of the same artifact")
 
 
 def measure_interleaved(

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._native import cpu as _runtime
 from ..artifact.artifact import Artifact
+from ..plan.plan import Plan
 from .cpu import Instance
 from .cuda import CudaInstance, require_gpu, runs_on_cuda
 
@@ -30,7 +31,7 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
     if runs_on_cuda(plan):
         return CudaInstance(plan, kernels, artifact.weights)
     instance = Instance(plan, kernels, artifact.weights)
-    wanted = sum(stream.threads for stream in plan.streams)
+    wanted = cores_of(plan)
     if wanted > _runtime.num_threads():
         warnings.warn(
             f"the model was compiled for {wanted} cores, and this process may use "
@@ -41,3 +42,22 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
             stacklevel=3,
         )
     return instance
+
+
+def tell_of_idle_cores(plan: Plan) -> None:
+    """Warn where a plan for a CPU was made for fewer cores than this process may use."""
+    wanted, here = cores_of(plan), _runtime.num_threads()
+    if runs_on_cuda(plan) or not 0 < wanted < here:
+        return
+    warnings.warn(
+        f"the model was compiled for {wanted} core{'s' if wanted > 1 else ''}, and this process "
+        f"may use {here}: the others stay idle. Compile it here to use all, or limit this process "
+        f"with tvm_interop.set_num_threads({wanted})",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def cores_of(plan: Plan) -> int:
+    """How many cores a plan for a CPU was made for."""
+    return sum(stream.threads for stream in plan.streams)

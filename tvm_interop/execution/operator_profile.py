@@ -17,6 +17,7 @@ class OpProfile(NamedTuple):
     thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
     lost_us: on a CPU, for how long it had no core: all it waits for had ended and no thread had
         begun it, or the thread that ran it had lost its core to another program.
+    off_core_us: the part of `lost_us` between `start_us` and `end_us`.
     """
 
     name: str
@@ -26,6 +27,7 @@ class OpProfile(NamedTuple):
     end_us: float
     thread: int | None = None
     lost_us: float = 0.0
+    off_core_us: float = 0.0
 
 
 def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpProfile]:
@@ -35,10 +37,10 @@ def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpPr
     rows = []
     for op, timing in sorted(by_operator.items()):
         planned = plan.operators[op]
-        lost_us = 0.0
+        lost_us = off_core_us = 0.0
         if timing.on_core_us is not None:
-            off_core_us = timing.end_us - timing.start_us - timing.on_core_us
-            lost_us = timing.start_us - ready_us[op] + off_core_us
+            off_core_us = max(timing.end_us - timing.start_us - timing.on_core_us, 0.0)
+            lost_us = max(timing.start_us - ready_us[op], 0.0) + off_core_us
         rows.append(
             OpProfile(
                 planned.name,
@@ -47,7 +49,8 @@ def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpPr
                 timing.start_us,
                 timing.end_us,
                 timing.thread,
-                max(lost_us, 0.0),
+                lost_us,
+                off_core_us,
             )
         )
     return sorted(rows, key=lambda row: (row.start_us, row.stream))

@@ -9,6 +9,9 @@ from .api import Explanation
 from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
+_PLAINLY = 0.05
+"""Medians and ratio contradict each other where they are farther apart than the ratio's interval
+and this."""
 _NAMES = 3
 """As many names of a set as are written out."""
 
@@ -68,9 +71,21 @@ def _cost(cost: Cost) -> str:
         between = f"{cost.interval[0]:.3f} to {cost.interval[1]:.3f}"
     beyond = "" if cost.is_beyond_noise else ", not beyond noise"
     return (
-        f"{cost.first_us:.1f} us, {cost.second_us:.1f} us: ratio {cost.ratio:.3f} ({between})"
-        f"{beyond}; {cost.rounds} rounds, the first against itself {cost.noise_ratio:.3f}"
+        f"medians {cost.first_us:.1f} and {cost.second_us:.1f} us; ratio within a round "
+        f"{cost.ratio:.3f} ({between}){beyond}; {cost.rounds} rounds, the first against itself "
+        f"{cost.noise_ratio:.3f}{_medians_apart(cost)}"
     )
+
+
+def _medians_apart(cost: Cost) -> str:
+    """A word where the medians say plainly something else than the ratio."""
+    if cost.interval is None or not cost.first_us:
+        return ""
+    by_medians = cost.second_us / cost.first_us
+    low, high = cost.interval
+    if low - _PLAINLY <= by_medians <= high + _PLAINLY:
+        return ""
+    return f"; the medians alone would say {by_medians:.3f}, by what else the machine did"
 
 
 def _trial_lines(explained: Explanation) -> Sequence[str]:

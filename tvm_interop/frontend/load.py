@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
@@ -11,7 +12,8 @@ import onnx.inliner
 import tvm
 
 from ..errors import InputError, UnsupportedModelError
-from ..models.source import read_onnx
+from ..models.external_weights import folder_of, is_outside
+from ..models.source import read_for_import
 from .expand import expand_functions
 from .narrow_types import with_wider_weights
 from .onnx_importer import check_operators, import_graph, known_operators
@@ -79,7 +81,7 @@ def load_model(
         if os.fspath(model).endswith(SUFFIX):
             program = import_exported_program(read_exported_program(model), f"`{model}`")
             return bind_relax_shapes(program, shapes)
-        return _from_onnx(read_onnx(model), shapes, f"`{os.fspath(model)}`")
+        return _from_onnx(read_for_import(model), shapes, f"`{os.fspath(model)}`", folder_of(model))
     if is_torch_module(model):
         raise UnsupportedModelError(
             f"a `{type(model).__name__}` is a torch.nn.Module, which is no program yet: give what "
@@ -108,7 +110,7 @@ def batch_shapes(
         The model is not ONNX; as `load_model`.
     """
     if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
-        model = read_onnx(model)
+        model = read_for_import(model)
     if not isinstance(model, onnx.ModelProto):
         raise InputError(
             "batch sizes can be given for ONNX models; give the shapes of the inputs for each "
@@ -119,9 +121,18 @@ def batch_shapes(
 
 
 def _from_onnx(
-    model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], origin: str
+    model: onnx.ModelProto,
+    shapes: dict[str, tuple[int, ...]],
+    origin: str,
+    folder: Path | None = None,
 ) -> tvm.IRModule:
-    """Check `model` and import it; `origin` says in messages where it came from."""
+    """Check `model` and import it.
+
+    Parameters
+    ----------
+    origin: says in messages where it came from.
+    folder: that of large weights which were not read with it; None where all were.
+    """
     if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
         raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
     _check_text(model, origin)
@@ -136,7 +147,7 @@ def _from_onnx(
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
     _check(model, origin)
-    return import_graph(model, static, origin)
+    return import_graph(model, static, origin, folder)
 
 
 def _check_text(message: Any, origin: str) -> None:
@@ -171,15 +182,19 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
 
 
 def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, but for group normalisations of the opsets 18 to 20.
+    """The model, but for weights that are still in files, and some group normalisations.
 
-    Opset 21 counts that form as deprecated, and the checker refuses it in older models too, which
-    onnxruntime runs. Instance normalisations stand for them: they have the same inputs.
+    The checker would look for the files: inputs of the same type stand for those weights. Opset 21
+    counts the group normalisations of 18 to 20 as deprecated, and the checker refuses them in older
+    models too, which onnxruntime runs. Instance normalisations stand for them: they have the same
+    inputs.
     """
-    if not any(node.op_type == "GroupNormalization" for node in model.graph.node):
+    outside = [tensor for tensor in model.graph.initializer if is_outside(tensor)]
+    if not outside and not any(node.op_type == "GroupNormalization" for node in model.graph.node):
         return model
     known = onnx.ModelProto()
     known.CopyFrom(model)
+    _as_inputs(known.graph, {tensor.name for tensor in outside})
     for node in known.graph.node:
         if node.op_type == "GroupNormalization" and not node.domain:
             node.op_type = "InstanceNormalization"
@@ -187,3 +202,16 @@ def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
             del node.attribute[:]
             node.attribute.extend(kept)
     return known
+
+
+def _as_inputs(graph: onnx.GraphProto, weights: set[str]) -> None:
+    """Let inputs stand for some weights."""
+    kept = [tensor for tensor in graph.initializer if tensor.name not in weights]
+    inputs = {value.name for value in graph.input}
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name in weights - inputs
+    )
+    del graph.initializer[:]
+    graph.initializer.extend(kept)

@@ -11,6 +11,7 @@ import contextlib
 import io
 import itertools
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -20,6 +21,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import UnsupportedModelError, first_line
 from ..lowering.names import OUTPUT_NAMES, rename_bindings
+from ..models.external_weights import array_of, is_outside
 from .bounds import within_bounds
 from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
@@ -33,18 +35,28 @@ from .recurrent import RECURRENT
 
 
 def import_graph(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: str
+    model: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    origin: str,
+    folder: Path | None = None,
 ) -> tvm.IRModule:
-    """Import `model`, a checked one, with the input shapes given."""
+    """Import `model`, a checked one, with the input shapes given.
+
+    Parameters
+    ----------
+    folder: that of large weights which are still in files; None where there are none.
+    """
     graph = model.graph
-    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()})
+    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, folder)
     try:
         # On failure the importer prints the node's inputs, weights and all.
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(graph, _opset(model))
     except UnsupportedModelError:
+        importer.abandon()
         raise
     except Exception as err:
+        importer.abandon()
         raise UnsupportedModelError(f"TVM cannot import {origin}: {first_line(err)}") from err
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
@@ -96,9 +108,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     _nodes: dict[str, Any]  # What each name of the graph stands for.
 
-    def __init__(self, shapes: dict[str, list[int]]) -> None:
+    def __init__(self, shapes: dict[str, list[int]], folder: Path | None) -> None:
         super().__init__(shapes, None, sanitize=False)
         self._names: dict[relax.Var, str] = {}
+        self._folder = folder
 
     def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
         """The node each binding of `main`, the function imported, comes from."""
@@ -109,6 +122,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if isinstance(binding, relax.VarBinding) and binding.value in names:
                     names[binding.var] = names[binding.value]
         return names
+
+    def abandon(self) -> None:
+        """End what a failure has left open, of which TVM would warn on standard error."""
+        with contextlib.suppress(tvm.error.InternalError):  # None is open any more.
+            while True:
+                self.bb._end_block()
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         # Converters are told a node's name but not its outputs: give every node a name.
@@ -152,6 +171,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return [self._nodes[value.name] for value in graph.output]
         finally:
             self._nodes = around
+
+    def _parse_array(self, tensor: onnx.TensorProto) -> Any:
+        """The values of a weight or constant; those of large weights are read now, one by one."""
+        if self._folder is not None and is_outside(tensor):
+            return tvm.runtime.tensor(array_of(tensor, self._folder))
+        return super()._parse_array(tensor)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Does nothing: `check_operators` has named the nodes too."""

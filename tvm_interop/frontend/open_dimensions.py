@@ -9,7 +9,7 @@ from typing import TypeAlias
 import onnx
 
 from ..errors import InputError, UnsupportedModelError, did_you_mean
-from ..models.source import read_onnx
+from ..models.source import read_for_import
 
 Dims: TypeAlias = "tuple[int | str, ...] | None"
 """Sizes, or what stands for them: a name, a sum such as `past + 1`, `?`. None: of unknown rank."""
@@ -44,7 +44,7 @@ def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
     by_name = ""
     if sizes and all(dims is not None and _UNNAMED not in dims for dims in inputs.values()):
         listed = ",".join(f"{name}={size}" for name, size in sizes.items())
-        by_name = f'by name, --dim "{listed}" of `tvm-interop compile`, or by shape, '
+        by_name = f'by name, --dim "{listed}" on the command line, or by shape, '
     return UnsupportedModelError(
         f"input {told}, and a schedule needs every dimension: give them, for example {by_name}"
         f'input_shapes={{{given}}}, or on the command line --input-shapes "{typed}"'
@@ -65,9 +65,9 @@ def shapes_of_dims(
     InputError
         The model has no dimension of that name; a size is below 1.
     UnsupportedModelError
-        As `read_onnx`.
+        As `models.source.read_onnx`.
     """
-    graph = (model if isinstance(model, onnx.ModelProto) else read_onnx(model)).graph
+    graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = {v.name: declared_dims(v) for v in graph.input if v.name not in weights}
     known = list(dict.fromkeys(name for dims in inputs.values() for name in _names_in(dims)))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -14,13 +13,16 @@ from typing import Any, TypeAlias
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.support import cc
 
 from .._native import cpu as _native
 from ..errors import DeviceError
+from .linker import Linker, find_linker
 from .pipeline import PIPELINE
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
+
+Count: TypeAlias = Callable[[int, int], None]
+"""Told how much is done, of how much."""
 
 _TOGETHER = 4
 """Kernels in one object file. TVM and LLVM compile one such file after the other in each thread."""
@@ -31,6 +33,8 @@ def build_kernels(
     target: Target,
     out_path: str | os.PathLike[str],
     others: Mapping[str, Target] | None = None,
+    count: Count | None = None,
+    linker: Linker | None = None,
 ) -> Path:
     """Compile `kernels` to the shared library `out_path`.
 
@@ -40,30 +44,33 @@ def build_kernels(
     Parameters
     ----------
     others: kernels that are compiled for another target, by name; the same machine runs both.
+    count: told how many kernels are compiled, and of how many; also by other threads.
+    linker: what links them; by default this machine's compiler.
 
     Raises
     ------
     DeviceError
         There is no C++ compiler to link with, or TVM cannot compile for `target`.
     """
-    require_compiler()
+    linker = linker or find_linker()
     out = Path(out_path)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         try:
-            objects = _compiled(kernels, target, others or {}, Path(scratch))
+            objects = _compiled(kernels, target, others or {}, Path(scratch), count)
         except Exception as err:
             raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
         library = Path(scratch) / "kernels.so"
-        try:
-            cc.create_shared(str(library), objects)
-        except RuntimeError as err:
-            raise DeviceError(f"linking `{out}` failed: {err}") from err
+        linker.link(objects, library)
         os.replace(library, out)
     return out
 
 
 def _compiled(
-    kernels: tvm.IRModule, target: Target, others: Mapping[str, Target], folder: Path
+    kernels: tvm.IRModule,
+    target: Target,
+    others: Mapping[str, Target],
+    folder: Path,
+    count: Count | None,
 ) -> list[str]:
     """Compile to object files, a few kernels in each, on as many threads as streams may have.
 
@@ -82,6 +89,7 @@ def _compiled(
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
     # What watches passes, such as TVM's timing of them, is made for one thread.
+    built: list[int] = []  # Of each file that is written, how many kernels it has.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:
@@ -92,6 +100,9 @@ def _compiled(
             )
         path = folder / f"{number}.o"
         compiled.mod.write_to_file(str(path))
+        if count is not None:
+            built.append(len(some))
+            count(sum(built), len(functions))
         return str(path)
 
     if threads == 1:
@@ -199,14 +210,3 @@ def _has_parallel_loop(statement: tirx.Stmt) -> bool:
     kinds = set()
     tvm_ffi.structural_walk(statement, (tirx.For, lambda loop: kinds.add(loop.kind)))
     return tirx.ForKind.PARALLEL in kinds
-
-
-def require_compiler() -> None:
-    """Raise `DeviceError` where there is no C++ compiler to link kernels with."""
-    compiler = cc.get_cc()
-    if compiler is None or shutil.which(compiler) is None:
-        found = "was found" if compiler is None else f"is called `{compiler}`"
-        raise DeviceError(
-            f"no C++ compiler {found} to link the kernels with: install one (`apt install g++`, "
-            "`dnf install gcc-c++`) or name it in the environment variable CXX"
-        )

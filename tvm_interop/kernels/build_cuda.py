@@ -22,8 +22,8 @@ from tvm import s_tir
 
 from .._native import cuda as _cuda
 from ..errors import DeviceError
-from .build import require_compiler
 from .exact_floats import ExactFloats
+from .linker import find_linker
 
 DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
@@ -73,7 +73,7 @@ def build_cuda_kernels(
     DeviceError
         nvcc or the C++ compiler is missing, or one of them fails.
     """
-    require_compiler()
+    find_linker()
     _require_nvcc()
     target = cuda_target(archs)
     out = Path(out_path)

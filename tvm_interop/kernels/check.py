@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from .._native import cpu as _native
+from .build import Count
 from .edge_data import Kind, edge_data, is_float
 from .flops import kernel_flops
 from .loops import SCHEDULED
@@ -99,7 +100,7 @@ class Findings(NamedTuple):
     not_evaluated: dict[str, str]
 
 
-def find_faults(kernels: Sequence[Checked]) -> Findings:
+def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findings:
     """What is wrong with each kernel at fault, and of which kernels nothing could be said.
 
     A kernel is at fault that touches memory other than its tensors, writes to an input, traps where
@@ -111,8 +112,13 @@ def find_faults(kernels: Sequence[Checked]) -> Findings:
     leads to, what becomes of a float that fits into no integer, and what TVM's own maximum makes of
     NaN, which it keeps or drops by which operand has it. Those that keep it (`lowering.extremes`)
     are written in other words, and are compared.
+
+    Parameters
+    ----------
+    count: told how many are done, and of how many; also by other threads.
     """
     findings = Findings({}, {})
+    done: list[str] = []
 
     def look(kernel: Checked) -> None:
         try:
@@ -122,6 +128,9 @@ def find_faults(kernels: Sequence[Checked]) -> Findings:
         else:
             if fault:
                 findings.faults[kernel.name] = fault
+        if count is not None:
+            done.append(kernel.name)
+            count(len(done), len(kernels))
 
     with ThreadPoolExecutor(_native.num_threads()) as pool:
         list(pool.map(look, kernels))

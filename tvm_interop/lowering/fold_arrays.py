@@ -119,7 +119,7 @@ class _Known:
             expr = self.folded.get(expr, expr)
         if not isinstance(expr, tvm.ir.GenericConst) or not isinstance(expr.ty, relax.TensorType):
             return None
-        return expr.value.numpy() if is_supported_dtype(str(expr.ty.dtype)) else None
+        return np.from_dlpack(expr.value) if is_supported_dtype(str(expr.ty.dtype)) else None
 
 
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:

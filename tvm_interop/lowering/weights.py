@@ -35,9 +35,9 @@ class WeightTable:
         self, tensor: tvm.runtime.Tensor, add: Callable[[tuple[int, ...], str], int]
     ) -> int:
         """Index of the value that holds `tensor`; `add(shape, dtype)` makes one if none does."""
-        array = np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+        array = np.from_dlpack(tensor)  # Its own memory: weights may be gigabytes.
         dtype = str(tensor.dtype)
-        key = (array.shape, dtype, hashlib.sha256(array.tobytes()).digest())
+        key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._by_content:
             index = add(array.shape, dtype)
             self._by_content[key] = index

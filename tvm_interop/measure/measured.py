@@ -44,6 +44,11 @@ def tell(progress: Progress | None, what: str) -> None:
         say(what)
 
 
+def counter(progress: Progress | None) -> Progress | None:
+    """`progress`, where it is told what is counted (see `tell`); None where it counts stages."""
+    return progress if hasattr(progress, "say") else None
+
+
 class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 

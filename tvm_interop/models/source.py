@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx
 
 from ..errors import UnsupportedModelError, did_you_mean
 from . import catalog, light
+from .external_weights import read_all_but_large
 
 _LIGHT = "light:"
 
@@ -37,6 +39,12 @@ def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
     return _read_file(path)
 
 
+def read_for_import(source: str | os.PathLike[str]) -> onnx.ModelProto:
+    """As `read_onnx`, but large weights that are in other files stay there (`external_weights`)."""
+    path = Path(source)
+    return _read_file(path, read_all_but_large) if path.exists() else read_onnx(source)
+
+
 def read_graph(model: Any) -> onnx.ModelProto:
     """A model to look at the graph of: as it is, or found as in `read_onnx`.
 
@@ -55,14 +63,22 @@ def read_graph(model: Any) -> onnx.ModelProto:
     return read_onnx(model)
 
 
-def _read_file(path: Path) -> onnx.ModelProto:
-    """Parse the file at `path`, with the external weights it refers to."""
+def _read_whole(path: Path) -> onnx.ModelProto:
+    return onnx.load(path, format="protobuf")
+
+
+def _read_file(
+    path: Path, read: Callable[[Path], onnx.ModelProto] = _read_whole
+) -> onnx.ModelProto:
+    """Parse the file at `path`, with the external weights it refers to as far as `read` does."""
     if path.is_dir():
         raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
     if path.stat().st_size == 0:
         raise UnsupportedModelError(f"`{path}` is empty: export or download the model again")
     try:
-        return onnx.load(path, format="protobuf")
+        return read(path)
+    except UnsupportedModelError:
+        raise
     except OSError as err:
         raise UnsupportedModelError(f"cannot read `{path}`: {err}") from err
     except onnx.checker.ValidationError as err:

@@ -61,6 +61,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s: it is compiled anew", error)
             return None
+        artifact.from_elsewhere = False  # It was made here, as it is asked for now.
         with contextlib.suppress(OSError):
             os.utime(path)  # Those that are used go last.
         return artifact

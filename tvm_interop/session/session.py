@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,8 @@ class Session(AbstractContextManager["Session"]):
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
             self._check_artifact_options(given.plan.streams, threads)
-            self._take(given)
+            # Who says how many threads there are to be knows of cores that stay idle.
+            self._take(given if threads is None else replace(given, from_elsewhere=False))
             return
         self._source = given
         if threads is not None:
@@ -356,7 +358,7 @@ def _with_type(value: Any, info: TensorInfo) -> Any:
     try:
         return np.asarray(value, info.dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"input `{info.name}` must be {info}: {error}") from error
+        raise InputError(f"input {info} cannot be made of what was given: {error}") from error
 
 
 def _check_providers(providers: Sequence[Any] | None, target: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..artifact.artifact import Artifact
 from ..execution.graph_module import GraphModule
 from ..execution.operator_profile import OpProfile
@@ -31,6 +33,7 @@ class OperatorRecord:
     output_bytes: size of what it writes.
     copies_to: of a copy between GPUs, the one that it leads to; None of what computes.
     lost_us: for how long it had no core, though it could have run.
+    off_core_us: the part of that between its start and its end.
     """
 
     name: str
@@ -47,6 +50,7 @@ class OperatorRecord:
     output_bytes: int
     copies_to: str | None = None
     lost_us: float = 0.0
+    off_core_us: float = 0.0
 
     @property
     def took_us(self) -> float:
@@ -137,8 +141,8 @@ class Record:
         return sum(len(op.waits) for op in self.operators)
 
     def busy_share(self, stream: int) -> float:
-        """The part of the makespan in which a stream ran something."""
-        busy = sum(op.took_us for op in self.operators if op.stream == stream)
+        """The part of the makespan in which a stream ran something, and had a core for it."""
+        busy = sum(op.took_us - op.off_core_us for op in self.operators if op.stream == stream)
         return busy / self.makespan_us if self.makespan_us else 0.0
 
     def lost_share(self, stream: int) -> float:
@@ -148,7 +152,7 @@ class Record:
 
 
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
-    """Run an artifact and keep the fastest run: slower ones show what else the machine did.
+    """Run an artifact on zeros and keep the fastest run: slower ones show what else went on here.
 
     Parameters
     ----------
@@ -156,6 +160,8 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     runs: how many runs to choose from, after two to warm up.
     """
     module = GraphModule(artifact)
+    shapes, dtypes = module.get_input_info()
+    module.set_input(**{name: np.zeros(shape, dtypes[name]) for name, shape in shapes.items()})
     for _ in range(_WARMUP):
         module.run()
     fastest = min((module.profile() for _ in range(runs)), key=_makespan)
@@ -227,6 +233,7 @@ def from_profile(
             output_bytes=sum(plan.values[v].nbytes for v in op.outputs),
             copies_to=plan.device_of(op.outputs[0]) if op.is_copy else None,
             lost_us=rows[op.name].lost_us,
+            off_core_us=rows[op.name].off_core_us,
         )
         for i, op in enumerate(plan.operators)
     )

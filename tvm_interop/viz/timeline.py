@@ -16,7 +16,7 @@ from .kinds import FAINT, INK, STAGES, WAIT, colours_of
 from .record import OperatorRecord, Record
 from .svg import Element, box, canvas, child
 
-MARGIN = 112
+MARGIN = 128
 """Pixels to the left of the time axis, for the rows' labels."""
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54

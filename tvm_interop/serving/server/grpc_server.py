@@ -21,6 +21,7 @@ from .any_model import VERSION
 from .grpc_handlers import handlers
 from .protocol import (
     MOST_DIMENSIONS,
+    NO_SHARED_MEMORY,
     Answer,
     InferCall,
     array_from_bytes,
@@ -30,6 +31,7 @@ from .protocol import (
     datatype_of,
     dtype_of,
     read_schedule,
+    refuse_shared_memory,
 )
 from .service import LONGEST_ERROR, RequestLog, Service
 
@@ -95,6 +97,13 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
         await self._service.unload_model(request.model_name)
         return service_pb2.RepositoryModelUnloadResponse()
+
+    async def _refuse_shared_memory(self, request: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SHARED_MEMORY)
+
+    SystemSharedMemoryStatus = CudaSharedMemoryStatus = _refuse_shared_memory
+    SystemSharedMemoryRegister = CudaSharedMemoryRegister = _refuse_shared_memory
+    SystemSharedMemoryUnregister = CudaSharedMemoryUnregister = _refuse_shared_memory
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         return await self._infer(request, context)
@@ -193,6 +202,7 @@ def _call(request: Any, remaining_s: float | None) -> InferCall:
     if remaining_s is not None:
         timeout_us = min(timeout_us or float("inf"), max(1.0, remaining_s * 1e6))
     for output in request.outputs:
+        refuse_shared_memory(f"output `{output.name}`", output.parameters)
         if _parameters(output.parameters).get("classification"):
             raise InputError(f"output `{cut(output.name)}`: there is no classification here")
     return InferCall(
@@ -217,9 +227,7 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
         shape = list(given.shape[: MOST_DIMENSIONS + 1])
         if name in arrays:
             raise InputError(f"input `{name}` is there twice")
-        for key in given.parameters:
-            if key.startswith("shared_memory"):
-                raise InputError(f"input `{name}`: there is no shared memory here; send the bytes")
+        refuse_shared_memory(f"input `{name}`", given.parameters)
         if raw:
             arrays[name] = array_from_bytes(name, datatype, shape, raw[i])
             continue

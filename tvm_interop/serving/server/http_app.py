@@ -28,6 +28,7 @@ from ...errors import (
 from .access import is_of_a_form
 from .held_bytes import RequestBytes
 from .http_body import JSON_LENGTH, InferBody
+from .protocol import NO_SHARED_MEMORY
 from .service import LONGEST_ERROR, RequestLog, Service, status_of
 
 _LOG = logging.getLogger("tvm_interop.serving")
@@ -64,6 +65,9 @@ def http_app(service: Service) -> Starlette:
     route("/v2/repository/index", _index, "POST")
     route("/v2/repository/models/{name}/load", _load, "POST")
     route("/v2/repository/models/{name}/unload", _unload, "POST")
+    for kind in ("system", "cuda"):
+        for method in ("GET", "POST"):
+            route(f"/v2/{kind}sharedmemory/{{rest:path}}", _shared_memory, method)
     route("/metrics", _metrics)
     return Starlette(routes=routes, exception_handlers={HTTPException: _wrong_path})
 
@@ -173,6 +177,10 @@ async def _unload(service: Service, request: Request) -> Response:
     await _body(service, request, service.config.max_request_bytes)
     await service.unload_model(request.path_params["name"])
     return JSONResponse({})
+
+
+async def _shared_memory(service: Service, request: Request) -> Response:
+    raise HTTPException(501, NO_SHARED_MEMORY)
 
 
 async def _infer(service: Service, request: Request) -> Response:

@@ -19,6 +19,7 @@ from .protocol import (
     check_counts,
     datatype_of,
     read_schedule,
+    refuse_shared_memory,
 )
 
 JSON_LENGTH = "Inference-Header-Content-Length"
@@ -110,9 +111,11 @@ class InferBody:
         self._is_binary = parameters.get("binary_data_output") is True
         self._binary_of: dict[str, bool] = {}
         for output in request.outputs or ():
-            asked = _parameters(output.parameters, f"output `{cut(output.name)}`")
+            told = f"output `{cut(output.name)}`"
+            asked = _parameters(output.parameters, told)
+            refuse_shared_memory(told, asked)
             if asked.get("classification"):
-                raise InputError(f"output `{cut(output.name)}`: there is no classification here")
+                raise InputError(f"{told}: there is no classification here")
             self._binary_of[output.name] = bool(asked.get("binary_data", self._is_binary))
         self.call = InferCall(
             model,
@@ -207,7 +210,9 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
             raise InputError(f"the shape of {told} may have {_LONGEST_SHAPE} bytes")
         shape = _decoded(_SHAPE, given.shape, f"the shape of {told}")
         has_data = _is_there(given.data)
-        size = _parameters(given.parameters, told).get("binary_data_size")
+        parameters = _parameters(given.parameters, told)
+        refuse_shared_memory(told, parameters)
+        size = parameters.get("binary_data_size")
         if size is None:
             if not has_data:
                 raise InputError(f"{told} has neither `data` nor `binary_data_size`; give one")

@@ -47,6 +47,11 @@ LONGEST_NAME = 1024
 _AT_ONCE = 2**14
 """Numbers that are Python's at once."""
 
+NO_SHARED_MEMORY = (
+    "this server has no shared memory with its clients: send tensors in the request, and take them "
+    "from the answer"
+)
+
 PRIORITY_LEVELS = 10
 """Levels of priority: 1 is the highest; 0 in a request stands for the default."""
 DEFAULT_PRIORITY = 5
@@ -270,6 +275,23 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
             "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": max_queue},
         }
     return config
+
+
+def refuse_shared_memory(tensor: str, parameters: Iterable[str]) -> None:
+    """Refuse a tensor that a client has, or wants, in a region of shared memory.
+
+    Parameters
+    ----------
+    tensor: what to call it in the message.
+    parameters: the names of its parameters.
+
+    Raises
+    ------
+    InputError
+        One of them is about shared memory.
+    """
+    if any(name.startswith("shared_memory") for name in parameters):
+        raise InputError(f"{tensor}: {NO_SHARED_MEMORY}")
 
 
 def check_counts(num_inputs: int, num_outputs: int) -> None:

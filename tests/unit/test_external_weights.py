@@ -1,0 +1,121 @@
+"""Models with weights in other files: read one by one, with the results of those read whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_interop
+from tvm_interop.errors import UnsupportedModelError
+from tvm_interop.frontend import load_model
+from tvm_interop.models.external_weights import is_outside
+from tvm_interop.models.source import read_for_import
+
+
+def products(layers: int, size: int) -> onnx.ModelProto:
+    """So many products one after the other, as PyTorch exports them, and a small constant."""
+    rng = np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+    for i in range(layers):
+        matrix = rng.standard_normal((size, size), np.float32) / np.float32(size**0.5)
+        weights.append(numpy_helper.from_array(matrix, f"w{i}"))
+        nodes.append(helper.make_node("Gemm", [x, f"w{i}"], [f"h{i}"], name=f"g{i}", transB=1))
+        nodes.append(helper.make_node("Add", [f"h{i}", "one"], [f"r{i}"], name=f"a{i}"))
+        x = f"r{i}"
+    weights.append(numpy_helper.from_array(np.ones(size, np.float32), "one"))
+    graph = helper.make_graph(
+        nodes,
+        "products",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, size))],
+        [helper.make_tensor_value_info(x, TensorProto.FLOAT, (1, size))],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)  # What is saved so loses its weights.
+    onnx.save_model(whole, path, save_as_external_data=True, location="weights.bin")
+    return path
+
+
+def run(model: onnx.ModelProto | Path) -> np.ndarray:
+    compiled = tvm_interop.compile(model, scheduler="sequential", latency_db=":memory:")
+    (output,) = tvm_interop.GraphModule(compiled)(np.linspace(-1, 1, 600, dtype="float32")[None])
+    return np.asarray(output)
+
+
+def test_the_same_results_as_of_weights_within(tmp_path: Path) -> None:
+    model = products(2, 600)
+    path = saved(model, tmp_path)
+    outside = [tensor for tensor in read_for_import(path).graph.initializer if is_outside(tensor)]
+    assert [tensor.name for tensor in outside] == ["w0", "w1"]
+    np.testing.assert_array_equal(run(path), run(model))
+
+
+@pytest.mark.parametrize("loss", ["gone", "cut", "elsewhere"])
+def test_a_file_that_is_not_as_told(tmp_path: Path, loss: str) -> None:
+    path = saved(products(1, 600), tmp_path)
+    if loss == "gone":
+        (tmp_path / "weights.bin").unlink()
+    elif loss == "cut":
+        (tmp_path / "weights.bin").write_bytes(b"\0" * 100)
+    else:
+        (tmp_path / "sub").mkdir()
+        path = path.rename(tmp_path / "sub" / "model.onnx")
+        model = onnx.load(path, load_external_data=False)
+        for tensor in model.graph.initializer:
+            for entry in tensor.external_data:
+                entry.value = "../weights.bin" if entry.key == "location" else entry.value
+        path.write_bytes(model.SerializeToString())
+    with pytest.raises(UnsupportedModelError, match=r"weights? .*in (an)?other files?"):
+        load_model(path)
+
+
+_PEAK = """
+import sys
+import tvm_interop.compiler.api as api
+from tvm_interop.frontend import load_model
+
+def peak():  # getrusage tells that of the process which started this one, where it was larger.
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+load_model(sys.argv[1] + "/small/model.onnx")
+before = peak()
+if sys.argv[2] == "load":
+    load_model(sys.argv[1] + "/model.onnx")
+else:
+    api.compile(sys.argv[1] + "/model.onnx", scheduler="sequential", latency_db=":memory:")
+print(peak() - before)
+"""
+
+
+def peak_of(what: str, folder: Path) -> int:
+    """Bytes by which a process of its own grows that loads, or compiles, the model there."""
+    (folder / "small").mkdir()
+    saved(products(1, 8), folder / "small")
+    command = [sys.executable, "-c", _PEAK, str(folder), what]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
+    saved(products(8, 2048), tmp_path)
+    nbytes, one = 8 * 2048**2 * 4, 2048**2 * 4
+    assert nbytes <= peak_of("load", tmp_path) < nbytes + 3 * one
+
+
+@pytest.mark.slow
+def test_compiling_takes_it_twice(tmp_path: Path) -> None:
+    """Once as they are, once as oneDNN packs them; what else there is does not grow with them."""
+    saved(products(10, 3840), tmp_path)
+    nbytes = 10 * 3840**2 * 4
+    assert peak_of("compile", tmp_path) < 2 * nbytes + 500 * 2**20

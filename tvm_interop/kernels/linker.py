@@ -1,0 +1,100 @@
+"""The C++ compiler that links kernels, found and looked at before anything is compiled."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tvm.support import cc
+
+from ..errors import DeviceError
+
+_ALIKE = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Other names of architectures."""
+_ANSWERS_IN_S = 10.0
+_LINES = 3
+"""As many lines of a linker's complaint are told."""
+
+
+class Linker(NamedTuple):
+    """A compiler, and options for it."""
+
+    command: str
+    options: tuple[str, ...] = ()
+
+    def link(self, objects: list[str], library: Path) -> None:
+        """Make a shared library of object files.
+
+        Raises
+        ------
+        DeviceError
+            The compiler fails.
+        """
+        try:
+            cc.create_shared(str(library), objects, [*self.options], self.command)
+        except (OSError, RuntimeError) as error:
+            said = [line for line in str(error).splitlines() if line.strip()]
+            raise DeviceError(
+                f"linking the kernels with `{self.command}` failed: "
+                + "\n".join(said[1 : 1 + _LINES] or said)
+            ) from error
+
+
+def find_linker(target: Any = None, named: str | None = None) -> Linker:
+    """The compiler to link kernels with: the one named, or that of `CXX`, or else the system's.
+
+    Parameters
+    ----------
+    target: TVM's, for a CPU; None where the kernels are for this machine.
+    named: a cross compiler, perhaps with options, such as `aarch64-linux-gnu-g++ -O2`.
+
+    Raises
+    ------
+    DeviceError
+        There is none, or it links for another architecture than the target's.
+    """
+    words = shlex.split(named if named is not None else cc.get_cc() or "")
+    if not words or shutil.which(words[0]) is None:
+        if named is not None:
+            raise DeviceError(f"there is no compiler `{named}` to link the kernels with: check "
+                              "`cross_compiler`")  # fmt: skip
+        found = f"is called `{words[0]}`" if words else "was found"
+        raise DeviceError(
+            f"no C++ compiler {found} to link the kernels with: install one (`apt install g++`, "
+            "`dnf install gcc-c++`) or name it in the environment variable CXX"
+        )
+    linker = Linker(words[0], tuple(words[1:]))
+    wanted, made = _architecture_of(target), _links_for(linker)
+    if wanted and made and wanted != made:
+        raise DeviceError(
+            f"the target is for {wanted}, and `{linker.command}` links for {made}: name a compiler "
+            f"for {wanted} with --cross-compiler (`cross_compiler` of `compile`), such as "
+            f"`{wanted}-linux-gnu-g++`"
+        )
+    return linker
+
+
+def _architecture_of(target: Any) -> str:
+    """The first word of a target's triple; "" where nothing is said."""
+    return "" if target is None else _architecture(str(target.attrs.get("mtriple", "")))
+
+
+def _architecture(triple: str) -> str:
+    name = triple.partition("-")[0]
+    return _ALIKE.get(name, name)
+
+
+def _links_for(linker: Linker) -> str:
+    """The architecture that a compiler links for; "" where it does not tell."""
+    try:
+        told = subprocess.run(
+            [linker.command, *linker.options, "-dumpmachine"],
+            capture_output=True, text=True, timeout=_ANSWERS_IN_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    triple = told.stdout.strip()
+    return _architecture(triple) if told.returncode == 0 and "-" in triple else ""

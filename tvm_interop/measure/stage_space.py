@@ -19,7 +19,7 @@ _NEVER_US = 1e15
 
 
 class Known(Protocol):
-    """What is known of stages; `MeasuredLatency` knows it."""
+    """A source of facts on stages; `MeasuredLatency` is one."""
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
         """Microseconds of those stages that were measured before, not a number for the others."""

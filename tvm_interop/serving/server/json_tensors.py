@@ -23,7 +23,7 @@ _MOST_DEPTH = 64
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[],"))
 _BETWEEN_NUMBERS = b"[] \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![0-9.eE])")
-"""Of a float; JSON's integers have none."""
+"""Finds minus zero where a float is meant; JSON's integers have none."""
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "b": msgspec.json.Decoder(list[bool]),
     "f": msgspec.json.Decoder(list[float]),

@@ -152,7 +152,7 @@ class Lowered(ABC):
 
     @abstractmethod
     def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:
-        """What times stages of `program`, which has kernels of these, on the device."""
+        """The timer of stages of `program`, whose kernels are these, on the device."""
 
     @abstractmethod
     def plan(
@@ -161,12 +161,12 @@ class Lowered(ABC):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """The plan of a schedule of `program`, which has kernels of these.
+        """The plan of a schedule of `program`, whose kernels are these.
 
         Parameters
         ----------
-        op_us: asked only if need be: what each operator takes alone, by name, in microseconds; None
-            where nothing is known.
+        op_us: called only if needed. It returns the latency of each operator alone, by name, in
+            microseconds; None where nothing is known.
         """
 
     @abstractmethod

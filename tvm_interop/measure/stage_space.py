@@ -22,7 +22,7 @@ class Known(Protocol):
     """A source of facts on stages; `MeasuredLatency` is one."""
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds of those stages that were measured before, not a number for the others."""
+        """Microseconds of stages that were measured before; NaN for stages that were not."""
 
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
         """Names of the stages; those of one name are the same kernels, and take equally long."""

@@ -307,7 +307,7 @@ def _cem(
             scored.append((score(drawn), labels))
             best = max(best, drawn, key=score)
         if score.calls == before:
-            break  # It draws what it knows: it has settled.
+            break  # Every combination it drew was scored before: the search has settled.
         scored.sort(key=lambda row: -row[0])
         counts = np.zeros_like(likely)
         for _, labels in scored[:_ELITE]:

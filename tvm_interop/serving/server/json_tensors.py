@@ -119,9 +119,9 @@ def _out_of_range(name: str, datatype: str) -> InputError:
 def _product(brackets: bytes) -> int | None:
     """How many values there are between these brackets and commas; None for an uneven nesting.
 
-    Of a list that is nested evenly the first of each level says how long all of that level are.
-    So what they should look like is built from that, and compared. An empty list counts as a list
-    of one value.
+    In a list that is nested evenly all lists of a level are as long as the first one of that level.
+    So the text that the brackets should be is built from these first ones, and compared. An empty
+    list counts as a list of one value.
     """
     depth = len(brackets) - len(brackets.lstrip(b"["))
     if depth == brackets.count(b"[") == 1:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 RESULTS = Path(__file__).parent / "results" / "hios" / "curves.json"
 _MR_WITHIN = (0.9, 1.1)
@@ -54,6 +54,7 @@ class Check:
     within: the least and the most that `ours` over `theirs` may be.
     error: the standard error of `ours`, as a share of it; None where it was not computed. Theirs
         comes from random models too, and is as uncertain.
+    whose: who says what it is to be: the paper, our prototype, or we, of our own scheduler.
     """
 
     what: str
@@ -61,6 +62,7 @@ class Check:
     ours: float
     within: tuple[float, float]
     error: float | None = None
+    whose: Literal["paper", "prototype", "aim"] = "paper"
 
     @property
     def ratio(self) -> float:
@@ -97,6 +99,7 @@ def checks(found: Mapping[str, Any]) -> list[Check]:
                     curves.at(point, name),
                     _EXACT_WITHIN,
                     curves.error_at(point, name),
+                    "prototype",
                 )
                 for name, ms in zip(_COLUMNS, row, strict=True)
             ]
@@ -190,7 +193,7 @@ def _ours(curves: _Curves) -> Iterator[Check]:
     for gpus, most in (("4", 0.96), ("12", 0.75)):
         lp, ours = curves.at(gpus, "hios-lp, exact"), curves.at(gpus, "multi-gpu, exact")
         what = f"multi-gpu, exact, on {gpus} GPUs, ms beside HIOS-LP's"
-        yield Check(what, lp, ours, (0.0, most))
+        yield Check(what, lp, ours, (0.0, most), whose="aim")
 
 
 def _ends(

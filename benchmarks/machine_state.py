@@ -6,11 +6,15 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import shlex
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
 
 from tvm_interop.machine.cpu_name import cpu_model
 
@@ -36,6 +40,9 @@ class MachineState:
     load: the system's load averages, over 1, 5 and 15 minutes.
     cores_at_once: how many times the work of one core all of them do at once. Less than `cores`
         where they share something, as hyperthreads do, or where a host lends them to others too.
+    commit: the commit that was checked out, with `-dirty` where files differed from it.
+    command: the command line that measured.
+    date: when it began, UTC, as ISO 8601 has it.
     """
 
     cpu: str
@@ -47,6 +54,9 @@ class MachineState:
     cores_at_once: float
     packages: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    commit: str = ""
+    command: str = ""
+    date: str = ""
 
     @property
     def is_quiet(self) -> bool:
@@ -75,7 +85,19 @@ def observe(seconds: float = 2.0) -> MachineState:
         cores_at_once=round(_cores_at_once(), 2),
         packages=_versions(),
         environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        commit=commit(),
+        command=f"python {shlex.join(sys.orig_argv[1:])}",
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
+
+
+def commit() -> str:
+    """The commit that is checked out, with `-dirty` where files differ; empty without git."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return found.stdout.strip()
 
 
 def observe_quiet(force: bool) -> MachineState | None:

@@ -182,11 +182,10 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, Any]
     if options.figures:
-        from benchmarks.serving_figures import claims_table, figures
+        from benchmarks.serving_figures import claims_of, figures
 
-        made, claims = figures(RESULTS)
-        found = {"figures": made, "claims": claims}
-        print(claims_table(claims))
+        found = {"figures": figures(RESULTS)}
+        print(claims_of(found["figures"]))
     elif options.quick:
         from benchmarks.serving_reality import NETWORKS, validate
 

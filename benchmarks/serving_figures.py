@@ -76,7 +76,7 @@ def _saturated(programs: Programs, mix: Sequence[float], requests: int = 3000) -
     return periodic([total * share / sum(mix) for share in mix], seconds), seconds
 
 
-def figure_2() -> tuple[dict[str, Any], list[Claim]]:
+def figure_2() -> dict[str, Any]:
     """Latency and utilisation of ResNet-50 over the rate at which instances start."""
     found: dict[str, Any] = {}
     for kappa in _KAPPAS:
@@ -92,9 +92,14 @@ def figure_2() -> tuple[dict[str, Any], list[Claim]]:
             )  # fmt: skip
             points.append((load, run.latency().mean / (alone_us / 1e3), run.utilisation))
         found[str(kappa)] = points
+    return found
+
+
+def claims_2(found: dict[str, Any]) -> list[Claim]:
+    """Of Fig. 2."""
     rise = {kappa: {p[0]: p[1] for p in points} for kappa, points in found.items()}
     knee = {kappa: {p[0]: p[2] for p in points}[0.95] for kappa, points in found.items()}
-    return found, [
+    return [
         Claim(
             "2", "latency is flat up to one instance per its own latency, then rises",
             "flat up to 167 a second (6 ms), then rises",
@@ -114,7 +119,7 @@ def figure_2() -> tuple[dict[str, Any], list[Claim]]:
     ]  # fmt: skip
 
 
-def figure_3() -> tuple[dict[str, Any], list[Claim]]:
+def figure_3() -> dict[str, Any]:
     """Latency of a joint graph of two models when one of them has half as many requests."""
     programs = _programs(["resnet50", "inception_v3"], 0.03)
     joint_us = programs.alone_us(programs.of_parts(((0, -1), (1, -1)), "greedy"), 3)
@@ -127,12 +132,17 @@ def figure_3() -> tuple[dict[str, Any], list[Claim]]:
             seconds = 400 / rate
             run = _serve(programs, periodic(rates, seconds), seconds, "pos", absent=absent)
             found[f"{absent}, {name}"] = (run.latency().mean, run.utilisation)
+    return found
+
+
+def claims_3(found: dict[str, Any]) -> list[Claim]:
+    """Of Fig. 3."""
     rises = {
         absent: min(found[f"{absent}, {pair}"][0] for pair in ("60+120", "120+60"))
         / found[f"{absent}, 120+120"][0]
         for absent in ("wait", "skip")
     }
-    return found, [
+    return [
         Claim(
             "3", "under POS unequal rates have higher latency though the load is less",
             "60+120 and 120+60 above 120+120",
@@ -175,7 +185,7 @@ def _best_streams(programs: Programs, mix: Sequence[float]) -> tuple[float, int]
     )
 
 
-def figure_14() -> tuple[dict[str, Any], list[Claim]]:
+def figure_14() -> dict[str, Any]:
     """One model: the throughput that can be sustained, by ways to serve it."""
     found: dict[str, Any] = {}
     for name in ("inception_v3", "resnet50", "squeezenet"):
@@ -189,9 +199,14 @@ def figure_14() -> tuple[dict[str, Any], list[Claim]]:
                 "best streams": best,
                 "streams": streams,
             }
+    return found
+
+
+def claims_14(found: dict[str, Any]) -> list[Claim]:
+    """Of Fig. 14."""
     gains = [row["TOP, searched"] / row["ios"] for row in found.values()]
     beside = [row["TOP, searched"] / row["best streams"] for row in found.values()]
-    return found, [
+    return [
         Claim(
             "14", "TOP serves more of one model than IOS and the frameworks", "+14% to +180%",
             f"searched combinations over IOS: {min(gains):.2f} to {max(gains):.2f} times",
@@ -216,7 +231,7 @@ def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> d
     return {"combination": policy.combination}
 
 
-def figure_15() -> tuple[dict[str, Any], list[Claim]]:
+def figure_15() -> dict[str, Any]:
     """Three models at 1:2:4: the throughput that can be sustained, by ways to serve them."""
     found: dict[str, Any] = {}
     names = ("inception_v3", "resnet50", "squeezenet")
@@ -234,6 +249,11 @@ def figure_15() -> tuple[dict[str, Any], list[Claim]]:
                 "streams": streams,
                 "auto": _sustained(programs, _MIX, "auto", 600) if barrier_us else None,
             }
+    return found
+
+
+def claims_15(found: dict[str, Any]) -> list[Claim]:
+    """Of Fig. 15."""
     gains = [row["TOP, searched"] / row["pos, skip"] for row in found.values()]
     waits = max(row["pos, wait"] for row in found.values())
     claims = [
@@ -259,10 +279,10 @@ def figure_15() -> tuple[dict[str, Any], list[Claim]]:
             "what TOP gains over POS is less than what plain streams gain over TOP",
         )
     )  # fmt: skip
-    return found, claims
+    return claims
 
 
-def figure_17() -> tuple[dict[str, Any], list[Claim]]:
+def figure_17() -> dict[str, Any]:
     """The variance of the queues' lengths over time, at a load that POS cannot serve."""
     programs = _programs(("inception_v3", "resnet50", "squeezenet"), 0.03)
     cell = Cell("a100", 0.03, 1.4, arrivals="periodic", requests=8000)
@@ -280,22 +300,29 @@ def figure_17() -> tuple[dict[str, Any], list[Claim]]:
         run = _serve(programs, arrivals, seconds, policy, **options)
         found[name] = run.backlog(times_us).var(axis=1).tolist()
     found["seconds"] = (times_us / 1e6).tolist()
-    bounded = [n for n in ("4 streams", "auto", "sequential, longest queue") if found[n][-1] < 1e3]
-    return found, [
+    return found
+
+
+def claims_17(found: dict[str, Any]) -> list[Claim]:
+    """Of Fig. 17."""
+    grows = found["pos, wait"][-1] > 1e3
+    return [
         Claim(
             "17", "the variance of the remaining tasks grows under POS and stays bounded under TOP",
             "POS grows; TOP below 2e5",
             f"at the end: pos, wait {found['pos, wait'][-1]:.3g}; pos, skip "
             f"{found['pos, skip'][-1]:.3g}; 4 streams {found['4 streams'][-1]:.3g}; longest queue "
             f"first, one at a time {found['sequential, longest queue'][-1]:.3g}",
-            "reproduced" if found["pos, wait"][-1] > 1e3 and len(bounded) == 3 else "depends",
-            "what serves the load keeps every queue short, and longest queue first keeps them "
-            "equal whatever the load: it takes no learning",
+            "depends" if grows else "not reproduced",
+            "no policy of TOP's is in this run, so only what is said of POS is reproduced; "
+            "whatever "
+            "serves the load keeps every queue short, and longest queue first keeps them equal at "
+            "any load",
         )
     ]  # fmt: skip
 
 
-def figure_24() -> tuple[dict[str, Any], list[Claim]]:
+def figure_24() -> dict[str, Any]:
     """Copies of one model: one request each in flight, and TOP's combined blocks over them."""
     found: dict[str, Any] = {}
     for name in ("inception_v3", "resnet50", "squeezenet"):
@@ -315,6 +342,11 @@ def figure_24() -> tuple[dict[str, Any], list[Claim]]:
                         programs, arrivals, seconds, "search", budget=60
                     ).throughput(),
                 }
+    return found
+
+
+def claims_24(found: dict[str, Any]) -> list[Claim]:
+    """Of Fig. 24."""
     rise = [
         found[f"{n}, 0.0, 4"]["streams"] / found[f"{n}, 0.0, 1"]["streams"]
         for n in ("inception_v3", "resnet50", "squeezenet")
@@ -322,7 +354,7 @@ def figure_24() -> tuple[dict[str, Any], list[Claim]]:
     beside = [
         row["TOP, searched"] / row["streams"] for key, row in found.items() if key.endswith(", 4")
     ]
-    return found, [
+    return [
         Claim(
             "24", "throughput rises with the copies of a model, without TOP too", "rises",
             f"4 copies on streams: {min(rise):.2f} to {max(rise):.2f} times one",
@@ -337,7 +369,7 @@ def figure_24() -> tuple[dict[str, Any], list[Claim]]:
     ]  # fmt: skip
 
 
-def figure_26() -> tuple[dict[str, Any], list[Claim]]:
+def figure_26() -> dict[str, Any]:
     """Batch sizes (Figs. 26 and 27): throughput and utilisation, saturated."""
     found: dict[str, Any] = {}
     names = ("inception_v3", "resnet50", "squeezenet")
@@ -354,12 +386,19 @@ def figure_26() -> tuple[dict[str, Any], list[Claim]]:
             points.append((batch, run.throughput(), run.utilisation))
         found[label] = points
 
+    return found
+
+
+def claims_26(found: dict[str, Any]) -> list[Claim]:
+    """Of Figs. 26 and 27."""
+    names = [label for label in found if label != "three models"]
+
     def saturates(label: str) -> int:
         most = max(point[1] for point in found[label])
         return int(next(point[0] for point in found[label] if point[1] >= 0.9 * most))
 
     at_64 = next(p[2] for p in found["three models"] if p[0] == 64)
-    return found, [
+    return [
         Claim(
             "26", "throughput of several models saturates at a batch of 64, at 90% utilisation",
             "64, about 90%",
@@ -379,22 +418,27 @@ def figure_26() -> tuple[dict[str, Any], list[Claim]]:
 
 
 FIGURES = {
-    "2": figure_2, "3": figure_3, "14": figure_14, "15": figure_15, "17": figure_17,
-    "24": figure_24, "26 and 27": figure_26,
+    "2": (figure_2, claims_2), "3": (figure_3, claims_3), "14": (figure_14, claims_14),
+    "15": (figure_15, claims_15), "17": (figure_17, claims_17), "24": (figure_24, claims_24),
+    "26 and 27": (figure_26, claims_26),
 }  # fmt: skip
 
 
-def figures(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """All of them, their plots and the table of claims written into a folder; and the claims."""
+def figures(folder: Path) -> dict[str, Any]:
+    """All figures; their plots and the table of claims are written into the folder."""
     found: dict[str, Any] = {}
-    claims: list[dict[str, str]] = []
-    for name, make in FIGURES.items():
-        found[name], made = make()
-        claims += [asdict(claim) for claim in made]
+    for name, (make, _) in FIGURES.items():
+        found[name] = make()
         print(f"figure {name} done", flush=True)
     _plot(found, folder)
-    (folder / "claims.md").write_text(claims_table(claims) + "\n")
-    return found, claims
+    (folder / "claims.md").write_text(claims_of(found))
+    return found
+
+
+def claims_of(found: dict[str, Any]) -> str:
+    """The table of claims that the figures in `found` carry, as Markdown."""
+    claims = [claim for name, (_, make) in FIGURES.items() for claim in make(found[name])]
+    return claims_table([asdict(claim) for claim in claims]) + "\n"
 
 
 def claims_table(claims: Sequence[dict[str, str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .markdown import geometric, machine, table
+from .markdown import geometric, interval, machine, table
 
 
 def networks(report: dict[str, Any]) -> list[str]:
@@ -24,7 +24,7 @@ def networks(report: dict[str, Any]) -> list[str]:
     for row in sorted(ran, key=lambda row: row["network"]):
         ratios = [row["ratios"].get(peer) for peer in columns.values()]
         rows.append(
-            [row["network"], f"{row['median_us']['ours'] / 1e3:.2f}",
+            [row["network"], _SHIPS[row["scheduled"]], f"{row['median_us']['ours'] / 1e3:.2f}",
              *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
              f"{row['noise']:.2f}", f"{row['error']:.0e}", f"{row['compile_s']:.0f}"]
         )  # fmt: skip
@@ -32,18 +32,21 @@ def networks(report: dict[str, Any]) -> list[str]:
     for peer in columns.values():
         found = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
         means.append(f"{geometric(found):.2f}")
-    rows.append(["**geometric mean**", "", *means, "", "", ""])
+    rows.append(["**geometric mean**", "", "", *means, "", "", ""])
     return [
         "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
         "measured by `python -m benchmarks.zoo FOLDER`: our time over each other's, medians of "
         f"interleaved runs on {machine(report)}. Noise is onnxruntime over itself, error the "
         "largest difference to onnxruntime over its largest absolute value. The last column is the "
         "seconds that compiling took, with nothing known before. "
-        "OpenVINO as installed computes in bfloat16 here, all others in float32.",
-        table(["", "ms", *columns, "noise", "error", "compile s"], rows),
+        "OpenVINO as installed computes in bfloat16 here, all others in float32. *Ships* says "
+        "whether `compile` chose a schedule or sequential execution. Where it chose sequential "
+        "execution, both columns of ours are of the same program, and their ratio shows noise.",
+        table(["", "ships", "ms", *columns, "noise", "error", "compile s"], rows),
     ]
 
 
+_SHIPS = {True: "a schedule", False: "sequential"}
 _KINDS = {
     "recommenders, mixtures of experts": ("my_dlrm", "my_mmoe", "my_mmoe_b32", "my_wide_deep"),
     "recurrent, both directions": ("my_bilstm",),
@@ -68,26 +71,40 @@ _KINDS = {
 
 
 def where_it_pays(report: dict[str, Any]) -> list[str]:
-    """What ships over sequential execution, by kind of network."""
-    ratios = {
+    """What a schedule takes over sequential execution, where one ships, by kind of network."""
+    ran = [row for row in report["rows"] if row["refused"] is None]
+    ratios = shipped(report)
+    kinds = {name: kind for kind, names in _KINDS.items() for name in names}
+    rows = [
+        [short(name), kinds[name], f"{ratio:.2f}"]
+        for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1])
+    ]
+    alike = [row["ratios"]["ours, sequential"] for row in ran if not row["scheduled"]]
+    noise = interval((min(alike), max(alike)), 2)
+    slower = sum(ratio > 1 for ratio in ratios.values())
+    return [
+        f"## Where a schedule ships\n\nThe same runs. Of {len(ran)} networks {len(alike)} ship "
+        f"sequential and are left out here; the {len(alike)} ratios of a program to itself lie "
+        f"from {noise}. {len(ratios)} ship a schedule. The table has the time of each over that "
+        f"of sequential execution of the same kernels, when it was run again after compiling. "
+        f"Below 1 is faster; {slower} were slower. Only a ratio outside of {noise} says more than "
+        "noise.",
+        table(["", "kind", "over sequential"], rows),
+    ]
+
+
+def shipped(report: dict[str, Any]) -> dict[str, float]:
+    """The time over sequential execution's of each network that ships a schedule."""
+    return {
         row["network"]: row["ratios"]["ours, sequential"]
         for row in report["rows"]
-        if row["refused"] is None
+        if row["refused"] is None and row["scheduled"]
     }
-    rows: list[list[str]] = []
-    for kind, networks in _KINDS.items():
-        found = sorted((ratios[name], name) for name in networks if name in ratios)
-        mean = geometric([ratio for ratio, _ in found])
-        each = ", ".join(f"{name.split('_', 1)[1]} {ratio:.2f}" for ratio, name in found)
-        rows.append([kind, f"{mean:.2f}", each])
-    return [
-        "## Where scheduling pays\n\nThe same runs: what ships over sequential execution of the "
-        "same kernels, by kind of network; below 1 is faster. Side by side pays where there are "
-        "many operators that are too small to be divided over the cores. Where each operator keeps "
-        "all cores busy there is nothing to gain, and most of those networks ship sequential. "
-        "Medians of few runs differ by some percent: see the noise above.",
-        table(["", "geometric mean", "networks"], rows),
-    ]
+
+
+def short(network: str) -> str:
+    """The name without where the network comes from."""
+    return network.split("_", 1)[1]
 
 
 def in_bf16(report: dict[str, Any]) -> list[str]:

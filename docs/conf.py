@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 os.environ.update(COLUMNS="82", NO_COLOR="1", TERM="dumb")
 sys.path.insert(0, str(HERE.parent))
 
+from benchmarks.results_page import with_ages  # noqa: E402
 from tvm_interop import __version__  # noqa: E402
 from tvm_interop.cli.app import app, run_app  # noqa: E402
 
@@ -60,6 +61,8 @@ def spell_out_sections(
     _sphinx: Any, _what: str, _name: str, _obj: Any, _opt: Any, lines: list[str]
 ) -> None:
     """`name: what it is`, as our docstrings have it, to the form that napoleon reads."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines[:] = []  # Of a named tuple's field: the class's own docstring says what it is.
     if not lines:
         return
     spelled: list[str] = []
@@ -97,7 +100,14 @@ def _shown(line: str, arguments: list[str]) -> str:
     return f".. code-block:: none\n\n   $ {line}\n{body}\n"
 
 
+def tell_ages(_sphinx: Any, page: str, source: list[str]) -> None:
+    """How many commits ago each result file was recorded: a column of `results.md`."""
+    if page == "results":
+        source[0] = with_ages(source[0])
+
+
 def setup(sphinx: Any) -> None:
     """Called by Sphinx."""
     sphinx.connect("builder-inited", write_command_line, priority=100)
+    sphinx.connect("source-read", tell_ages)
     sphinx.connect("autodoc-process-docstring", spell_out_sections, priority=100)

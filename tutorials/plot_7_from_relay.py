@@ -81,9 +81,11 @@ for name in ("nn", "quantize", "transform.FoldConstant", "frontend.from_pytorch"
 # - **Targets are spelled in JSON** in TVM today. ``llvm -mcpu=core-avx2`` is still read here, by
 #   ``relay.build`` and the command line; ``tvm.target.Target`` itself refuses it. ``tvm.nd`` is
 #   ``tvm.runtime`` now: ``tvm.nd.array(x)`` became ``tvm.runtime.tensor(x)``.
-# - **AutoTVM and Ansor logs mean nothing here.** ``--tuning-records`` is refused; kernels are
-#   chosen by what they take on this machine.
-# - **No RPC, no microTVM, no AoT executor, no debug executor.** Run where you compiled; for the
-#   debug executor's times there is ``GraphModule.profile()``.
+# - **AutoTVM and Ansor logs mean nothing here.** Kernels are chosen by their times on this machine.
+#   ``--tuning-records`` takes a folder of records that ``tvm-interop tune --kernels`` wrote.
+# - **RPC measures and runs**, on servers that have this package (extra ``farm``); there is no RPC
+#   session to build modules in.
+# - **No microTVM, no AoT executor, no debug executor.** For the debug executor's times there is
+#   ``GraphModule.profile()``.
 # - **It runs side by side.** Outputs are bit-equal to sequential execution of the same kernels, not
 #   to what Relay's kernels gave: those were other kernels.

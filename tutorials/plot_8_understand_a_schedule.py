@@ -2,9 +2,9 @@
 Why did it not run in parallel?
 ===============================
 
-From an empty environment to understanding the schedule of one network, in five commands. The first
-is ``pip install tvm-interop``; the other four follow, each as you would type it. The network is
-SqueezeNet with small images; any ONNX file does.
+From an installed package (``pip install .`` in a clone of the repository) to understanding the
+schedule of one network, in four commands, each as you would type it. The network is SqueezeNet with
+small images; any ONNX file does.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Whose a file is: what machine code or prices are read from may be nobody's but one's own.
+"""Who owns a file: machine code and prices are read only from files of the user or of root.
 
-Whoever can write to a file, or to a folder above it, decides what is in it. As ssh does with keys,
-what belongs to somebody else, or others may write to, is not used.
+Whoever can write to a file, or to a folder above it, decides what is in it. So, as ssh does with
+keys, a file is not used if somebody else owns it or may write to it.
 """
 
 from __future__ import annotations

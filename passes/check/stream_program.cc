@@ -141,7 +141,8 @@ class Checker {
     }
   }
 
-  // The ranges that some of `writes` write wholly, after `earlier`: shares count if all are there.
+  // The ranges that operators of `writes` write wholly after `earlier`. A range that is written in
+  // shares counts if all its shares are among them.
   std::vector<Range> WrittenAfter(size_t earlier, const std::vector<size_t>& writes) const {
     std::map<std::tuple<int64_t, int64_t, int>, std::vector<char>> seen;
     std::vector<Range> ranges;

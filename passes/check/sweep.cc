@@ -111,7 +111,7 @@ class Sweep {
     });
   }
 
-  // Each range of the access that is treated alike; those that nobody has touched yet, too.
+  // Calls `body` for each segment of the access, also for segments that nobody has touched yet.
   template <typename Body>
   void Visit(const Access& access, Body body) {
     Segments& segments = buffers_[access.buffer];

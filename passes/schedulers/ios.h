@@ -21,8 +21,8 @@ struct IosOptions {
   int64_t max_transitions = 8'000'000;
   // Whether a block with more than its share is cut; otherwise it is left out.
   bool cuts = true;
-  // Looked at now and then: once it is true, no further block is enumerated, and each that is not
-  // is left out. It has no say where blocks are cut.
+  // Asked now and then. Once it returns true, no further block is enumerated: blocks that were not
+  // enumerated are left out. It is not asked where blocks are cut.
   std::function<bool()> is_over = [] { return false; };
 };
 

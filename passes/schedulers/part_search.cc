@@ -155,8 +155,8 @@ class PartSearchOf : public PartSearch {
     double beyond_us = kInfinity;  // no way above the limit is cheaper
   };
 
-  // A way that costs no more than the limit leads only through states, and transitions, that such a
-  // way leads through: no others are followed, and near the best there are few.
+  // Follows only states and transitions that lie on some way that costs no more than the limit. If
+  // the limit is near the best cost, these are few.
   WaysThrough FindWaysThrough(const std::vector<double>& value_us,
                               const std::vector<char>& is_priced, const CheapestWays& ways,
                               double limit_us) const {

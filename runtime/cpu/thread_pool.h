@@ -66,7 +66,7 @@ class ThreadPool {
  public:
   // The pool of this process; a forked child gets a new one.
   static ThreadPool& Get();
-  // The same, or null where none has been made yet.
+  // The pool of this process, or null where none has been made yet.
   static ThreadPool* IfThere();
 
   // How many threads work at most, those that call among them. By default the environment variable

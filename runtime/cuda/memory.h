@@ -32,7 +32,7 @@ class CudaMemory {
 void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
 void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
 
-// An operator of its own: copies a tensor from one GPU to another, on a stream of either.
+// An operator that copies a tensor from one GPU to another, on a stream of either GPU.
 class PeerCopy : public CudaKernel {
  public:
   PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes);

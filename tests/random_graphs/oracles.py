@@ -37,8 +37,6 @@ class Slice(OpRun):  # type: ignore[misc]
     The reference's own slices as Python does, which takes nothing then.
     """
 
-    op_domain = ""
-
     def _run(
         self, data: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any = None
     ) -> tuple[np.ndarray]:

@@ -1,15 +1,169 @@
-"""The page of figures says what the results say."""
+"""What README and docs say was measured is what the result files say."""
 
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+from typing import Any
 
-from benchmarks import figures, zoo
-from benchmarks.figures import PAGE, page
+import pytest
+
+from benchmarks import explain_verdicts, figures, machine_state, results_page, zoo
+from benchmarks.explain_verdicts import Pair
+
+ROOT = Path(__file__).resolve().parents[2]
+WRITTEN = figures.documents()
+"""Texts that are made from results, by their files."""
 
 
-def test_the_page_is_what_the_results_say() -> None:
-    assert PAGE.read_text() == page(), "run `python -m benchmarks.figures`"
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_what_is_made_from_results_is_what_they_say(path: Path) -> None:
+    assert path.read_text() == WRITTEN[path], "run `python -m benchmarks.figures`"
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_a_planted_figure_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text()
+    begin = max(text.find("<!-- figures"), 0)
+    wrong = text[:begin] + re.sub(r"\d(?=\D*$)", _other_digit, text[begin:], count=1)
+    assert wrong != text
+    if path.name == "README.md":  # It is made from its own words, and the figures among them.
+        wrong = text.replace(re.findall(r"\d\.\d\d", text[begin:])[0], "9.99", 1)
+        monkeypatch.setattr(figures.readme_figures, "PAGE", _Text(wrong))
+        assert figures.readme_figures.page() == text != wrong
+    else:
+        assert wrong != WRITTEN[path]
+
+
+def _other_digit(found: re.Match[str]) -> str:
+    return str(9 - int(found[0]))
+
+
+class _Text:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read_text(self) -> str:
+        return self._text
+
+
+BY_HAND = {
+    "AGENTS.md": {"0.1.15": "a version", "0": "a value"},
+    "CONTRIBUTING.md": {"3.10": "a version", "3.13": "a version"},
+    "README.md": {"0.27": "a version", "3.10": "a version"},
+    "docs/explain.rst": {
+        "1.05": "a bound that verdicts go by", "0.99": "a bound", "1.01": "a bound",
+        "3%": "a bound", "80%": "a bound", "90%": "a level",
+        "4%": "test_how_good_explain_is", "50%": "test_how_good_explain_is",
+        "47%": "test_how_good_explain_is",
+    },
+    "docs/faq.rst": {"1.14": "a version"},
+    "docs/from_tvmc.rst": {"0.20": "a version"},
+    "docs/install.rst": {"3.10": "a version", "2.28": "a version"},
+    "docs/limits.rst": {"1.23": "a version", "1.23.2": "a version"},
+    "docs/perf.rst": {"95%": "a level"},
+    "docs/precision.rst": {"0.01": "an option", "0.02": "a default"},
+    "docs/server.rst": {"1.5": "a load that was asked for", "127.0.0.1": "an address"},
+    "docs/serving.rst": {"0.3%": "a bound that `auto` goes by", "15%": "a bound"},
+    "docs/speed_check.rst": {
+        "1%": "a bound", "5%": "a level", "90%": "a level", "0.99": "a bound", "3%": "a bound",
+        "0.98": "a bound", "0.95": "a simulated ratio", "2%": "a bound",
+    },
+}  # fmt: skip
+"""Numbers with a point or a percent sign in pages that people write: none of them was measured, but
+for those that a test is named for."""
+
+
+def test_no_measured_figure_is_written_by_hand() -> None:
+    found = {}
+    for page in _pages_by_hand():
+        name = page.relative_to(ROOT).as_posix()
+        numbers = set(re.findall(r"(?<![\w.-])(?:\d[\d.]*%|\d+(?:\.\d+)+)", _prose(page)))
+        unknown = numbers - set(BY_HAND.get(name, {}))
+        if unknown:
+            found[name] = sorted(unknown)
+    assert not found, "generate these from a result file, or say in BY_HAND why they are none"
+
+
+def _pages_by_hand() -> list[Path]:
+    pages = [*ROOT.glob("docs/*.rst"), *ROOT.glob("docs/*.md"), *ROOT.glob("*.md")]
+    made = {path for path in WRITTEN if path.name != "README.md"}
+    return [
+        page
+        for page in sorted(pages)
+        if page not in made and page.name not in ("CHANGELOG.md", "kinds.md", "cli.rst")
+    ]
+
+
+def _prose(page: Path) -> str:
+    """The text without code, literals, links and what is made from results."""
+    text = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"(::.*)\n(?:(?: {3,}.*)?\n)+", r"\1\n", text) if page.suffix == ".rst" else text
+    return re.sub(r"``.*?``|`[^`]*`|https?://\S+", "", text, flags=re.DOTALL)
+
+
+def test_how_good_explain_is() -> None:
+    found = json.loads((figures.RESULTS / "explain_verdicts.json").read_text())
+    fields = Pair.__dataclass_fields__
+    pairs = [Pair(**{k: v for k, v in row.items() if k in fields}) for row in found["pairs"]]
+    rates = explain_verdicts.rates(pairs)
+    assert (len(pairs), rates["pay"], rates["wrong"], rates["missed"]) == (18, 9, 1, 1)
+    assert rates["wrong_by_constant_answer"] == 9
+    (missed,) = (row for row in found["pairs"] if row["pays"] and row["verdict"] != "profitable")
+    change = found["changes"][0]
+    text = " ".join((ROOT / "docs" / "explain.rst").read_text().split())
+    assert f"it missed a gain of {1 - missed['ratio']:.0%}" in text
+    assert (
+        f"save {change['change']['gain']:.0%} for the MMoE, and saved {change['gain']:.0%}" in text
+    )
+
+
+def test_what_is_said_of_top_and_pos_is_so() -> None:
+    """Of `docs/serving.rst`, which gives no numbers."""
+    cells: dict[str, Any] = {
+        path.stem: json.loads(path.read_text())
+        for path in (figures.RESULTS / "serving" / "top").glob("*.json")
+    }
+    rows = cells["policies-0.03"]
+    searched, pos = rows["search, 200 calls"]["saturated"], rows["pos, skip"]["saturated"]
+    assert searched["throughput"] < pos["throughput"]
+    assert searched["in mix"] > pos["in mix"]
+    learned = [cells[f"maddpg-mended-{seed}"]["final"] for seed in range(3)]
+    assert min(run["throughput"] for run in learned) > rows["pos, skip"]["throughput"]
+    assert max(run["in mix"] for run in learned) < rows["pos, skip"]["in mix"]
+    for key in ("throughput", "in mix"):
+        top = max(run[key] for run in [*learned, rows["search, 200 calls"]])
+        for plain in ("2 streams", "4 streams", "batches of 8"):
+            assert rows[plain][key] > top
+    assert cells["gpg-exact-a100"]["gpg"]["mean"] > cells["gpg-exact-a100"]["greedy"]["mean"]
+    assert all(row["paper_reward_stages"] == row["operators"] for row in cells["printed-reward"])
+
+
+def test_it_is_known_where_each_result_file_comes_from() -> None:
+    assert not results_page.unrecorded(), "run `python -m benchmarks.results_page --record`"
+
+
+def test_a_file_that_was_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = results_page._digest
+    monkeypatch.setattr(
+        results_page, "_digest", lambda path: digest(path) + "x" * (path.stem == "zoo")
+    )
+    assert results_page.unrecorded() == ["zoo"]
+
+
+def test_the_page_of_results_tells_ages() -> None:
+    aged = results_page.with_ages(results_page.page())
+    ages = re.findall(r"^\| `.*\| (\d+|unknown) \|$", aged, flags=re.MULTILINE)
+    assert len(ages) == results_page.page().count("\n| `") > 30
+
+
+def test_a_measurement_says_by_what_it_was_made() -> None:
+    said = machine_state.observe(0.01).as_dict()
+    assert {"commit", "command", "date"} <= set(said)
+    assert str(said["command"]).startswith("python ")
+    assert re.match(r"\d{4}-\d\d-\d\dT", str(said["date"]))
 
 
 def test_no_network_of_the_tables_was_computed_wrongly() -> None:

@@ -25,7 +25,7 @@ ENVIRONMENT = "TVM_INTEROP_TRUSTED_KEYS"
 
 _CHUNK = 2**20
 _MOST_BYTES = 4096
-"""Of a signature's file."""
+"""The most bytes of a signature's file."""
 
 
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

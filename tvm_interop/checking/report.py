@@ -82,7 +82,7 @@ class Report:
 
 
 def operators_to_show(report: Report) -> list[StreamOperator]:
-    """Those at fault, those they wait for, and their neighbours on the same streams."""
+    """The operators at fault, those they wait for, and neighbours on the same streams."""
     at_fault = set(report.faults[0].operators) if report.faults else set()
     streams = {op.stream for op in report.program.operators if op.name in at_fault}
     there = [op for op in report.program.operators if op.stream in streams or op.name in at_fault]

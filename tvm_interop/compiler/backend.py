@@ -61,7 +61,7 @@ class Kernels:
         self._write_out = write_out
 
     def only(self, names: Collection[str]) -> Kernels:
-        """Those of these names."""
+        """The kernels of these names."""
         functions = self._module.functions_items()
         module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
         return Kernels(
@@ -153,7 +153,7 @@ class Lowered(ABC):
 
     @abstractmethod
     def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:
-        """What times stages of `program`, which has kernels of these, on the device."""
+        """The timer of stages of `program`, whose kernels are these, on the device."""
 
     @abstractmethod
     def plan(
@@ -162,12 +162,12 @@ class Lowered(ABC):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """The plan of a schedule of `program`, which has kernels of these.
+        """The plan of a schedule of `program`, whose kernels are these.
 
         Parameters
         ----------
-        op_us: asked only if need be: what each operator takes alone, by name, in microseconds; None
-            where nothing is known.
+        op_us: called only if needed. It returns the latency of each operator alone, by name, in
+            microseconds; None where nothing is known.
         """
 
     @abstractmethod

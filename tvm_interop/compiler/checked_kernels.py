@@ -150,7 +150,7 @@ class KernelChecker:
 
     @cached_property
     def _operations(self) -> dict[str, int]:
-        """Of each kernel, by name; counting takes a while."""
+        """The operations of each kernel, by name; counting takes a while."""
         return {name: operations_of(func) for name, (_, func) in self._functions.items()}
 
     def _is_too_large(self, name: str) -> bool:

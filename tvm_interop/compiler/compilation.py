@@ -308,7 +308,7 @@ class Compilation:
         return self.merges_among(self.graph.names)
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
-        """Those of these operators, whole ones, that could be merged; their ids are positions."""
+        """Which of these whole operators could be merged; ids are positions in `names`."""
         return OperatorMerges(self._lowered.import_anew(), names)
 
     @cached_property

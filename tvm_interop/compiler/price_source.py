@@ -23,11 +23,12 @@ class Learned:
 
 @dataclass(frozen=True)
 class ByName:
-    """The description of a device, or the database, knows them; nothing is measured.
+    """Prices come from the description of a device or from the database; nothing is measured.
 
     Attributes
     ----------
-    name: as `prices.by_description` or `prices.by_database` takes it.
+    name: of the description or of the device, for `prices.by_description` or
+        `prices.by_database`.
     """
 
     name: str
@@ -35,7 +36,7 @@ class ByName:
 
 @dataclass(frozen=True)
 class Given:
-    """The caller's latency model knows them."""
+    """Prices come from the caller's latency model."""
 
     latency: LatencyModel
 

@@ -176,12 +176,12 @@ class Instance:
 
 
 def require_library(op: str, library: str) -> None:
-    """See that the kernel library that is to run operator `op` is loaded.
+    """Check that the kernel library that operator `op` needs is loaded.
 
     Raises
     ------
     ArtifactError
-        It cannot be; says why.
+        The library is missing; the message says why.
     """
     if library_version(library) is None:
         raise ArtifactError(

@@ -1,4 +1,4 @@
-"""What runs a plan, whatever the device: the protocol that `GraphModule` works with."""
+"""The protocol of a plan that is ready to run, on any device; `GraphModule` works with it."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _efficiency(wholes: Wholes) -> float:
 
 
 def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
-    """What an operator takes over its work shared out over the cores as well as `efficiency`."""
+    """Microseconds that an operator loses, beside one that used all cores with `efficiency`."""
     (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
     return divided_us - one_core_us / (wholes.cores * efficiency)
 

@@ -99,7 +99,7 @@ def _wholes(plan: Plan) -> dict[str, list[PlannedOperator]]:
 
 
 def _kernel(parts: list[PlannedOperator] | None) -> str:
-    """What runs an operator, in words."""
+    """The name of the kernel that runs an operator."""
     if parts is None:
         return "not there"
     op = parts[0]
@@ -109,7 +109,7 @@ def _kernel(parts: list[PlannedOperator] | None) -> str:
 
 
 def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
-    """Of each stage what its streams run: whole operators; a streamed schedule is one stage."""
+    """The whole operators of each stream of each stage; a streamed schedule is one stage."""
     names = [whole_name(name) for name in schedule.op_names]
     each = [list(stage.by_stream().values()) for stage in schedule.stages]
     if not schedule.is_staged:

@@ -1,4 +1,4 @@
-"""What is explained: a model, or an artifact, from which a program is read back."""
+"""The subject of an explanation: a model, or an artifact whose program is read back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .wholes import Wholes
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained.
+    """The model or artifact that is explained.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ THRESHOLDS = (
 
 
 class Verdict(str, enum.Enum):
-    """What there is to say of operators that may run side by side."""
+    """The verdicts on operators that may run side by side."""
 
     PROFITABLE = "profitable"
     DEPENDENT = "dependent"
@@ -102,7 +102,7 @@ class SideBySide:
         return 1 - us / self.in_turn_us if self.in_turn_us else 0.0
 
     def missing(self) -> list[str]:
-        """What is not known, in words."""
+        """The facts that are not known, in words."""
         found = [
             f"`{member.name}` {how}"
             for member in self.members
@@ -123,7 +123,7 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is said of one set of operators.
+    """The finding on one set of operators.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 def _places(
     windows: Sequence[Window], lengths: Sequence[int], wide: Sequence[int]
 ) -> np.ndarray[Any, Any]:
-    """Of each element of a block, and then of each block, the place in the padded image."""
+    """The places in the padded image: of each element of a block, then of each block."""
     inner = itertools.product(*(range(w.size) for w in windows))
     steps = [range(w.steps(n, False)) for w, n in zip(windows, lengths, strict=True)]
     outer = list(itertools.product(*steps))

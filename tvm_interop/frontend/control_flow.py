@@ -28,7 +28,7 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 """The operators that `import_control_flow` writes out."""
 
 MOST_OPERATORS = 4096
-"""Of a loop, written out."""
+"""The most operators of a loop that is written out."""
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """Imports a subgraph of ONNX. It is given the subgraph and its inputs by name, and returns the

@@ -111,4 +111,4 @@ def _inferred(
 
 
 _MOST_ELEMENTS = 64
-"""What says shapes, axes and sizes has no more."""
+"""Tensors of shapes, axes and sizes have no more elements."""

@@ -25,21 +25,21 @@ class Window(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """The elements from its first to its last."""
+        """How many elements the window spans, the gaps of its dilation included."""
         return (self.size - 1) * self.dilation + 1
 
     def steps(self, length: int, is_ceiled: bool) -> int:
-        """How many there are along an axis of `length`."""
+        """How many windows there are along an axis of `length`."""
         free = length + self.before + self.after - self.extent
         if not is_ceiled:
             return free // self.stride + 1
         steps = -(-free // self.stride) + 1
-        # One that would begin behind the last element is none.
+        # A window that would begin behind the last element does not count.
         return steps - ((steps - 1) * self.stride >= length + self.before)
 
 
 def windows_of(lengths: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[Window], bool]:
-    """Of each axis the window, and whether one may hang over the end."""
+    """The window of each axis, and whether a window may hang over the end."""
     windows = given_windows(attrs["kernel_shape"], attrs)
     auto_pad = attrs.get("auto_pad", b"NOTSET").decode()
     if auto_pad == "NOTSET":
@@ -58,7 +58,7 @@ def given_windows(sizes: Sequence[int], attrs: Mapping[str, Any]) -> list[Window
 
 
 def _placed(window: Window, length: int, auto_pad: str) -> Window:
-    """The window with as much around as `auto_pad` asks for."""
+    """The window with the padding that `auto_pad` asks for."""
     if auto_pad == "VALID":
         return window._replace(before=0, after=0)
     steps = -(-length // window.stride)

@@ -93,7 +93,7 @@ class _Writer:
         self.op("QuantizeLinear", [x, scale, *([zero] if zero else [])], output)
 
     def bias(self, integers: str, scales: Sequence[str]) -> str:
-        """Floats of a bias, whose step is the product of the factors' steps."""
+        """A bias as floats; its quantisation step is the product of the factors' steps."""
         step = self.op("Mul", scales)
         self.shapes[step] = max((self.shapes.get(scale, ()) for scale in scales), key=len)
         attrs: dict[str, Any] = {"axis": 0} if self.shapes[step] else {}

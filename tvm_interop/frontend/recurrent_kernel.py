@@ -68,7 +68,7 @@ def recurrent_kernel(recurrence: Recurrence) -> tirx.PrimFunc:
 
 
 class _Kernel:
-    """What the three cells have in common: the walk, and products with the hidden state."""
+    """The base of the three cells: the walk, and products with the hidden state."""
 
     gates: int
     has_cell_state = False
@@ -177,7 +177,7 @@ class _Kernel:
         ]
 
     def gate(self, number: int, b: Any, j: Any, time: Any) -> Any:
-        """What goes into a gate's activation."""
+        """The sum that a gate's activation is applied to."""
         at = number * self.r.hidden + j
         return self.projected[time, b, at] + self.sums[b, at]
 

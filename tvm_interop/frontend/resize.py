@@ -123,7 +123,7 @@ def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, 
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Of each axis where the region begins and ends, as parts of its size."""
+    """Where the region begins and ends on each axis, as parts of its size."""
     known = None if roi is None else constant_array(roi)
     if known is None:
         raise UnsupportedModelError(
@@ -134,7 +134,7 @@ def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
 
 
 def _given_sizes(sizes: np.ndarray[Any, Any], axes: Sequence[int]) -> dict[int, int]:
-    """Of each axis the size that the node gives."""
+    """The size that the node gives for each axis."""
     return {axis: int(size) for axis, size in zip(axes, sizes, strict=True)}
 
 
@@ -156,7 +156,7 @@ def _factors(
     scales: np.ndarray[Any, Any] | None,
     sizes: np.ndarray[Any, Any] | None,
 ) -> tuple[dict[int, float], dict[int, int]]:
-    """Of each axis the scale and the new size."""
+    """The scale and the new size of each axis."""
     if scales is not None and scales.size:
         factors = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True)}
         return factors, {axis: int(shape[axis] * scale) for axis, scale in factors.items()}

@@ -20,7 +20,7 @@ from .constants import number_like
 def import_reverse_sequence(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Of each sequence of a batch the first so many elements in reverse, the others as they are."""
+    """Reverses the first elements of each sequence of a batch, as many as its length says."""
     x, lengths = inputs
     shape = static_shape(x.ty)
     if shape is None:

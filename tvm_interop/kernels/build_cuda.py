@@ -141,7 +141,7 @@ def _scopes_of(block: Any) -> set[str]:
 
 @contextmanager
 def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
-    """Let TVM's CUDA runtime, where it is loaded, compile as we do where it is not."""
+    """Have TVM compile CUDA source by our call of nvcc, also where its CUDA runtime is loaded."""
     before = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
     tvm_ffi.register_global_func(
         _COMPILE, lambda source: compile_fatbin(_text(source), archs), override=True

@@ -34,7 +34,7 @@ SHARES = 3
 _LONG = 20_000_000
 """Operations from which on a kernel is run on two kinds of numbers, not on all."""
 _LONGEST = 100_000_000
-"""Those from which on it is run on ordinary numbers alone."""
+"""Operations from which on a kernel is run on ordinary numbers alone."""
 _ON_THE_EDGE = 0.02
 """Share of numbers rounded to integers that may come out as the next one: half-way between two, the
 last bit decides."""

@@ -98,7 +98,7 @@ class _NoRuleError(Exception):
 
 
 def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
-    # A schedule changes the loops it is given in place: give it some of its own.
+    # `Schedule` changes loops in place, so it gets a copy.
     schedule = s_tir.Schedule(s_tir.renew_defs(func), error_render_level="fast")
     root = schedule.get_sblock("root")
     blocks = schedule.get_child_blocks(root)
@@ -217,7 +217,7 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
         return
     body = schedule.get(block).body
     if not isinstance(body, tirx.BufferStore):
-        raise _NoRuleError("a sum of it makes several values at once")
+        raise _NoRuleError("one of its sums computes several values at once")
     itemsize = tvm.DataType(str(body.buffer.dtype)).bits // 8
     most = registers.nbytes // max(itemsize, 1)
     inner = wide[-1]

@@ -57,7 +57,7 @@ def _comparison(node: Any) -> Any:
 
 
 def _equality(node: Any) -> Any:
-    # A number equals itself, as far as the simplifier knows; that it is no less, it leaves alone.
+    # TVM's simplifier turns `x == x` into true, which is wrong for NaN; it leaves `x <= x` alone.
     if not _is_float(node.a):
         return node
     return _hidden_truth(tirx.And(tirx.LE(node.a, node.b), tirx.LE(node.b, node.a)))

@@ -330,7 +330,7 @@ def _sum_of_products(
 
 
 def _laid_out(factor: Array, axes: Sequence[int]) -> Array:
-    """As doubles, with these axes alone, in this order."""
+    """`factor` as doubles, with only `axes`, in this order; its other axes have one element."""
     others = tuple(axis for axis in range(factor.ndim) if axis not in axes)
     kept = sorted(axes)
     turned = factor.squeeze(others).transpose([kept.index(axis) for axis in axes])

@@ -58,7 +58,7 @@ class Estimate:
     def of_runs(
         cls, seconds: Sequence[float] | npt.NDArray[np.float64], start_us: float = 0.0
     ) -> Estimate:
-        """Of one run or more; those that were held up do not count.
+        """The estimate from one run or more; runs that were held up do not count.
 
         Parameters
         ----------

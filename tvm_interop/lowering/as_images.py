@@ -66,15 +66,15 @@ class AsImages(ABC):
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        """What makes an image of `expr`, a value of `rank` axes; a constant where it is known."""
+        """An expression that makes an image of `expr`, of `rank` axes; a constant where known."""
 
     @abstractmethod
     def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
-        """What makes the value of `shape` again."""
+        """An expression that makes the value of `shape` again."""
 
     @abstractmethod
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        """What the shape of a tensor that is broadcast becomes; None where it cannot be.
+        """The shape as an image of a tensor that is broadcast; None where there is none.
 
         `shape` has `rank` axes.
         """
@@ -95,7 +95,7 @@ class AsImages(ABC):
         return image
 
     def array(self, expr: relax.Expr) -> Any:
-        """The numbers of the constant that `expr` is or is a view of; None if it is none."""
+        """The numbers of `expr` if it is a constant or a view of one; None otherwise."""
         if isinstance(expr, tvm.ir.GenericConst):
             return expr.value.numpy()
         value = self._values.get(expr) if isinstance(expr, relax.Var) else None

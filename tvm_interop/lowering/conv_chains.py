@@ -46,7 +46,7 @@ class ConvChain:
 
     @property
     def result(self) -> relax.Var:
-        """What the rest of the model reads."""
+        """The variable that the rest of the model reads."""
         return self.vars[-1]
 
     @property
@@ -203,7 +203,7 @@ class _Finder:
         return readers[0] if len(readers) == 1 else None
 
     def _bias(self, var: relax.Var, conv: relax.Var) -> _Array | None:
-        """What `var` adds to `conv`, if that is one constant a channel."""
+        """The constant that `var` adds to `conv`, if it has one number for each channel."""
         value = self.values[var]
         if not isinstance(value, relax.Call) or value.op != _ADD:
             return None

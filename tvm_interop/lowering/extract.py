@@ -20,7 +20,7 @@ from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
 _Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
-"""What a Relax expression stands for: a value's index, or a tuple of such."""
+"""The value that a Relax expression stands for: its index, or a tuple of indices."""
 
 
 def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
@@ -62,7 +62,7 @@ class _Extractor:
         self._weights = WeightTable()
         self._kernels: dict[str, tirx.PrimFunc] = {}
         self._flops: dict[str, int] = {}
-        """Of the kernels, by name."""
+        """The operations of each kernel, by name."""
         self._env: dict[relax.Var, _Tensors] = {}
         self._output_names = _output_names(func)
         self._library_ops = _library_ops(func)
@@ -90,7 +90,7 @@ class _Extractor:
         )
 
     def _visit(self, binding: relax.Binding) -> _Tensors:
-        """What `binding` defines; adds the operator or alias that it takes."""
+        """The value that `binding` defines; adds the operator or alias that makes it."""
         where = f"binding `{binding.var.name}`"
         if not isinstance(binding, relax.VarBinding):
             _refuse(where, "checks a shape as it runs", "give every input a static shape")
@@ -250,7 +250,7 @@ def _output_names(func: relax.Function) -> list[str]:
 
 
 def _library_ops(func: relax.Function) -> dict[str, LibraryOp]:
-    """What kernel libraries could compute, by unit."""
+    """The descriptions of units that kernel libraries could compute, by unit."""
     table = func.attrs[LIBRARY_OPS] if func.attrs and LIBRARY_OPS in func.attrs else {}
     return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
 

@@ -77,7 +77,7 @@ class _Chains:
                 self._chains[var] = chain
 
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
-        """What to have in place of `binding`; those it makes useless are left to be removed."""
+        """The bindings that replace `binding`; a later pass removes bindings that nothing reads."""
         chain = self._chains.get(binding.var)
         conv = self._foldable_conv(chain.source) if chain else None
         if chain is None or (conv is None and not self._is_worth_it(binding.var)):

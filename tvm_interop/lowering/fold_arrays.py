@@ -75,12 +75,12 @@ class _Known:
                 self.folded[binding.var] = relax.const(array, str(array.dtype))
 
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
-        """What to have in place of `binding`."""
+        """The bindings that replace `binding`."""
         constant = self.folded.get(binding.var)
         return [binding] if constant is None else [relax.VarBinding(binding.var, constant)]
 
     def _computed(self, value: relax.Expr) -> _Array | None:
-        """What a call gives; None where it depends on an input, or is left to TVM."""
+        """The result of a call; None where it depends on an input, or is left to TVM."""
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
             return None
         name = value.op.name.removeprefix("relax.")
@@ -123,7 +123,7 @@ class _Known:
 
 
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
-    """What `relax.take` gives; None where an index is out of bounds, which modes treat apart."""
+    """The result of `relax.take`; None where an index is out of bounds: modes differ there."""
     axis = None if attrs.axis is None else int(attrs.axis)
     size = array.size if axis is None else array.shape[axis]
     if indices is None or indices.dtype.kind not in "iu":

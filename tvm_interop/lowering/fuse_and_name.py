@@ -79,7 +79,7 @@ class _Matcher:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # What a variable holds, told by variables of `before`; parameters are the same in both.
+        # The value of each variable, in terms of variables of `before`. Both share parameters.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):
@@ -100,7 +100,7 @@ class _Matcher:
     def _play(
         self, value: relax.Expr, held: dict[relax.Var, Hashable], members: list[_Member]
     ) -> Hashable:
-        """What `value` is in terms of `before`; adds the bindings found to `members`."""
+        """`value` in terms of `before`; adds the bindings found to `members`."""
         if not isinstance(value, relax.Call):
             return self._key(value, held)
         key = self._key(value, held)
@@ -117,7 +117,7 @@ class _Matcher:
         return self._key(group.body.body, inner)
 
     def _number(self, key: Hashable) -> Hashable:
-        """What stands for the result of the call `key`, the same for every call like it.
+        """A stand-in for the result of the call `key`, the same for every call like it.
 
         So it does not matter which of several equal calls is which. And it is short, where a key
         made of keys would hold every path through the model.

@@ -21,7 +21,7 @@ _NAMELESS = "lv"
 
 
 def fold_for_merging() -> tvm.transform.Sequential:
-    """What makes convolutions plain enough to merge: constants folded, batch norms folded in."""
+    """Passes that make convolutions plain enough to merge: constants and batch norms folded."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [FoldAffine(), passes.DeadCodeElimination(), passes.FoldConstant()], name="FoldForMerging"
@@ -29,7 +29,7 @@ def fold_for_merging() -> tvm.transform.Sequential:
 
 
 def merged_name(names: Sequence[str]) -> str:
-    """What one convolution in place of those of these names is called, in whatever order."""
+    """The name of one convolution in place of those of `names`, whatever their order."""
     return "+".join(sorted(names))
 
 
@@ -163,7 +163,7 @@ class _Merge:
         return parts
 
     def bindings(self) -> tuple[list[relax.Binding], relax.Var]:
-        """What to have in place of the single convolutions, and the wider output in it."""
+        """The bindings that replace the single convolutions, and the wider output among them."""
         builder = relax.BlockBuilder()
         name = merged_name([chain.name for chain in self.chains])
         bindings: list[relax.Binding] = []
@@ -249,7 +249,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """Where all `parts` lie among `fields` side by side, in order."""
+    """The index in `fields` at which all `parts` follow each other in order; None if nowhere."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i
@@ -262,7 +262,7 @@ def _reads(expr: relax.Expr, variables: Sequence[relax.Var]) -> bool:
 
 
 def _concatenated(binding: relax.Binding) -> list[relax.Expr]:
-    """What a concat along channels of images reads; nothing for anything else."""
+    """The inputs of a concat along channels of images; none for anything else."""
     value = binding.value if isinstance(binding, relax.VarBinding) else None
     if not isinstance(value, relax.Call) or value.op != _CONCAT:
         return []

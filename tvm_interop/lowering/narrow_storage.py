@@ -199,7 +199,7 @@ class _Rewriter:
         return self.builder.add_func(function, f"{_callee(value).name_hint}_bf16")
 
     def _body(self, inner: relax.BlockBuilder, value: relax.Call, args: list[relax.Var]) -> Any:
-        """What the unit computes, of `args`."""
+        """The unit's computation, applied to `args`."""
         if not isinstance(value.op, tvm.ir.GlobalVar):
             return inner.emit(relax.call_tir(value.args[0], args, value.ty_args[0]))
         function = self._mod[value.op]
@@ -273,7 +273,7 @@ def _callee(value: relax.Call) -> tvm.ir.GlobalVar:
 
 
 def _arguments(value: relax.Call) -> list[relax.Expr]:
-    """What goes into the unit's kernel."""
+    """The tensors that the unit's kernel reads."""
     of_group = isinstance(value.op, tvm.ir.GlobalVar)
     return list(value.args if of_group else value.args[1].fields)
 

@@ -1,4 +1,4 @@
-"""What poolings have in common where they are found in Relax."""
+"""Code that recognisers of poolings in Relax share."""
 
 from __future__ import annotations
 

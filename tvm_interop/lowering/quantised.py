@@ -103,7 +103,7 @@ class _Rewriter:
         return {"int8": self._done, "floats": self._floats}
 
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
-        """What stands in place of `binding`; what it makes useless is left to be removed."""
+        """The bindings that replace `binding`; a later pass removes bindings that nothing reads."""
         self._new = []
         if not isinstance(binding, relax.VarBinding):
             return [binding]

@@ -1,4 +1,4 @@
-"""What convolutions and matrix products have in common where they are found in Relax."""
+"""Code that recognisers of convolutions and matrix products in Relax share."""
 
 from __future__ import annotations
 

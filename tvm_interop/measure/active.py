@@ -40,7 +40,7 @@ _STABLE = 0.01
 """The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
 this share."""
 _EXPECTED_TRANSITIONS = 1_000_000
-"""Of the search by predictions in a graph too large to look at all of its stages."""
+"""Transitions of the search by predictions, in a graph too large to search through."""
 _WINDOW = 100_000
 """Transitions of a window around what that search finds."""
 _SPACES = 2

@@ -51,7 +51,7 @@ class KeptFiles:
         self._is_trusted: bool | None = None  # Not looked at yet.
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """What was kept; None where nothing was, or it is damaged."""
+        """The data that was kept; None where there is none, or it is damaged."""
         path = self._path(kind, key)
         if self._fresh or not self._may_be_used():
             return None
@@ -145,7 +145,7 @@ class KeptFiles:
 
 
 def _digest(kind: str, key: str, data: bytes) -> bytes:
-    """Of the key too: a file that was given another's name is not what is asked for."""
+    """A digest of data and key: a file that was given another file's name does not match."""
     return hashlib.sha256(b"\0".join([kind.encode(), key.encode(), data])).digest()
 
 

@@ -19,10 +19,10 @@ _NEVER_US = 1e15
 
 
 class Known(Protocol):
-    """What is known of stages; `MeasuredLatency` knows it."""
+    """A source of facts on stages; `MeasuredLatency` is one."""
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds of those stages that were measured before, not a number for the others."""
+        """Microseconds of stages that were measured before; NaN for stages that were not."""
 
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
         """Names of the stages; those of one name are the same kernels, and take equally long."""

@@ -16,6 +16,6 @@ MAX_REPEATED = 64
 an operator that reads the same ones by the hundred thousand was made to take long."""
 MAX_DIMENSION = 2**40
 MAX_PARAMETER = 2**31 - 1
-"""Of a library's operator: a stride, say, or the number of groups."""
+"""The largest parameter of a library's operator: a stride, say, or the number of groups."""
 MAX_BYTES = 2**46
-"""Of all of a plan's tensors together: 64 TiB."""
+"""The most bytes of all tensors of a plan together: 64 TiB."""

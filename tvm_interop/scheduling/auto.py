@@ -44,11 +44,11 @@ Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
 """Runs schedules against each other: gives round after round, each the microseconds of all."""
 
 _SEARCH_SHARE = 0.65
-"""Of the time budget, where schedules can be run; running them has the rest."""
+"""The search's share of the time budget, if schedules can be run; runs have the rest."""
 _IOS_SHARE = 0.6
-"""Of the time to search; the local search has the rest."""
+"""The schedulers' share of the search's time; the local search has the rest."""
 _CHOOSING_SHARE = 0.6
-"""Of the time to run schedules: to choose one of them. The rest is to confirm that choice."""
+"""The share of the runs' time to choose a schedule; the rest confirms the choice."""
 _MOST_CHOOSING_ROUNDS = 120
 """Enough to tell finalists 3% apart where runs are off by 10%; those nearer are as good."""
 _MAX_TRANSITIONS = 1_000_000
@@ -338,7 +338,7 @@ def _choose(
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
-    """Of each finalist, whether it may be as fast as the best, and faster than `sequential`.
+    """Whether each finalist may be as fast as the best, and faster than `sequential`.
 
     The best always is. Parameters as of `_is_settled`.
     """
@@ -374,7 +374,7 @@ def _least_s(entered: _Field, finals: Sequence[str]) -> float:
 
 
 def _finalists(entered: _Field, count: int) -> list[str]:
-    """Of the candidates but `sequential`, those to be run, in their order."""
+    """The candidates to be run, in their order, without `sequential`."""
     seeded = [name for name in (entered.best(staged=True), entered.best(staged=False)) if name]
     others = [name for name in entered.ranked() if name not in seeded]
     chosen = {*seeded, *others[: count - len(seeded)]}

@@ -77,7 +77,7 @@ class Block:
 
     @cached_property
     def successors(self) -> list[Mask]:
-        """Of each operator those that read it."""
+        """The readers of each operator."""
         found = [0] * len(self)
         for source, target in self.edges.tolist():
             found[source] |= 1 << target

@@ -1,4 +1,4 @@
-"""What a schedule over several GPUs takes, with the copies between them."""
+"""Simulates a schedule over several GPUs, with the copies between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Links = Literal["delay", "fifo"]
 
 
 class StageOnGpu(Protocol):
-    """What is read of a stage."""
+    """The fields of a stage that the simulation reads."""
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]: ...
@@ -33,7 +33,7 @@ class StageOnGpu(Protocol):
 
 
 class OnGpus(Protocol):
-    """What is read of a schedule. `Schedule` fits; this module does not depend on it."""
+    """The fields of a schedule that are read. `Schedule` fits; nothing here imports it."""
 
     @property
     def stages(self) -> Sequence[StageOnGpu]: ...
@@ -119,7 +119,7 @@ def simulate_gpus(
 
 @dataclass(frozen=True)
 class _Launch:
-    """What starts and ends as one: ids are the schedule's; `lane` is what runs one at a time."""
+    """Operators that start and end together, by the schedule's ids. A lane runs one at a time."""
 
     ops: tuple[int, ...]
     streams: tuple[int, ...]

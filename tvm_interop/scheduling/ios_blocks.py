@@ -17,9 +17,9 @@ from .ios_pricing import StagePrices
 from .schedules import unpack_stages
 
 BEAM_SHARE = 0.5
-"""Of the transitions of a block, each of which takes longer than one of the windows' own."""
+"""The beams' share of a block's transitions; each takes longer than one of the windows'."""
 _LEAST_GAIN = 1e-9
-"""What counts as cheaper, as a share: sums of the same prices in another order do not."""
+"""By which share a sum must be cheaper to count: rounding differs with the order of a sum."""
 _FIRST_WINDOW = 2_000
 """Transitions of a window at first."""
 _WIDEST_WINDOW = 8_000_000

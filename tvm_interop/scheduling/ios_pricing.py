@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a stage takes at least, by what its operators take alone; as the options of `ios`.
+    """Lower bounds of stages, by the latencies of their operators alone; as the options of `ios`.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Bounds:
 
 
 class StagePrices:
-    """What the stages of a graph cost, each asked for once at most.
+    """The prices of a graph's stages, each asked for once at most.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class StagePrices:
             )
 
     def as_merged(self, stage: Stage) -> Stage:
-        """The stage as one operator, on the first stream, where that is what was priced."""
+        """The stage as one merged operator on the first stream, if it was priced as merged."""
         if frozenset(op for group in stage.groups for op in group) not in self._merged:
             return stage
         return Stage(stage.groups, (0,) * len(stage.groups), "merge", stage.barrier)

@@ -23,12 +23,12 @@ from .options import check_counts, check_streams, required_latency, us_since
 from .schedules import Schedule, Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
-"""Of the transitions that blocks searched through leave over: what blocks too large for that get.
+"""The share, of transitions that exact searches leave over, for blocks too large for those.
 Each of these takes longer, and four times as many gained 0.2% to 1.5% on NASNet-A."""
 _WIDE_OPS = 500
 """Transitions of blocks with more operators take longer in proportion, and get fewer."""
 ENUMERATION_SHARE = 0.3
-"""Of a time budget: what is left out by then may still be searched otherwise."""
+"""The share of a time budget for exact search; other searches have the rest."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def search_ios(
 
 
 def _improve(block: LargeBlock, allowance: Allowance) -> None:
-    """Beams first, then windows; what those leave goes to wider beams."""
+    """Search by beams, then by windows; the budget that is left goes to wider beams."""
     block.run_beams(allowance.share(BEAM_SHARE))
     block.search_windows(allowance)
 
@@ -181,7 +181,7 @@ def _across_borders(
 def least_possible_us(
     graph: OpGraph, ops: Sequence[int], prices: StagePrices, options: IosOptions
 ) -> float:
-    """What a block takes at least, as far as no stage is shorter than its operators suggest.
+    """A lower bound of a block, if no stage is shorter than its operators suggest.
 
     The longest path through it, or its work over as many groups as a stage may have, or streams,
     or cores.

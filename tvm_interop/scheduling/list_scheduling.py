@@ -1,4 +1,4 @@
-"""What LIOS and its variations have in common: latencies in, a timeline out."""
+"""Code that LIOS and its variations share: latencies in, a timeline out."""
 
 from __future__ import annotations
 

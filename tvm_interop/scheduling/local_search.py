@@ -21,7 +21,7 @@ _LEAST_GAIN = 0.01
 
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
-"""What the streams of one stage run: only those that run anything, by ascending first operator."""
+"""The operators of each busy stream of one stage, by ascending first operator."""
 
 
 def refine_stages(
@@ -121,7 +121,7 @@ class _StageSearch:
         return self.gain(change) > _LEAST_GAIN * self._us(change.before)
 
     def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
-        """Those that might gain, the most promising first, none that was looked at before."""
+        """Moves that might gain, the most promising first; none that was tried before."""
         found: list[tuple[float, _Change]] = []
         for i in range(len(stages)):
             for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):

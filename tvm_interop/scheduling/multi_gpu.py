@@ -46,9 +46,9 @@ _TRIALS_AN_OP = 600
 _NEIGHBOURS = 12
 """Windows are priced of an operator and those that start next after it, so many."""
 _PRICING_SHARE = 0.5
-"""Of a round's time, for pricing windows before it."""
+"""The share of a round's time for pricing windows before it."""
 _IOS_SHARE = 0.25
-"""Of the time budget, for pricing what `ios` asks for; the rest is for annealing."""
+"""The share of the time budget for pricing stages of `ios`; annealing has the rest."""
 _MAX_TRANSITIONS = 1_000_000
 """IOS is one of several here: it looks further only where one GPU comes close to being enough."""
 _CLOSE = 1.25

@@ -1,4 +1,4 @@
-"""What the schedulers over several GPUs share: their options, their prices, and windows."""
+"""Code that schedulers over several GPUs share: their options, their prices, and windows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_gpu_options(gpus: int, window: int, intra: str) -> None:
 
 @dataclass
 class GpuPrices:
-    """What operators, copies and stages of a graph take, asked for once.
+    """The prices of a graph's operators, copies and stages, each asked for once.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class GpuPrices:
         return edge_us
 
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
-        """What the native schedulers take first; on one GPU nobody asks for copies."""
+        """The native schedulers' first arguments; on one GPU nobody asks for copies."""
         edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
         return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
 
@@ -128,7 +128,7 @@ class GpuPrices:
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """What windows on these orders may be asked the price of: see `passes/gpu_windows.h`."""
+    """Stages that windows on these orders may have priced: `passes/schedulers/gpu_windows.h`."""
     costs = prices.costs(len(orders))
     return StageBatch.from_bytes(
         native.window_candidates(*costs, [list(o) for o in orders], window)

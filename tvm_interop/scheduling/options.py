@@ -1,4 +1,4 @@
-"""What the schedulers check alike about their options."""
+"""Checks of options that schedulers share."""
 
 from __future__ import annotations
 

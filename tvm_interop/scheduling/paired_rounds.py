@@ -38,7 +38,7 @@ _SOUGHT_GAIN = 0.03
 _POWER = 0.9
 """There are rounds enough to find such a gain as often as this, as far as the limits allow."""
 _LEAST_US = 1e-3
-"""What a clock may call 0 counts as this."""
+"""Times that a clock measured as 0 count as this."""
 FEWEST_ROUNDS = 5
 """With fewer nothing can be said at this level."""
 _FIRST_ROUNDS = 6
@@ -136,7 +136,7 @@ def confirm(
 
 
 def confirmation_of(rounds: Floats) -> Confirmation:
-    """What rounds say of a schedule.
+    """The verdict of rounds on a schedule.
 
     Parameters
     ----------

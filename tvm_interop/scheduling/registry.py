@@ -134,5 +134,5 @@ def _check_options(name: str, scheduler: Scheduler, options: dict[str, Any]) -> 
 
 
 def _option_parameters(scheduler: Scheduler) -> list[inspect.Parameter]:
-    """Those after the graph and the latency model."""
+    """The parameters after the graph and the latency model."""
     return list(inspect.signature(scheduler).parameters.values())[2:]

@@ -1,4 +1,4 @@
-"""What the fields of a schedule must be, whoever fills them in: our schedulers or a user's."""
+"""Checks the fields of a schedule, whoever filled them in: our schedulers or a user's."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _LINE = 96
 
 
 class StageLike(Protocol):
-    """What is written of a stage."""
+    """The fields of a stage that are written."""
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]: ...
@@ -32,7 +32,7 @@ class StageLike(Protocol):
 
 
 class ScheduleLike(Protocol):
-    """What is written of a schedule. `Schedule` fits; this module does not depend on it."""
+    """The fields of a schedule that are written. `Schedule` fits; nothing here imports it."""
 
     @property
     def scheduler(self) -> str: ...
@@ -53,7 +53,7 @@ class ScheduleLike(Protocol):
 
 
 class StageFields(NamedTuple):
-    """What was read of a stage, with operators as ids."""
+    """A stage as it was read, with operators as ids."""
 
     groups: tuple[tuple[int, ...], ...]
     streams: tuple[int, ...]
@@ -63,7 +63,7 @@ class StageFields(NamedTuple):
 
 
 class ScheduleFields(NamedTuple):
-    """What was read of a schedule, with operators as ids."""
+    """A schedule as it was read, with operators as ids."""
 
     scheduler: str
     op_names: tuple[str, ...]
@@ -133,7 +133,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct):
-    """What tells a schedule of another version from no schedule at all."""
+    """Fields that tell a schedule of another version from a text that is no schedule."""
 
     format: str | None = None
     version: int | None = None

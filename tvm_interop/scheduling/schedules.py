@@ -1,4 +1,4 @@
-"""What a scheduler decides: which operators run side by side, and in which order."""
+"""Schedules: which operators run side by side, and in which order."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ class Schedule:
         return sum_in_order(self.stages_us(graph, latency))
 
     def stages_us(self, graph: OpGraph, latency: LatencyModel) -> list[float]:
-        """What each stage takes, in microseconds: groups that share a stream count as one group.
+        """The price of each stage, in microseconds: groups that share a stream count as one group.
 
         Raises
         ------
@@ -390,7 +390,7 @@ class Schedule:
         return [ids[name] for name in self.op_names]
 
     def _concurrent_stages(self, ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
-        """Of each stage that is not merged the operators of each stream."""
+        """The operators of each stream, for each stage that is not merged."""
         return [
             tuple(tuple(ids[op] for op in ops) for ops in stage.by_stream().values())
             for stage in self.stages

@@ -1,4 +1,4 @@
-"""What a schedule would take on a device whose cores and bandwidth its streams share."""
+"""Simulates a schedule on a device whose cores and bandwidth its streams share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Contention:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulated run took.
+    """The times of a simulated run.
 
     Attributes
     ----------

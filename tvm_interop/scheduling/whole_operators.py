@@ -62,7 +62,7 @@ class WholeOperators:
         ]
 
     def latency(self, model: LatencyModel) -> LatencyModel:
-        """What stages of whole operators take, by a model of their parts."""
+        """Prices stages of whole operators by a latency model of their parts."""
         return _WholeLatency(model, self)
 
     def work_us(self, op_us: Sequence[float]) -> npt.NDArray[np.float64]:

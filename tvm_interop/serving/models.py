@@ -88,7 +88,7 @@ class OperatorCosts:
 
     @classmethod
     def of(cls, latency: LatencyModel, graph: OpGraph) -> OperatorCosts:
-        """Those of a latency model; one that tells no cores counts one core for each operator."""
+        """The costs by a latency model; without cores in it, each operator counts as using one."""
         op_us = op_latencies(latency, graph.names)
         if isinstance(latency, ContendedLatency):
             return cls(op_us, latency.op_cores, latency.memory_share)

@@ -15,7 +15,7 @@ namespace {
 
 using namespace cudnn;  // NOLINT: this file is about nothing else.
 
-// Algorithms that want more are not considered: every stream has a workspace of its own.
+// The largest workspace that an algorithm may want. Every stream has a workspace of its own.
 constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
 
 void Check(const Api& api, int status, const char* call) {

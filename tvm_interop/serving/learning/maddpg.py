@@ -441,7 +441,10 @@ def _nearest_of_the_best(
     values: npt.NDArray[np.float32],
     chosen: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """(rows, size): of `candidates` (count, rows, size), by their `values` (count, rows)."""
+    """For each row the candidate nearest to `chosen` among those about as good as the best.
+
+    `candidates` is (count, rows, size), `values` (count, rows), and the result (rows, size).
+    """
     most = values.max(0)
     as_good = values >= most - _AS_GOOD * (most - values.min(0))
     distances = np.where(as_good, ((candidates - chosen) ** 2).sum(-1), np.inf)

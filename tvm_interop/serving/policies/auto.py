@@ -34,7 +34,7 @@ _SCREENED, _SIMULATED, _REPEATED = 256, 2048, 4
 """Requests in the simulation of every candidate, and of the best of them; and how often what was
 seen is repeated at most."""
 _FINALISTS = 6
-"""Of each load."""
+"""Candidates of each load that are simulated at length."""
 _NEARLY = 0.97
 """As `_AS_FAST`, for the short simulations."""
 _UNCERTAIN = 2.0
@@ -177,7 +177,7 @@ class Auto(Policy):
             self._thread.join()
 
     def explanation(self) -> list[tuple[float, str]]:
-        """What was chosen when, and why."""
+        """The choices so far: when, which and why."""
         return self._log
 
     def decide(self, view: View) -> Start | Admit | Wait:
@@ -400,7 +400,7 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 
 
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
-    """Those that are as fast as any at each load come first, by their latency."""
+    """A key for sorting: candidates as fast as any at each load come first, by latency."""
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):
         return (1.0, -min(speeds))

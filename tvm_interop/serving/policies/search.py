@@ -33,7 +33,7 @@ _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
 """Rates at which the launcher is tried, over what one instance after the other serves; the higher
 ones where several combined blocks run at once."""
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
-"""Of the cross-entropy method."""
+"""The cross-entropy method: samples a round, the best of them that count, and smoothing."""
 
 
 @register_policy("search")
@@ -307,7 +307,7 @@ def _cem(
             scored.append((score(drawn), labels))
             best = max(best, drawn, key=score)
         if score.calls == before:
-            break  # It draws what it knows: it has settled.
+            break  # Every combination it drew was scored before: the search has settled.
         scored.sort(key=lambda row: -row[0])
         counts = np.zeros_like(likely)
         for _, labels in scored[:_ELITE]:

@@ -11,10 +11,10 @@ from ..policies.auto import Candidate
 from ..policy import Policy, make_policy
 
 POLICIES = ("auto", "sequential", "streams", "batching", "search", "top", "top+")
-"""Those of ours that a server has."""
+"""The policies of this package that a server has."""
 _BY_BLOCKS = ("search", "top", "top+")
-"""Those that run blocks of models. On paper the operators of blocks that run together are in stages
-across models; here each block runs by its own plan, beside the others."""
+"""The policies that run blocks of models. On paper the operators of blocks that run together are
+in stages across models; here each block runs by its own plan, beside the others."""
 _BUDGET = 20
 """Combinations that a search simulates before the first request, and whenever models change."""
 _ORDER = {"order": "deadline"}

@@ -23,8 +23,8 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""Of the requests that would be late by what runs took lately, one in so many runs all the same:
-were the expectation wrong, nothing else would correct it."""
+"""Requests that should be late, by how long runs took lately, are refused, but for one in so many:
+if the expectation is wrong, only a run corrects it."""
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ class Dispatcher:
 
     @property
     def policy(self) -> Policy | None:
-        """What decides; None where there are no models."""
+        """The policy that decides; None where there are no models."""
         return self._policy
 
     @property

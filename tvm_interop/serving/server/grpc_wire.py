@@ -13,7 +13,7 @@ from ...errors import InputError, TooLargeError
 _SMALL = 2**16
 """Bytes of a message that cannot cost much, whatever it is."""
 _MOST_FIELDS = 2**14
-"""Of a message, with those of messages in it."""
+"""The most fields of a message, with those of messages within it."""
 _VARINT_COST = 4
 """What a byte of whole numbers takes, which may be a number by itself; one of floats takes 1."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

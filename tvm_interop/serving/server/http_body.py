@@ -27,9 +27,9 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 
 
 _MOST_OBJECTS = 4096
-"""Of the JSON of a request; each takes a hundred times the bytes that it is written in."""
+"""The most objects in a request's JSON; each takes a hundred times the bytes of its text."""
 _LONGEST_SHAPE = 2048
-"""Bytes of a shape."""
+"""The most bytes of a shape."""
 _LONGEST_PARAMETERS = 2**17
 """Bytes of the parameters of a request, or of a tensor of it."""
 

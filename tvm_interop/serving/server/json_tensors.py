@@ -23,7 +23,7 @@ _MOST_DEPTH = 64
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[],"))
 _BETWEEN_NUMBERS = b"[] \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![0-9.eE])")
-"""Of a float; JSON's integers have none."""
+"""Finds minus zero where a float is meant; JSON's integers have none."""
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "b": msgspec.json.Decoder(list[bool]),
     "f": msgspec.json.Decoder(list[float]),
@@ -119,9 +119,9 @@ def _out_of_range(name: str, datatype: str) -> InputError:
 def _product(brackets: bytes) -> int | None:
     """How many values there are between these brackets and commas; None for an uneven nesting.
 
-    Of a list that is nested evenly the first of each level says how long all of that level are.
-    So what they should look like is built from that, and compared. An empty list counts as a list
-    of one value.
+    In a list that is nested evenly all lists of a level are as long as the first one of that level.
+    So the text that the brackets should be is built from these first ones, and compared. An empty
+    list counts as a list of one value.
     """
     depth = len(brackets) - len(brackets.lstrip(b"["))
     if depth == brackets.count(b"[") == 1:

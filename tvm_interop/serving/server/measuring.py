@@ -31,9 +31,9 @@ def warm_up(model: AnyModel) -> None:
 
 
 def served_model(model: AnyModel) -> ServedModel:
-    """A model that is warm, as policies are told of it: one operator that is the whole run.
+    """A warm model as policies see it: a graph of one operator, which is the whole run.
 
-    Of a model that is divided, one operator that is the block for each of its blocks.
+    A model that is divided into blocks is a chain of operators, one for each block.
 
     How many cores each batch size keeps busy follows from how much slower two instances are side by
     side than one alone.

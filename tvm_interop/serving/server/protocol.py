@@ -39,9 +39,9 @@ _DTYPES = {
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 
 MOST_DIMENSIONS = 32
-"""Of a tensor that a client sends: NumPy takes no more before its version 2."""
+"""The most dimensions of a client's tensor: NumPy takes no more before its version 2."""
 MOST_TENSORS = 1024
-"""Inputs, and outputs that are asked for, of one request."""
+"""The most inputs of one request, and the most outputs that it may ask for."""
 LONGEST_NAME = 1024
 """Characters of a name, a version or an id that a client sends."""
 _AT_ONCE = 2**14

@@ -1,4 +1,4 @@
-"""What HTTP and gRPC have in common: every call of the protocol, on plain data."""
+"""Every call of the protocol, on plain data: HTTP and gRPC share it."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class Service:
 
     @property
     def executor(self) -> Executor:
-        """What serves.
+        """The executor of the models that are loaded.
 
         Raises
         ------
         UnavailableError
-            Models are being loaded still.
+            Models are still being loaded.
         """
         if self._executor is None:
             raise UnavailableError("the models are being loaded; try again soon")
@@ -131,7 +131,7 @@ class Service:
         return model_config(model, self.config.max_queue, self.config.max_delay_us)
 
     def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """Of one model, or of all."""
+        """The statistics of one model, or of all."""
         executor = self.executor
         models = [executor.model(name, version)] if name else list(executor.models.values())
         return {

@@ -1,0 +1,89 @@
+"""The figures in `README.md`, made from result files. They stand between two comments there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .markdown import geometric, interval, machine, table
+from .zoo_tables import shipped, short
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "README.md"
+_BEGIN = "<!-- figures: written by `python -m benchmarks.figures` -->"
+_END = "<!-- end of figures -->"
+
+
+def page() -> str:
+    """The README with the figures that the results carry."""
+    before, rest = PAGE.read_text().split(_BEGIN)
+    _, after = rest.split(_END)
+    return f"{before}{_BEGIN}\n{_block()}\n{_END}{after}"
+
+
+def _block() -> str:
+    zoo, busy = _read("zoo"), _read("busy_machine")
+    ran = [row for row in zoo["rows"] if row["refused"] is None]
+    ships = shipped(zoo)
+    alike = [row["ratios"]["ours, sequential"] for row in ran if not row["scheduled"]]
+    slower = sum(ratio > 1 for ratio in ships.values())
+    best, gain = min(ships.items(), key=lambda pair: pair[1])
+    rows = [_over(ran, name, peer) for name, peer in _PEERS.items()]
+    beside = _beside_others(busy)
+    return "\n\n".join(
+        [
+            f"Measured on {machine(zoo)} (Zen 4), batch 1, float32, {len(ran)} exported "
+            "networks. A "
+            "ratio below 1 means that we are faster:",
+            table(["our time over that of", "geometric mean", "least", "most"], rows),
+            "Most of that comes from kernels and memory layouts, not from schedules. "
+            f"{len(alike)} of "
+            f"these {len(ran)} networks ship sequential, since no schedule was faster there. "
+            f"{len(ships)} "
+            f"ship a schedule. Run again, these take {interval((gain, max(ships.values())), 2)} "
+            "times "
+            f"sequential execution's time; {slower} of them were slower. A program measured "
+            "against itself "
+            f"gave {interval((min(alike), max(alike)), 2)} in these runs, so only the gain of "
+            f"`{short(best)}` "
+            f"({gain:.2f}) and the losses above {max(alike):.2f} say more than noise.",
+            "With one or two other programs that compute on the same cores, "
+            f"{beside['networks']} networks "
+            f"take {interval(beside['ends'], 2)} times onnxruntime's time (geometric mean "
+            f"{beside['mean']:.2f}).",
+        ]
+    )
+
+
+_PEERS = {
+    "onnxruntime": "onnxruntime, sequential",
+    "OpenVINO, float32": "OpenVINO, float32",
+    "OpenVINO as installed, which computes in bfloat16": "OpenVINO, as installed",
+}
+
+
+def _over(ran: list[dict[str, Any]], name: str, peer: str) -> list[str]:
+    ratios = [row["ratios"][peer] for row in ran if peer in row["ratios"]]
+    return [name, *(f"{number:.2f}" for number in (geometric(ratios), min(ratios), max(ratios)))]
+
+
+def _beside_others(report: dict[str, Any]) -> dict[str, Any]:
+    medians = {
+        (row["network"], row["busy"], row["rhythm"], row["contestant"]): row["median_ms"]
+        for row in report["rows"]
+    }
+    ratios = [
+        ms / medians[(*at, "onnxruntime")]
+        for (*at, contestant), ms in medians.items()
+        if contestant == "scheduled" and at[1] in ("1", "2")
+    ]
+    return {
+        "networks": len({row["network"] for row in report["rows"]}),
+        "ends": (min(ratios), max(ratios)),
+        "mean": geometric(ratios),
+    }
+
+
+def _read(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())

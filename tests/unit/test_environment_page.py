@@ -1,0 +1,23 @@
+"""`docs/environment.rst` has every environment variable that sources read, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "environment.rst"
+
+
+def test_the_page_has_every_variable_that_is_read() -> None:
+    read = {
+        name
+        for folder in ("tvm_interop", "runtime", "passes", "tests", "benchmarks")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".cc", ".h")
+        for name in re.findall(r"""["'](TVM_INTEROP_[A-Z_]+)["']""", path.read_text())
+    }
+    told = set(re.findall(r"^``(TVM_INTEROP_[A-Z_]+)``$", PAGE.read_text(), flags=re.MULTILINE))
+    assert {"TVM_INTEROP_NUM_THREADS", "TVM_INTEROP_CUDART_LIBRARY"} <= read
+    assert read - told == set(), "not in docs/environment.rst"
+    assert told - read == set(), "in docs/environment.rst, and read nowhere"

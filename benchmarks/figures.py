@@ -81,7 +81,7 @@ def _peers() -> list[str]:
     parts = [
         "## Against other runtimes\n\nBy `make bench`. The row `onnxruntime, parallel` is "
         "onnxruntime's parallel execution mode: since release 1.14 it puts all nodes of the CPU "
-        "into one stream (onnxruntime's pull request 16158), so it runs branches one after the "
+        "into one stream (onnxruntime's issue 16158), so it runs branches one after the "
         "other too."
     ]
     for network in ("squeezenet", "inception_v3"):

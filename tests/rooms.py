@@ -63,7 +63,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_policies", "top",
     ),
     "tests": (
-        "audit", "house", "random_graphs_runner", "release", "rooms", "tutorials", "workflow",
+        "audit", "code_blocks", "environment_page", "house", "install_page", "links",
+        "random_graphs_runner",
+        "release", "rooms", "tutorials", "workflow",
     ),
     "tvmc": ("tvmc",),
     "viz": ("page_in_browser", "viz"),

@@ -1,0 +1,63 @@
+"""The code blocks of README and docs."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_WRITTEN = (
+    "CHANGELOG.md", "benchmarks.md", "cli.rst", "kinds.md", "results.md", "serving_results.md",
+    "sg_execution_times.rst",
+)  # fmt: skip
+_FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+_DIRECTED = re.compile(
+    r"^(?P<head>\.\. code-block:: *(?P<language>\w+)|.*(?<!:)::)\n(?P<text>(?:\n| {3,}.*\n?)+)",
+    re.MULTILINE,
+)
+_DIRECTIVE = re.compile(r"^ *\.\. (?!code-block)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code.
+
+    Attributes
+    ----------
+    page: the file, from the repository's root on.
+    language: `python`, `console`, ...; `none` where the page does not say.
+    """
+
+    page: str
+    language: str
+    text: str
+
+    @property
+    def first_line(self) -> str:
+        """By which a block is named."""
+        return self.text.lstrip("\n").partition("\n")[0].strip()
+
+
+def blocks() -> Iterator[Block]:
+    """Every code block of README and docs, but for pages that programs write."""
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.rst")]):
+        if path.name not in _WRITTEN:
+            yield from in_page(path.relative_to(ROOT).as_posix(), path.read_text())
+
+
+def in_page(page: str, text: str) -> Iterator[Block]:
+    """The code blocks of one page."""
+    pattern = _FENCED if page.endswith(".md") else _DIRECTED
+    for found in pattern.finditer(text):
+        if "head" not in found.groupdict() or not _DIRECTIVE.match(found["head"]):
+            yield Block(page, found["language"] or "none", textwrap.dedent(found["text"]))
+
+
+def commands(block: Block) -> list[str]:
+    """The command lines of ours in a block, joined where they go on, without comments."""
+    joined = re.sub(r"\\\n\s*", "", block.text)
+    lines = (line.strip().removeprefix("$ ").partition("  #")[0] for line in joined.splitlines())
+    return [line for line in lines if line.startswith("tvm-interop ")]

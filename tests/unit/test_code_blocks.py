@@ -1,0 +1,174 @@
+"""The code blocks of README and docs run, or say here why not."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import typer
+from onnx import TensorProto, helper
+
+import tvm_interop
+from tests.code_blocks import Block, blocks, commands, in_page
+from tvm_interop import tvmc
+from tvm_interop.cli.app import app
+from tvm_interop.serving.server.config import read_config
+
+BLOCKS = list(blocks())
+NO_CODE = {"docs/architecture.rst", "docs/how_it_works.rst"}
+"""Pages whose blocks are pictures."""
+NOT_RUN = {
+    ("README.md", "model.onnx      Relax module      Program       Schedule        Plan            "
+     "Artifact"): "a picture",
+    ("docs/add_kind.rst", "pytest tests/unit/test_kinds.py        # each case in every layout, "
+     "precision and cut"): "commands of the tests themselves",
+    ("docs/install.rst", "pip install ."): "needs a network",
+    ("docs/server.rst", "from ray import serve"): "needs a Ray cluster",
+    ("docs/server.rst", "apiVersion: serving.kserve.io/v1alpha1"): "needs a cluster with KServe",
+    ("docs/serving.rst", "from tvm_interop.serving import Programs, periodic, simulate_combined"):
+        "trains for minutes, with PyTorch",
+    ("docs/several_gpus.rst", "no device `cuda:1`: this machine has 1, numbered from 0"):
+        "a message; needs a GPU",
+}  # fmt: skip
+"""Blocks that no test runs, by page and first line, and why."""
+
+
+def _is_python(block: Block) -> bool:
+    return block.language == "python" or block.first_line.startswith("from tvm_interop import")
+
+
+def _pages(wanted: Any) -> list[str]:
+    return list(dict.fromkeys(block.page for block in BLOCKS if wanted(block)))
+
+
+@pytest.mark.parametrize("page", _pages(_is_python))
+def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page in order, as one program."""
+    if page == "docs/server.rst":
+        pytest.importorskip("tritonclient.grpc", reason="extra `serve`")
+    monkeypatch.chdir(tmp_path)
+    names = _beforehand(page)
+    with contextlib.redirect_stdout(io.StringIO()):
+        for block in BLOCKS:
+            if block.page == page and _is_python(block) and _key(block) not in NOT_RUN:
+                exec(compile(block.text, page, "exec"), names)
+
+
+def _beforehand(page: str) -> dict[str, Any]:
+    """What the reader of a page has: files, and values by the names that the page uses."""
+    image = np.linspace(-1, 1, 3, dtype=np.float32).reshape(1, 3)
+    name = {"docs/session.rst": "image", "docs/server.rst": "x"}.get(page, "data")
+    model = _model(name)
+    onnx.save(model, "model.onnx")
+    if page == "docs/server.rst":
+        tvm_interop.compile(model, scheduler="sequential", out="a.tar")
+    names: dict[str, Any] = {"image": image, "array": image}
+    if page == "docs/several_gpus.rst":
+        edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
+        names |= {
+            "Schedule": tvm_interop.Schedule,
+            "graph": tvm_interop.OpGraph.from_edges(4, edges),
+        }
+    return names
+
+
+def _model(name: str) -> onnx.ModelProto:
+    """An input of this name, and its rectified double, `y`."""
+    shape = [1, 3]
+    graph = helper.make_graph(
+        [helper.make_node("Add", [name, name], ["d"]), helper.make_node("Relu", ["d"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), [(block.page, line) for block in BLOCKS for line in commands(block)]
+)
+def test_command_lines_are_understood(
+    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line)[1:]
+    for word in words:
+        if "." in word and "/" not in word:
+            Path(word).touch()
+    _parse(words)
+
+
+def test_a_command_line_that_does_not_exist_is_noticed() -> None:
+    for line in ("compile model.onnx --no-such-option", "no-such-verb"):
+        with pytest.raises(typer.TyperException):
+            _parse(line.split())
+
+
+def _parse(words: Sequence[str]) -> None:
+    """Have the command line's own parser read the words, down to the verb's options."""
+    command: Any = typer.main.get_command(app)
+    name, rest = "tvm-interop", list(words)
+    parent = None
+    while True:
+        context = command.make_context(name, list(rest), parent=parent)
+        if not hasattr(command, "resolve_command"):
+            return
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = command.resolve_command(context, rest)
+        parent = context
+
+
+def test_tvmc_lines_are_understood() -> None:
+    lines = [
+        line.split("tvm_interop.tvmc ")[1]
+        for block in BLOCKS for line in block.text.splitlines() if "-m tvm_interop.tvmc " in line
+    ]  # fmt: skip
+    assert len(lines) >= 2
+    for line in lines:
+        assert tvmc.translate(shlex.split(line))
+
+
+def test_configurations_are_read(tmp_path: Path) -> None:
+    texts = [block.text for block in BLOCKS if block.language == "toml"]
+    assert texts
+    for text in texts:
+        path = tmp_path / "server.toml"
+        path.write_text(text)
+        assert read_config(path)
+
+
+def test_every_block_runs_or_says_why_not() -> None:
+    left = [
+        _key(block)
+        for block in BLOCKS
+        if not _is_python(block)
+        and not commands(block)
+        and block.language != "toml"
+        and "tvm_interop.tvmc" not in block.text
+        and block.page not in NO_CODE
+        and _key(block) not in NOT_RUN
+    ]
+    assert left == []
+    assert set(NOT_RUN) <= {_key(block) for block in BLOCKS}, "NOT_RUN names what is gone"
+
+
+def test_blocks_are_found() -> None:
+    markdown = "a\n```python\nx = 1\n```\nb\n```\nplain\n```\n"
+    assert [block.text for block in in_page("a.md", markdown)] == ["x = 1\n", "plain\n"]
+    rest = "a\n\n.. code-block:: python\n\n   x = 1\n\n   y = 2\n\nb::\n\n   $ z\n"
+    rest += "\n.. note::\n\n   n\n"
+    found = list(in_page("a.rst", rest))
+    assert [block.language for block in found] == ["python", "none"]
+    assert found[0].text.strip() == "x = 1\n\ny = 2"
+    assert found[1].first_line == "$ z"
+
+
+def _key(block: Block) -> tuple[str, str]:
+    return block.page, block.first_line

@@ -1,0 +1,46 @@
+"""What README and docs link to is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.rst")])
+MADE = {"cli", "tutorials/index"}
+"""Pages that the build of the site writes."""
+
+
+def missing(page: Path, text: str) -> list[str]:
+    """Links of a page, to files and pages of the repository, that lead nowhere."""
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    found = [link for link in links if not (page.parent / link).exists()]
+    names = re.findall(r":doc:`(?:[^`<]*<)?/?([\w/]+)>?`", text)
+    for block in re.findall(r"\.\. toctree::\n(?: +:.*\n)*\n((?: +\S+\n)+)", text):
+        names += block.split()
+    docs = ROOT / "docs"
+    there = {path.relative_to(docs).with_suffix("").as_posix() for path in docs.rglob("*.*")} | MADE
+    return found + [name for name in names if name not in there]
+
+
+def test_links_lead_somewhere() -> None:
+    assert {page.name: missing(page, page.read_text()) for page in PAGES} == {
+        page.name: [] for page in PAGES
+    }
+
+
+def test_a_link_that_leads_nowhere_is_noticed() -> None:
+    text = "[a](docs/none.md) :doc:`no_page` :doc:`x <none>`\n"
+    text += ".. toctree::\n   :caption: C\n\n   gone\n"
+    assert missing(ROOT / "README.md", text) == ["docs/none.md", "no_page", "none", "gone"]
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.rst").read_text()
+    pages = {path.stem for path in PAGES if path.parent.name == "docs"} - {
+        "index",
+        "sg_execution_times",
+    }
+    assert (
+        sorted(name for name in pages if not re.search(rf"^   {name}$", index, re.MULTILINE)) == []
+    )

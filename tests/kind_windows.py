@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_interop.program.library_op import LibraryOp
+from tvm_interop.program.library_op import LibraryOp, library_op
 
 
 def sliding(
@@ -29,6 +29,31 @@ def sliding(
         "dilation": (dilation, dilation),
     }
     return fields, (made[0], made[1])
+
+
+def integer_pools(kind: str, **fields: Any) -> dict[str, LibraryOp]:
+    """Poolings of integers, by what is special about them; `fields` are those of their kind."""
+
+    def pool(
+        data: tuple[int, int, int, int], window: tuple[int, int], dtype: str, **slides: Any
+    ) -> LibraryOp:
+        how, made = sliding(data[1:3], window, **slides)
+        return library_op(
+            op=kind,
+            shapes=(data, (data[0], *made, data[3])),
+            layouts=("plain", "plain"),
+            dtype="int8",
+            stored=(dtype, dtype),
+            **how,
+            **fields,
+        )
+
+    return {
+        "of one": pool((1, 1, 1, 1), (1, 1), "uint8"),
+        "prime": pool((1, 13, 11, 7), (3, 2), "int8", stride=2, padding=(1, 0, 1, 1)),
+        "large": pool((1, 40, 40, 64), (3, 3), "uint8", padding=(1, 1, 1, 1)),
+        "images": pool((3, 28, 28, 16), (2, 2), "int8", stride=2),
+    }
 
 
 def seen(op: LibraryOp, data: np.ndarray, filling: float) -> Iterator[np.ndarray]:

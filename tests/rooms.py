@@ -28,7 +28,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "conformance", "end_of_process", "fork", "graph_module", "packed_weights", "remote",
         "segments",
     ),
-    "explaining": ("compare", "explain"),
+    "explaining": ("compare", "explain", "explain_operator"),
     "frontend": (
         "as_images", "cumulative_sum", "equal_bools", "frontend", "indices", "old_operators",
     ),

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
 from tvm_interop.program.import_files import import_files
 from tvm_interop.program.library_op import LibraryOp
 
 Arrays = list[np.ndarray]
+OneNode = tuple[onnx.ModelProto, dict[str, np.ndarray], bool]
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,14 @@ class Conformance:
         about them: sizes of 1 and primes among them, and one that is large enough to be divided.
     reference: what an operator makes of its inputs, plain and in float64.
     inputs: random inputs, plain, of the operator's types.
+    models: models of one node, by what is special about them: the model, what to feed it, and
+        whether libraries take it.
     """
 
     cases: Mapping[str, LibraryOp]
     reference: Callable[[LibraryOp, Arrays], np.ndarray]
     inputs: Callable[[LibraryOp], Arrays]
+    models: Mapping[str, OneNode]
 
 
 _FOUND: dict[str, Conformance] = {}
@@ -41,9 +46,10 @@ def conforms(
     cases: Mapping[str, LibraryOp],
     reference: Callable[[LibraryOp, Arrays], np.ndarray],
     inputs: Callable[[LibraryOp], Arrays] | None = None,
+    models: Mapping[str, OneNode] | None = None,
 ) -> None:
     """Register how a kind is checked."""
-    _FOUND[kind] = Conformance(cases, reference, inputs or normal_inputs)
+    _FOUND[kind] = Conformance(cases, reference, inputs or normal_inputs, models or {})
 
 
 def conformance() -> Mapping[str, Conformance]:

@@ -7,19 +7,24 @@ import pytest
 
 from tests.kind_variants import TABLE, laid_out, plain, table, variants
 from tests.kinds import conformance
+from tests.numerics.onnx_oracle import run_onnxruntime
+from tests.one_node import computed
 from tests.unit.test_parts_of_products import program_of, run
 from tvm_interop.compiler.cpu import BF16_FEATURE, INT8_FEATURE
 from tvm_interop.errors import ArtifactError
+from tvm_interop.frontend import load_model
 from tvm_interop.lowering.split_operators import split_operators
 from tvm_interop.machine.cpu_features import host_features
 from tvm_interop.machine.kernel_libraries import why_missing, why_unsupported
 from tvm_interop.program.library_op import LibraryOp, from_document, kinds
+from tvm_interop.transform import LowerToUnits, extract
 
 needs_onednn = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
 )
 
 CASES = [(kind, case) for kind, checked in conformance().items() for case in checked.cases]
+MODELS = [(kind, name) for kind, checked in conformance().items() for name in checked.models]
 PARTS = (1, 2, 3)
 NO_LIBRARY = {"concat"}
 """Kinds that no library computes."""
@@ -89,6 +94,20 @@ def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -
     tolerance = 2.0**-7 if "bfloat16" in op.stored_types or op.dtype == "bfloat16" else 1e-4
     size = max(1.0, float(np.abs(wanted).max()))
     np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * size, err_msg=what)
+
+
+@needs_onednn
+@pytest.mark.parametrize(("kind", "name"), MODELS)
+def test_what_is_found_in_models(kind: str, name: str) -> None:
+    """Libraries take what they should, and it is right; they leave what another kernel must do."""
+    model, feeds, is_taken = conformance()[kind].models[name]
+    program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
+    found = [op.description.op for op in program.operators if op.description is not None]
+    assert (kind in found) == is_taken
+    if is_taken:
+        (got,) = computed(model, feeds, providers=["onednn"])
+        (wanted,) = run_onnxruntime(model, feeds).values()
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
 @needs_onednn

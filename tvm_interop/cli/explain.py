@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import InputError
 from . import options, shape_options
 from .console import measuring_bar
 from .flags import DeviceFlags, with_flags
@@ -18,6 +19,15 @@ def explain_model(
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option("--pair", metavar="A B", help="Explain these two operators alone."),
+    ] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option(
+            "--operator",
+            metavar="NAME",
+            help="Say of this operator whose kernel runs it, what each provider of kernels has for "
+            "it, and why some refuse it. For GPUs too.",
+        ),
     ] = None,
     no_measure: Annotated[
         bool,
@@ -52,18 +62,34 @@ def explain_model(
     memory-bound together (at once they take 1.05 times as long as alone); waits cost more than they
     save; little to gain (less than 3%); or it was shipped sequential because measured so. Below are
     a ceiling, the critical path over sequential execution, and up to three changes that would help.
+    With --operator it says whose kernels there are for one operator instead, and who refuses it.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain
+    from ..explaining.operator import explain_operator, operator_text
     from ..explaining.text import explanation_text
 
+    if operator is not None and (pair is not None or try_number is not None):
+        raise InputError("`--operator` is about one operator's kernels: leave --pair and --try out")
+    shapes = shape_options.shapes_of(model, input_shapes, dims)
     with measuring_bar() as progress:
+        compile_options = CompileOptions(**flags.compile_options(), progress=progress)
+        if operator is not None:
+            found = explain_operator(
+                model,
+                operator,
+                measure=not no_measure,
+                input_shapes=shapes,
+                options=compile_options,
+            )
+            typer.echo(json.dumps(found.as_dict()) if as_json else operator_text(found))
+            return
         explained = explain(
             model,
             pair,
             measure=not no_measure,
             try_number=try_number,
-            input_shapes=shape_options.shapes_of(model, input_shapes, dims),
-            options=CompileOptions(**flags.compile_options(), progress=progress),
+            input_shapes=shapes,
+            options=compile_options,
         )
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))

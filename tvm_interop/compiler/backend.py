@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..artifact.manifest import KernelCheck
 from ..errors import DeviceError
 from ..execution.instance import Clock, PlanInstance
 from ..kernels.build import kernel_hashes, uses_parallel_loops
+from ..machine.kernel_libraries import Device
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import MeasuredLatency, Progress, tell
 from ..measure.stage_timer import StageTimer
@@ -151,6 +152,11 @@ class Lowered(ABC):
     streams: int
     threads: int
 
+    @property
+    def library_faults(self) -> Mapping[str, str]:
+        """What is wrong with a library's kernel, by the name of the operator that it is not for."""
+        return {}
+
     @abstractmethod
     def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:
         """The timer of stages of `program`, whose kernels are these, on the device."""
@@ -219,6 +225,8 @@ class Backend(Protocol):
     Attributes
     ----------
     target: TVM's target.
+    device: what kernels run on.
+    providers: names of those whose kernels an operator may get.
     clock: times executors of its instances against each other.
     merges_operators: whether `ios-merge` and `ios-both` can merge operators for it.
     prices_by_name: whether a schedule may be priced without measuring, by the name of a device's
@@ -228,6 +236,8 @@ class Backend(Protocol):
     """
 
     target: Any
+    device: ClassVar[Device]
+    providers: tuple[str, ...]
     clock: ClassVar[Clock]
     merges_operators: bool
     prices_by_name: bool

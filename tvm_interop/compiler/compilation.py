@@ -35,6 +35,7 @@ from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
 from .backends import backend_for
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
+from .offers import Offer, offers_for
 from .options import MERGING, CompileOptions
 from .price_source import ByName, Given, Learned, MeasuredHere, price_source
 from .prices import DATABASE, by_database, by_description
@@ -370,6 +371,20 @@ class Compilation:
             latency = self.measured_latency
         names = self.graph.names
         return dict(zip(names, op_latencies(latency, names).tolist(), strict=True))
+
+    def offers(self, name: str, *, measure: bool = True) -> tuple[Offer, ...]:
+        """What each provider of kernels has for a whole operator, on plain tensors.
+
+        Parameters
+        ----------
+        measure: whether kernels are timed that never were; otherwise their times are unknown.
+
+        Raises
+        ------
+        GraphError
+            There is no such operator.
+        """
+        return offers_for(self.backend, self._lowered, self._store, name, measure)
 
     def instance(self, plan: Plan) -> Any:
         """The plan with memory under it, ready to run."""

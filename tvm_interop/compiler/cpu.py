@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from ..lowering.narrow_storage import NarrowStorage, is_kept
 from ..lowering.split_operators import split_operators
 from ..machine.cpu_features import missing_features, target_features
 from ..machine.cpu_target import cpu_target
-from ..machine.kernel_libraries import TVM, available_providers
+from ..machine.kernel_libraries import TVM, Device, available_providers
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
 from ..measure.measured import MeasuredLatency, counter, tell
@@ -53,6 +53,11 @@ class LoweredForCpu(Lowered):
 
     libraries: LibraryChecker
 
+    @property
+    def library_faults(self) -> Mapping[str, str]:
+        """What the checks of libraries' kernels found."""
+        return self.libraries.faults
+
     def stage_timer(self, program: Program, streams: int, threads: int) -> CpuStageTimer:
         """Times stages on this CPU."""
         return CpuStageTimer(program, self.kernels.loaded, streams=streams, threads=threads)
@@ -81,6 +86,7 @@ class CpuBackend:
     providers: names of those whose kernels an operator may get: `tvm`, and kernel libraries.
     """
 
+    device: ClassVar[Device] = "cpu"
     clock: ClassVar[Clock] = _native
     merges_operators = True
     prices_by_name = False

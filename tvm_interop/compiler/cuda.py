@@ -28,6 +28,7 @@ from ..lowering.lift_workspaces import lift_workspaces
 from ..lowering.lower import LowerToUnits
 from ..machine.kernel_libraries import (
     TVM,
+    Device,
     available_providers,
     check_provider_names,
     library_version,
@@ -110,6 +111,7 @@ class CudaBackend:
     providers: whose kernels to choose from.
     """
 
+    device: ClassVar[Device] = "cuda"
     clock: ClassVar[Clock] = _cuda
     merges_operators = False
     prices_by_name = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..machine.kernel_libraries import TVM, is_supported
+from ..machine.kernel_libraries import TVM, why_refused
 from ..measure.measured import MeasuredLatency
 from ..program.program import Operator, Program
 
@@ -98,14 +98,22 @@ def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequ
 
 
 def can_run(library: str, op: Operator) -> bool:
-    """Whether `library` could compute `op`.
+    """Whether `library` could compute `op`."""
+    return not why_not(library, op)
 
-    False for an operator whose TVM kernel has a workspace (see `lift_workspaces`): the workspace is
-    a tensor of the program, and no library would use it.
+
+def why_not(library: str, op: Operator) -> str:
+    """Why `library` could not compute `op`, in words; empty where it could.
+
+    It could not where TVM's kernel has a workspace (see `lift_workspaces`): the workspace is a
+    tensor of the program, and no library would use it.
     """
-    if op.description is None or len(op.outputs) > 1:
-        return False
-    return is_supported(library, op.description)
+    if op.description is None:
+        refused = "" if op.refused is None else why_refused(library, op.refused)
+        return refused or "has no kind that libraries compute"
+    if len(op.outputs) > 1:
+        return f"`{op.description.op}` has several results, of which libraries make one"
+    return why_refused(library, op.description)
 
 
 def given_to(program: Program, ops: Sequence[int], library: str) -> Program:

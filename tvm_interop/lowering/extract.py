@@ -14,6 +14,7 @@ from ..kernels.flops import kernel_flops
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program, Value
 from .fuse_and_name import LIBRARY_OPS
+from .groups import REFUSED
 from .names import OUTPUT_NAMES, UniqueNames, bindings_of, is_meaningful
 from .narrow_storage import NARROW
 from .static_shape import static_shape
@@ -65,7 +66,8 @@ class _Extractor:
         """The operations of each kernel, by name."""
         self._env: dict[relax.Var, _Tensors] = {}
         self._output_names = _output_names(func)
-        self._library_ops = _library_ops(func)
+        self._library_ops = _library_ops(func, LIBRARY_OPS)
+        self._refused = _library_ops(func, REFUSED)
         self._narrow = _narrow_units(func)
         params = {param.name for param in func.params}
         self._operator_names = UniqueNames()
@@ -159,7 +161,15 @@ class _Extractor:
         if kernel not in self._flops:
             self._flops[kernel] = kernel_flops(self._kernels[kernel])
         self._operators.append(
-            Operator(name, kernel, inputs, outputs, description, kernel_flops=self._flops[kernel])
+            Operator(
+                name,
+                kernel,
+                inputs,
+                outputs,
+                description,
+                kernel_flops=self._flops[kernel],
+                refused=self._refused.get(var.name),
+            )
         )
         return outputs if several else outputs[0]
 
@@ -249,9 +259,9 @@ def _output_names(func: relax.Function) -> list[str]:
     return []
 
 
-def _library_ops(func: relax.Function) -> dict[str, LibraryOp]:
-    """The descriptions of units that kernel libraries could compute, by unit."""
-    table = func.attrs[LIBRARY_OPS] if func.attrs and LIBRARY_OPS in func.attrs else {}
+def _library_ops(func: relax.Function, attribute: str) -> dict[str, LibraryOp]:
+    """The descriptions of units that kernel libraries could compute, or refused, by unit."""
+    table = func.attrs[attribute] if func.attrs and attribute in func.attrs else {}
     return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
 
 

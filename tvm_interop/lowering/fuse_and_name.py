@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .groups import DESCRIPTION
+from .groups import DESCRIPTION, REFUSED
 from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
 
 LIBRARY_OPS = "tvm_interop.library_ops"
@@ -34,10 +34,12 @@ class FuseAndName:
         """Fuse `mod`; called by TVM's pass machinery."""
         fused = _fused(mod, ctx)
         main = fused["main"]
+        refused = (main.attrs or {}).get(REFUSED, {})
         matcher = _Matcher(mod["main"], fused)
         unique = UniqueNames({param.name for param in main.params})
         names = {}
         described = {}
+        refused_units = {}
         for binding in bindings_of(main):
             members = matcher.members(binding)
             kernel = _callee(binding)
@@ -46,9 +48,14 @@ class FuseAndName:
                 attrs = fused[kernel].attrs
                 if attrs and DESCRIPTION in attrs:
                     described[names[binding.var]] = str(attrs[DESCRIPTION])
+                of_members = [refused[var.name] for var, _ in members if var.name in refused]
+                if of_members:
+                    refused_units[names[binding.var]] = str(of_members[0])
         renamed = rename_bindings(main, names)
         if described:
             renamed = renamed.with_attr(LIBRARY_OPS, described)
+        if refused:
+            renamed = renamed.with_attr(REFUSED, refused_units)
         fused.update_func(fused.get_global_var("main"), renamed)
         return fused
 

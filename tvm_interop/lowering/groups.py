@@ -21,6 +21,10 @@ from .static_shape import static_shape
 DESCRIPTION = "tvm_interop.library_op"
 """Attribute of a group's function: its `LibraryOp`, as JSON."""
 
+REFUSED = "tvm_interop.refused"
+"""Attribute of `main`: by operator, the `LibraryOp` that no library took, as JSON. Where operators
+are fused, by what they were fused into."""
+
 Shape: TypeAlias = "tuple[int, ...]"
 
 

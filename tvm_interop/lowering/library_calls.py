@@ -19,7 +19,7 @@ from ..machine.kernel_libraries import is_supported
 from ..program.import_files import import_files
 from ..program.library_op import LibraryOp
 from .activations import constant_number, find_activation
-from .groups import RECOGNISERS, Dataflow, Group, Shape, float_shape, is_operator
+from .groups import RECOGNISERS, REFUSED, Dataflow, Group, Shape, float_shape, is_operator
 from .names import is_meaningful, rename_bindings
 from .static_shape import static_shape
 
@@ -41,7 +41,10 @@ class GroupLibraryCalls:
         """Group in `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         graph = Dataflow(main)
-        groups = self._groups(graph)
+        groups, refused = self._groups(graph)
+        if refused:
+            mod = mod.clone()
+            mod["main"] = main = main.with_attr(REFUSED, refused)
         if not groups:
             return mod
         builder = relax.BlockBuilder(mod)
@@ -63,9 +66,11 @@ class GroupLibraryCalls:
         grouped.update_func(grouped.get_global_var("main"), rename_bindings(function, names))
         return grouped
 
-    def _groups(self, graph: Dataflow) -> list[Group]:
+    def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
+        """What libraries compute; and by operator, what all of them refuse."""
         import_files(f"{__package__}.recognise")
         groups = []
+        refused = {}
         taken: set[relax.Var] = set()
         # The deepest first: it gets the sum.
         for var in sorted(graph.values, key=graph.depth.__getitem__, reverse=True):
@@ -80,7 +85,9 @@ class GroupLibraryCalls:
             if not group.description.computes or self._is_supported(group.description):
                 groups.append(group)
                 taken.update(group.vars)
-        return groups
+            elif self._libraries:
+                refused[group.vars[0].name] = group.description.to_json()
+        return groups, refused
 
     def _is_supported(self, description: LibraryOp) -> bool:
         return any(is_supported(name, description) for name in self._libraries)

@@ -137,6 +137,18 @@ def why_missing(name: str) -> str | None:
     return None if library_version(name) is not None else _WHY_MISSING[name]
 
 
+def why_refused(name: str, op: LibraryOp) -> str:
+    """Why library `name` does not compute `op` on this machine, in words; empty where it does.
+
+    A library for GPUs that is missing is not the reason: models are compiled where there is none.
+    """
+    if _library(name).device == "cpu":
+        missing = why_missing(name)
+        if missing is not None:
+            return f"is missing: {missing}"
+    return why_unsupported(name, op)
+
+
 def is_supported(name: str, op: LibraryOp) -> bool:
     """Whether library `name` can compute `op`; one for CPUs has to be loaded."""
     return not why_unsupported(name, op)

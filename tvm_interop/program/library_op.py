@@ -10,10 +10,14 @@ import msgspec
 
 from ..errors import ArtifactError
 from .cuts import Cut, RowCut, most_reads
+from .endings import Ending
 from .import_files import import_files
 from .storage import Layout, StoredType
 
 DType = Literal["float32", "float16", "bfloat16", "int8"]
+
+
+_NOTHING = Ending()
 
 
 class LibraryOp:
@@ -43,14 +47,19 @@ class LibraryOp:
     cut: tuple[int, ...]
 
     @property
+    def ends(self) -> Ending:
+        """What it does at the end."""
+        return _NOTHING
+
+    @property
     def has_bias(self) -> bool:
         """Whether it takes a bias: a number for each channel, or for each column."""
-        return False
+        return self.ends.has_bias
 
     @property
     def has_sum(self) -> bool:
         """Whether it takes a tensor of the output's shape, and adds it before the activation."""
-        return False
+        return self.ends.has_sum
 
     @property
     def flops(self) -> int:

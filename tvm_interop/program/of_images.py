@@ -41,6 +41,10 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
         """How a single image is divided; None where it is not."""
         return None
 
+    def cuts_by_channel(self) -> list[Cut]:
+        """Each part makes some channels of the result of the same ones of the data."""
+        return [Cut(1, self.aligned_channels)] * 2
+
     @property
     def aligned_channels(self) -> int:
         """The fewest channels, in whole blocks, after which each image is aligned again."""
@@ -57,6 +61,11 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
     """
 
     window: Window = Window()
+
+    @property
+    def flops(self) -> int:
+        """Two for each product, of what multiplies."""
+        return self.multiplies * 2 * prod(self.shapes[-1]) * prod(self.shapes[1][1:])
 
     @property
     def most_parts(self) -> int:
@@ -81,8 +90,7 @@ class Pooling(OfWindows, frozen=True, kw_only=True):
 
     def cuts_of_one(self) -> list[Cut] | None:
         """By channels."""
-        by_block = Cut(1, self.aligned_channels)
-        return [by_block, by_block]
+        return self.cuts_by_channel()
 
 
 class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):

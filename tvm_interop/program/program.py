@@ -61,6 +61,7 @@ class Operator:
         is divided among them. None runs all of it.
     whole: name of the operator that this one is a part of; None where it is no part.
     kernel_flops: floating-point operations of all of TVM's kernel, before it was scheduled.
+    refused: what it would have been to kernel libraries, had one of them taken it.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Operator:
     share: tuple[int, int] | None = None
     whole: str | None = None
     kernel_flops: int = 0
+    refused: LibraryOp | None = None
 
     @property
     def flops(self) -> int:

@@ -53,6 +53,8 @@ enum Algorithm : int {
   kLrnAcrossChannels = 0xaff,
   kBinaryAdd = 0x1fff0,
   kBinaryMultiply = 0x1fff1,
+  kResamplingNearest = 0x2fff0,
+  kResamplingLinear = 0x2fff1,
   kSoftmaxAccurate = 0x30000,
 };
 
@@ -146,6 +148,9 @@ struct Version {
     (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
      const MemoryDescObject* destination, int64_t size, float alpha, float beta, float bias,       \
      Attributes))                                                                                  \
+  F(int, resampling_forward_primitive_desc_create,                                                 \
+    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const float* factors,                   \
+     const MemoryDescObject* source, const MemoryDescObject* destination, Attributes))             \
   F(int, binary_primitive_desc_create,                                                             \
     (PrimitiveDesc*, Engine, int algorithm, const MemoryDescObject* first,                         \
      const MemoryDescObject* second, const MemoryDescObject* destination, Attributes))             \

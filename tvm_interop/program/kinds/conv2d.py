@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import ClassVar
 
 import msgspec
@@ -31,19 +30,9 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     multiplies: ClassVar[bool] = True
 
     @property
-    def has_bias(self) -> bool:
-        """Whether it takes a bias."""
-        return self.ending.has_bias
-
-    @property
-    def has_sum(self) -> bool:
-        """Whether it adds a tensor."""
-        return self.ending.has_sum
-
-    @property
-    def flops(self) -> int:
-        """Two for each product."""
-        return flops_of_windows(self)
+    def ends(self) -> Ending:
+        """Its `ending`."""
+        return self.ending
 
     def with_tf32(self) -> LibraryOp:
         """With factors that may be rounded to TF32."""
@@ -104,8 +93,3 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         by_group = Cut(1, made)
         more = [Cut(0, made)] * self.has_bias + [by_group] * self.has_sum
         return [Cut(1, read), Cut(0, made), *more, by_group]
-
-
-def flops_of_windows(op: LibraryOp) -> int:
-    """Of a convolution: two for each product."""
-    return 2 * prod(op.shapes[-1]) * prod(op.shapes[1][1:])

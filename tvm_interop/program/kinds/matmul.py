@@ -20,14 +20,9 @@ class Product(DescribedOp, frozen=True, kw_only=True):
     multiplies: ClassVar[bool] = True
 
     @property
-    def has_bias(self) -> bool:
-        """Whether it takes a bias."""
-        return self.ending.has_bias
-
-    @property
-    def has_sum(self) -> bool:
-        """Whether it adds a tensor."""
-        return self.ending.has_sum
+    def ends(self) -> Ending:
+        """Its `ending`."""
+        return self.ending
 
     @property
     def channel_axis(self) -> int:

@@ -9,7 +9,6 @@ from ..endings import Ending
 from ..integers import Integers
 from ..library_op import kind
 from ..of_images import OfQuantisedWindows
-from .conv2d import flops_of_windows
 
 
 @kind("quantised_conv2d")
@@ -26,19 +25,9 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
     multiplies: ClassVar[bool] = True
 
     @property
-    def has_bias(self) -> bool:
-        """Whether it takes a bias."""
-        return self.ending.has_bias
-
-    @property
-    def has_sum(self) -> bool:
-        """Whether one of its steps adds a tensor."""
-        return self.ending.has_sum
-
-    @property
-    def flops(self) -> int:
-        """Two for each product."""
-        return flops_of_windows(self)
+    def ends(self) -> Ending:
+        """Its `ending`."""
+        return self.ending
 
     @property
     def reads_rows_of_whole(self) -> bool:

@@ -15,9 +15,9 @@ class Scale(OfImages, frozen=True, kw_only=True):
     ending: Ending = Ending()
 
     @property
-    def has_bias(self) -> bool:
-        """Whether it takes a bias."""
-        return self.ending.has_bias
+    def ends(self) -> Ending:
+        """Its `ending`."""
+        return self.ending
 
     @property
     def differs_by_image(self) -> tuple[int, ...]:

@@ -1,0 +1,100 @@
+"""What an operator kind gains: a model with its recogniser against the same model without it.
+
+`python -m benchmarks.kind_gain model.onnx relax.image.resize2d`. Both run on as many cores as are
+asked for, in turn, each operator divided over all of them. Rounds are interleaved, and the model
+without the recogniser takes part twice: how far it is from itself is the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.compiler.speed_check import interleaved_rounds
+from tvm_interop.errors import InputError, did_you_mean
+from tvm_interop.lowering.groups import RECOGNISERS
+from tvm_interop.program.import_files import import_files
+from tvm_interop.scheduling.paired_rounds import PairedRatio, paired_ratio
+
+ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Medians in microseconds without and with the kind, and the ratio with over without."""
+
+    without_us: float
+    with_us: float
+    ratio: PairedRatio
+    noise: PairedRatio
+
+    def __str__(self) -> str:
+        low, high = self.ratio.interval
+        return (
+            f"{self.without_us:.1f} us without, {self.with_us:.1f} us with: ratio "
+            f"{self.ratio.ratio:.3f} ({low:.3f} to {high:.3f}), noise {self.noise.ratio:.3f}, "
+            f"{self.ratio.rounds} rounds"
+        )
+
+
+def gain(model: Any, operator: str, cores: int = 1, rounds: int = ROUNDS) -> Gain:
+    """What it gains that libraries are asked for groups that begin with a Relax operator.
+
+    Raises
+    ------
+    InputError
+        No recogniser is registered for it.
+    """
+    with _without(operator):
+        plain = _compiled(model, cores)
+    homes = (plain, plain, _compiled(model, cores))
+    instances = [home.instance(home.plan(home.sequential())) for home in homes]
+    timed = interleaved_rounds([i.executor for i in instances], plain.backend.clock)
+    first, again, changed = np.array(list(islice(timed, rounds))).T
+    return Gain(
+        float(np.median(first)),
+        float(np.median(changed)),
+        paired_ratio(changed, first),
+        paired_ratio(again, first),
+    )
+
+
+def _compiled(model: Any, cores: int) -> Compilation:
+    return Compilation(model, CompileOptions(streams=cores, threads=1, latency_db=":memory:"))
+
+
+@contextmanager
+def _without(operator: str) -> Iterator[None]:
+    import_files("tvm_interop.lowering.recognise")
+    if operator not in RECOGNISERS:
+        raise InputError(
+            f"no kind begins with `{operator}`{did_you_mean(operator, list(RECOGNISERS))}"
+        )
+    taken = RECOGNISERS.pop(operator)
+    try:
+        yield
+    finally:
+        RECOGNISERS[operator] = taken
+
+
+def main() -> None:
+    """Print what it gains."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kind_gain", description=__doc__)
+    parser.add_argument("model", help="an ONNX file or a network's name")
+    parser.add_argument("operator", help="of Relax, such as relax.image.resize2d")
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    print(gain(given.model, given.operator, given.cores, given.rounds))
+
+
+if __name__ == "__main__":
+    main()

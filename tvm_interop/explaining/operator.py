@@ -1,0 +1,130 @@
+"""Whose kernel runs an operator, what others have for it, and why some have nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..artifact.artifact import Artifact, load
+from ..compiler.compilation import Compilation
+from ..compiler.offers import Offer
+from ..compiler.options import CompileOptions
+from ..compiler.provider_choice import why_not
+from ..errors import GraphError, did_you_mean
+from ..execution.cuda import runs_on_cuda
+from ..machine.kernel_libraries import TVM, provider_names
+from ..program.program import Operator
+from .subject import is_artifact, program_of
+
+
+@dataclass(frozen=True)
+class OperatorExplanation:
+    """Whose kernel runs an operator.
+
+    Attributes
+    ----------
+    name: of the whole operator.
+    kind: what it is to kernel libraries, such as `conv2d`; None where none takes it.
+    provider: whose kernel runs it.
+    parts: how many it is divided into; 1 where it is not.
+    offers: what each provider has for it; those of a model are for plain tensors, on one thread.
+    """
+
+    name: str
+    kind: str | None
+    provider: str
+    parts: int
+    offers: tuple[Offer, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; unknown times are null."""
+        facts = asdict(self)
+        for offer in facts["offers"]:
+            offer["us"] = offer["us"] if math.isfinite(offer["us"]) else None
+        return facts
+
+
+def explain_operator(
+    model: Any,
+    name: str,
+    *,
+    measure: bool = True,
+    input_shapes: dict[str, tuple[int, ...]] | None = None,
+    options: CompileOptions | None = None,
+) -> OperatorExplanation:
+    """Say whose kernel runs an operator, and what each provider has for it: a time, or a refusal.
+
+    Parameters
+    ----------
+    model: an artifact, or the path of one; or a model, as `compile` takes it, for a CPU or a GPU.
+        An artifact has no more kernels than those that run, so nothing is timed.
+    name: of a whole operator; `tvm-interop show` lists them.
+    measure: False times no kernel: what is not in the database is unknown.
+    input_shapes: shapes of inputs that the model leaves open, by name.
+    options: target, providers, database and so on, as for `compile`.
+
+    Raises
+    ------
+    GraphError
+        There is no such operator.
+    UnsupportedModelError, ArtifactError
+        It is neither a model nor an artifact that can be used.
+
+    Examples
+    --------
+    >>> explain_operator("squeezenet", "conv1", measure=False).provider  # doctest: +SKIP
+    'onednn'
+    """
+    if is_artifact(model):
+        return _of_artifact(
+            model if isinstance(model, Artifact) else load(model, kernels=False), name
+        )
+    compilation = Compilation(model, options or CompileOptions(), input_shapes)
+    parts = _parts(compilation.program.operators, name)
+    return _explained(name, parts, compilation.offers(name, measure=measure))
+
+
+def operator_text(explained: OperatorExplanation) -> str:
+    """A line on the operator, then one a provider."""
+    kind = f", `{explained.kind}`" if explained.kind else ""
+    parts = f" in {explained.parts} parts" if explained.parts > 1 else ""
+    lines = [f"`{explained.name}`{kind}: runs on {explained.provider}{parts}"]
+    for offer in explained.offers:
+        took = f"{offer.us:.1f} us" if math.isfinite(offer.us) else "can; its time is not known"
+        lines.append(f"  {offer.provider}: {offer.refusal or took}")
+    return "\n".join(lines)
+
+
+def _of_artifact(artifact: Artifact, name: str) -> OperatorExplanation:
+    plan = artifact.usable_plan()
+    parts = _parts(program_of(plan, artifact.weights).operators, name)
+    shipped = parts[0]
+    device = provider_names("cuda" if runs_on_cuda(plan) else "cpu")
+    return _explained(name, parts, tuple(_shipped_offer(each, shipped) for each in device))
+
+
+def _shipped_offer(provider: str, op: Operator) -> Offer:
+    if provider == (op.library or TVM):
+        return Offer(provider)
+    if provider == TVM:
+        return Offer(provider, "has no kernel for it in the artifact")
+    return Offer(provider, why_not(provider, op))
+
+
+def _parts(operators: list[Operator], name: str) -> list[Operator]:
+    wholes: dict[str, list[Operator]] = {}
+    for op in operators:
+        wholes.setdefault(op.whole or op.name, []).append(op)
+    if name not in wholes:
+        raise GraphError(
+            f"there is no operator `{name}`{did_you_mean(name, list(wholes))}; "
+            f"the first are {', '.join(f'`{n}`' for n in list(wholes)[:3])}"
+        )
+    return wholes[name]
+
+
+def _explained(name: str, parts: list[Operator], offered: tuple[Offer, ...]) -> OperatorExplanation:
+    first = parts[0]
+    kind = None if first.description is None else first.description.op
+    return OperatorExplanation(name, kind, first.library or TVM, len(parts), offered)

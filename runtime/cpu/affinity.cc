@@ -56,6 +56,7 @@ void Affinity::KeepOff(int cpu) {
   cpu_set_t others = allowed_;
   if (IsCpu(cpu)) CPU_CLR(cpu, &others);
   Set(others);
+  HasChoice();  // The user may have set masks since this looked.
 }
 
 bool Affinity::KeepOn(int cpu) {
@@ -64,7 +65,7 @@ bool Affinity::KeepOn(int cpu) {
   cpu_set_t only;
   CPU_ZERO(&only);
   CPU_SET(cpu, &only);
-  return Set(only);
+  return Set(only) && HasChoice();
 }
 
 // Looks at the masks that there are: one that this did not set is the user's.
@@ -74,6 +75,9 @@ bool Affinity::HasChoice() {
   if (!CPU_EQUAL(&now, &set_)) allowed_ = set_ = now;
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
+    // One that this set while the user was at it would stay: `taskset -ap` comes to the witness
+    // before it comes to the threads that are narrowed, which are younger.
+    if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;
 }

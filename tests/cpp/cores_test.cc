@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cpu/affinity.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/spinning.h"
 #include "runtime/cpu/thread_pool.h"
@@ -114,6 +115,23 @@ std::vector<int> CpusOf(pid_t thread) {
 
 bool Has(const std::vector<int>& cpus, int cpu) {
   return std::find(cpus.begin(), cpus.end(), cpu) != cpus.end();
+}
+
+TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
+  const std::vector<int> all = AllowedCpus();
+  if (all.size() < 2) return;
+  const pid_t witness = tvm_interop::StartWitness();
+  std::thread([&] {
+    tvm_interop::Affinity affinity;
+    affinity.Adopt(witness);
+    affinity.KeepOff(all[0]);
+    const std::vector<int> narrowed = CpusOf(0);
+    CHECK(!Has(narrowed, all[0]));
+    // The user confines every thread to the first core, and what was just set here comes after it.
+    tvm_interop::PinThread(witness, {all[0]});
+    affinity.KeepOff(all[0]);
+    CHECK(CpusOf(0) == std::vector<int>{all[0]});
+  }).join();
 }
 
 // Spins until `happened`, or for so long that it never will: a helper may miss a call.

@@ -14,7 +14,7 @@ from .families import FAMILIES
 from .judge import FAULTS, judge, trials
 from .mended import mended
 
-_SAMPLE = 151
+_SAMPLE = 307
 """Of so many cases one runs each time."""
 _LARGER_SAMPLE = 31
 """Of the slow tests. All of them take about an hour: `TVM_INTEROP_ALL_OF_ONNX=1`."""

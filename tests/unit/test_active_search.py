@@ -35,7 +35,14 @@ def several(stages: Sequence[Sequence[Sequence[int]]]) -> int:
     return sum(1 for groups in stages if sum(map(len, groups)) > 1)
 
 
-@pytest.mark.parametrize("graph", [randwire(20, 3), layered(40, 1), sparse(30, 5)])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        randwire(20, 3),
+        pytest.param(layered(40, 1), marks=pytest.mark.slow),
+        pytest.param(sparse(30, 5), marks=pytest.mark.slow),
+    ],
+)
 def test_as_good_as_with_all_stages_measured(graph: OpGraph) -> None:
     everything, device = ContendedDevice(graph.num_ops), ContendedDevice(graph.num_ops)
     full = schedule(graph, "ios", everything, bounds=False, streams=2)

@@ -177,6 +177,7 @@ def test_search_and_resume(compilation: Compilation, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_sum_is_split() -> None:
     """Parts of a sum on threads would add up in an order that depends on how many there are.
 

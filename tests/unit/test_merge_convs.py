@@ -70,6 +70,7 @@ def random_net(seed):
     return net.model(*outs)
 
 
+@pytest.mark.slow
 def test_random_convolutions_merge_to_the_same_numbers():
     """Those that may merge give the same as unmerged in onnxruntime; the others say why not."""
     merged = 0

@@ -109,6 +109,7 @@ class Refuses(Engine):
         raise ValueError("no such operator")
 
 
+@pytest.mark.slow
 def test_turns_in_processes_of_their_own(folder: Path) -> None:
     rests: list[float] = []
     ours = Contestant(Artifact("ours"), str(folder / "net.tar"))

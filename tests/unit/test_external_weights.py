@@ -61,6 +61,13 @@ def test_the_same_results_as_of_weights_within(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(path), run(model))
 
 
+def test_weights_lie_beside_a_link_to_the_model(tmp_path: Path) -> None:
+    path = saved(products(1, 600), tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    path.symlink_to(path.rename(tmp_path / "elsewhere" / "model.onnx"))
+    load_model(path)
+
+
 @pytest.mark.parametrize("loss", ["gone", "cut", "elsewhere"])
 def test_a_file_that_is_not_as_told(tmp_path: Path, loss: str) -> None:
     path = saved(products(1, 600), tmp_path)

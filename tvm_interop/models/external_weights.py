@@ -49,7 +49,7 @@ def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 def folder_of(path: str | os.PathLike[str]) -> Path:
     """The folder that a model's other files lie in."""
-    return Path(path).resolve().parent
+    return Path(path).parent.resolve()
 
 
 def is_outside(tensor: onnx.TensorProto) -> bool:

@@ -15,7 +15,7 @@ import tvm_interop
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 from tvm_interop.models.external_weights import is_outside
-from tvm_interop.models.source import read_for_import
+from tvm_interop.models.source import read_for_import, read_onnx
 
 
 def products(layers: int, size: int) -> onnx.ModelProto:
@@ -61,20 +61,28 @@ def test_the_same_results_as_of_weights_within(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(path), run(model))
 
 
-def test_weights_lie_beside_a_link_to_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [["model.onnx"], ["model.onnx", "weights.bin"]])
+def test_files_may_be_links(tmp_path: Path, linked: list[str]) -> None:
+    """Both are in Hugging Face's cache."""
     path = saved(products(1, 600), tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    path.symlink_to(path.rename(tmp_path / "elsewhere" / "model.onnx"))
+    (tmp_path / "files").mkdir()
+    for name in linked:
+        (tmp_path / name).symlink_to((tmp_path / name).rename(tmp_path / "files" / f"of_{name}"))
     load_model(path)
+    assert read_onnx(path).graph.initializer[0].raw_data
 
 
-@pytest.mark.parametrize("loss", ["gone", "cut", "elsewhere"])
+@pytest.mark.parametrize("loss", ["gone", "cut", "elsewhere", "a link out"])
 def test_a_file_that_is_not_as_told(tmp_path: Path, loss: str) -> None:
     path = saved(products(1, 600), tmp_path)
     if loss == "gone":
         (tmp_path / "weights.bin").unlink()
     elif loss == "cut":
         (tmp_path / "weights.bin").write_bytes(b"\0" * 100)
+    elif loss == "a link out":
+        (tmp_path / "sub").mkdir()
+        path = path.rename(tmp_path / "sub" / "model.onnx")
+        (tmp_path / "sub" / "weights.bin").symlink_to(tmp_path / "weights.bin")
     else:
         (tmp_path / "sub").mkdir()
         path = path.rename(tmp_path / "sub" / "model.onnx")

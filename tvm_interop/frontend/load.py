@@ -12,7 +12,7 @@ import onnx.inliner
 import tvm
 
 from ..errors import InputError, UnsupportedModelError
-from ..models.external_weights import folder_of, is_outside
+from ..models.external_weights import is_outside
 from ..models.source import read_for_import
 from .expand import expand_functions
 from .narrow_types import with_wider_weights
@@ -81,7 +81,7 @@ def load_model(
         if os.fspath(model).endswith(SUFFIX):
             program = import_exported_program(read_exported_program(model), f"`{model}`")
             return bind_relax_shapes(program, shapes)
-        return _from_onnx(read_for_import(model), shapes, f"`{os.fspath(model)}`", folder_of(model))
+        return _from_onnx(read_for_import(model), shapes, f"`{os.fspath(model)}`", Path(model))
     if is_torch_module(model):
         raise UnsupportedModelError(
             f"a `{type(model).__name__}` is a torch.nn.Module, which is no program yet: give what "
@@ -124,14 +124,14 @@ def _from_onnx(
     model: onnx.ModelProto,
     shapes: dict[str, tuple[int, ...]],
     origin: str,
-    folder: Path | None = None,
+    path: Path | None = None,
 ) -> tvm.IRModule:
     """Check `model` and import it.
 
     Parameters
     ----------
     origin: says in messages where it came from.
-    folder: that of large weights which were not read with it; None where all were.
+    path: of its file, where large weights were not read with it; None where all were.
     """
     if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
         raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
@@ -147,7 +147,7 @@ def _from_onnx(
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
     _check(model, origin)
-    return import_graph(model, static, origin, folder)
+    return import_graph(model, static, origin, path)
 
 
 def _check_text(message: Any, origin: str) -> None:

@@ -38,16 +38,16 @@ def import_graph(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]],
     origin: str,
-    folder: Path | None = None,
+    path: Path | None = None,
 ) -> tvm.IRModule:
     """Import `model`, a checked one, with the input shapes given.
 
     Parameters
     ----------
-    folder: that of large weights which are still in files; None where there are none.
+    path: of its file, beside which large weights may still be; None where all were read.
     """
     graph = model.graph
-    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, folder)
+    importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path)
     try:
         # On failure the importer prints the node's inputs, weights and all.
         with contextlib.redirect_stdout(io.StringIO()):
@@ -108,10 +108,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     _nodes: dict[str, Any]  # What each name of the graph stands for.
 
-    def __init__(self, shapes: dict[str, list[int]], folder: Path | None) -> None:
+    def __init__(self, shapes: dict[str, list[int]], path: Path | None) -> None:
         super().__init__(shapes, None, sanitize=False)
         self._names: dict[relax.Var, str] = {}
-        self._folder = folder
+        self._path = path
 
     def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
         """The node each binding of `main`, the function imported, comes from."""
@@ -174,8 +174,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _parse_array(self, tensor: onnx.TensorProto) -> Any:
         """The values of a weight or constant; those of large weights are read now, one by one."""
-        if self._folder is not None and is_outside(tensor):
-            return tvm.runtime.tensor(array_of(tensor, self._folder))
+        if self._path is not None and is_outside(tensor):
+            return tvm.runtime.tensor(array_of(tensor, self._path))
         return super()._parse_array(tensor)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,38 +19,62 @@ from ..errors import UnsupportedModelError
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 """Values of other types decide how a model is imported, so they are read with it."""
+_WHOLE_BYTES = (
+    *_FLOATS,
+    *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+    *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+    *(TensorProto.BOOL, TensorProto.BFLOAT16),
+)
+"""Types of which each value has bytes of its own."""
 
 
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path`, whose large weights stay in their files: see `array_of`.
 
+    Files of weights lie in the model's folder. They may be links, as those of Hugging Face's cache
+    are, to files beside the one that the model's own link leads to.
+
     Raises
     ------
     UnsupportedModelError
-        A file of weights is not there, or is too short.
+        A file of weights is not there, is too short, or is elsewhere.
     Exception
         As `onnx.load`.
     """
+    return _read(path, _is_large)
+
+
+def read_whole(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """The model at `path` with all of its weights; raises as `read_all_but_large`."""
+    return _read(path, lambda tensor: False)
+
+
+def _read(
+    path: str | os.PathLike[str], is_left: Callable[[onnx.TensorProto], bool]
+) -> onnx.ModelProto:
     model = onnx.load(path, format="protobuf", load_external_data=False)
-    folder = folder_of(path)
-    large = [tensor for tensor in model.graph.initializer if _is_large(tensor)]
-    for tensor in large:
-        tensor.data_location = TensorProto.DEFAULT  # So that it is passed over.
+    outside = [
+        tensor
+        for tensor in model.graph.initializer
+        if is_outside(tensor) and tensor.data_type in _WHOLE_BYTES
+    ]
+    left = [tensor for tensor in outside if is_left(tensor)]
+    for tensor in outside:
+        if is_left(tensor):
+            _place_of(tensor, Path(path))
+        else:
+            tensor.raw_data = array_of(tensor, Path(path)).tobytes()
+            del tensor.external_data[:]
+        tensor.data_location = TensorProto.DEFAULT  # So that it is passed over below.
     try:
-        external_data_helper.load_external_data_for_model(model, str(folder))
+        external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:
         raise UnsupportedModelError(
             f"`{path}` keeps weights in other files that cannot be read: {error}"
         ) from error
-    for tensor in large:
+    for tensor in left:
         tensor.data_location = TensorProto.EXTERNAL
-        _place_of(tensor, folder)
     return model
-
-
-def folder_of(path: str | os.PathLike[str]) -> Path:
-    """The folder that a model's other files lie in."""
-    return Path(path).parent.resolve()
 
 
 def is_outside(tensor: onnx.TensorProto) -> bool:
@@ -57,19 +82,19 @@ def is_outside(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
-def array_of(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
+def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
     """The values of a weight that is outside, read now.
 
     Parameters
     ----------
-    folder: the model's, as `folder_of` gives it.
+    model: the path of the model's own file.
 
     Raises
     ------
     UnsupportedModelError
         Its file is not there any more, or is too short.
     """
-    path, offset = _place_of(tensor, folder)
+    path, offset = _place_of(tensor, model)
     shape, dtype = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
     try:
         flat = np.fromfile(path, dtype.newbyteorder("<"), math.prod(shape), offset=offset)
@@ -79,7 +104,7 @@ def array_of(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
 
 
 def _is_large(tensor: onnx.TensorProto) -> bool:
-    return is_outside(tensor) and tensor.data_type in _FLOATS and _nbytes_of(tensor) >= _LARGE_BYTES
+    return tensor.data_type in _FLOATS and _nbytes_of(tensor) >= _LARGE_BYTES
 
 
 def _nbytes_of(tensor: onnx.TensorProto) -> int:
@@ -87,11 +112,12 @@ def _nbytes_of(tensor: onnx.TensorProto) -> int:
     return int(math.prod(tensor.dims) * itemsize)
 
 
-def _place_of(tensor: onnx.TensorProto, folder: Path) -> tuple[Path, int]:
+def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
     """The file of a weight and where in it that begins; both are looked at."""
     told = {entry.key: entry.value for entry in tensor.external_data}
-    path = (folder / told.get("location", "")).resolve()
-    if not path.is_relative_to(folder) or not path.is_file():
+    path = (model.parent / told.get("location", "")).resolve()
+    folders = (model.parent.resolve(), model.resolve().parent)
+    if not path.is_file() or not any(path.is_relative_to(folder) for folder in folders):
         raise _unreadable(tensor, f"there is no file `{told.get('location')}` beside the model")
     offset, length = told.get("offset", "0"), told.get("length", str(_nbytes_of(tensor)))
     if not (offset.isdigit() and length.isdigit()) or int(length) < _nbytes_of(tensor):

@@ -12,7 +12,7 @@ import onnx
 
 from ..errors import UnsupportedModelError, did_you_mean
 from . import catalog, light
-from .external_weights import read_all_but_large
+from .external_weights import read_all_but_large, read_whole
 
 _LIGHT = "light:"
 
@@ -63,13 +63,7 @@ def read_graph(model: Any) -> onnx.ModelProto:
     return read_onnx(model)
 
 
-def _read_whole(path: Path) -> onnx.ModelProto:
-    return onnx.load(path, format="protobuf")
-
-
-def _read_file(
-    path: Path, read: Callable[[Path], onnx.ModelProto] = _read_whole
-) -> onnx.ModelProto:
+def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole) -> onnx.ModelProto:
     """Parse the file at `path`, with the external weights it refers to as far as `read` does."""
     if path.is_dir():
         raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")

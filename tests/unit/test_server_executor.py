@@ -365,11 +365,11 @@ def test_unknown_models_are_named() -> None:
 
 
 def test_models_come_and_go_while_others_are_served() -> None:
-    executor = Executor([Model("a", perceptron())], Choice("auto", 2).make)
+    executor = Executor([Model("a", perceptron(), 2)], Choice("auto", 2).make, instances=2)
     stop, errors = threading.Event(), []
 
     def ask() -> None:
-        while not stop.is_set():
+        while not stop.is_set() and not errors:
             try:
                 executor.infer("a", {"x": rows(2)})
             except Exception as error:
@@ -377,15 +377,17 @@ def test_models_come_and_go_while_others_are_served() -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    for _ in range(3):
-        executor.add(Model("b", two_types()))
-        given = {"a": np.ones((2, 3), np.float32), "k": np.ones((2, 3), np.int64)}
-        assert len(executor.infer("b", given)) == 2
-        executor.remove("b")
-        with pytest.raises(ModelNotFoundError):
-            executor.infer("b", given)
-    stop.set()
-    thread.join()
+    try:
+        for _ in range(3):
+            executor.add(Model("b", two_types(), 2))
+            given = {"a": np.ones((2, 3), np.float32), "k": np.ones((2, 3), np.int64)}
+            assert len(executor.infer("b", given)) == 2
+            executor.remove("b")
+            with pytest.raises(ModelNotFoundError):
+                executor.infer("b", given)
+    finally:
+        stop.set()
+        thread.join()
     assert not errors
     assert executor.model("a").statistics.outcomes["served"] > 3
     executor.close()

@@ -21,7 +21,7 @@ import sys, time
 import tvm_interop.compiler.cpu as cpu
 from tvm_interop.cli.app import run_app
 
-def waits(module, target, path):
+def waits(module, target, path, **_):
     path.write_bytes(b"half a library")
     print("here", flush=True)
     time.sleep(60)

@@ -78,13 +78,11 @@ def compile_model(
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
     from ..execution.cuda import runs_on_cuda
-    from ..frontend.open_dimensions import shapes_of_dims
     from .input_files import read_inputs
 
     check_output_format(output_format)
     check_model_format(model_format)
-    sizes = shape_options.parse_dims(dims)
-    by_dims = shapes_of_dims(model, sizes) if sizes else {}
+    by_dims = shape_options.shapes_by_dims(model, dims)
     given = None if schedule is None else read_schedule(schedule)
     limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
     with passes.context(), measuring_bar() as progress:

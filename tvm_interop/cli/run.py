@@ -212,14 +212,13 @@ def run_model(
     --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
     """
     from ..execution.graph_module import GraphModule
-    from ..execution.threads import num_threads
 
     server = where.server()
     where.set_threads()
     artifact = _artifact(model, sha256, trusted_key, compiling)
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
-        _note_idle_cores(artifact, num_threads())
+        _note_idle_cores(artifact)
         artifact.from_elsewhere = False  # So that it is not told twice.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
@@ -255,14 +254,15 @@ def _artifact(
     return artifact
 
 
-def _note_idle_cores(artifact: Artifact, cores: int) -> None:
+def _note_idle_cores(artifact: Artifact) -> None:
     """Tell on standard error that the artifact runs on fewer cores than there are."""
-    streams = artifact.plan.streams
-    used = sum(stream.threads for stream in streams)
-    if 0 < used < cores and all(stream.device.startswith("cpu") for stream in streams):
+    from ..execution.open_instance import cores_of, leaves_cores_idle
+    from ..execution.threads import num_threads
+
+    if leaves_cores_idle(artifact.plan):
         note(
-            f"the artifact runs on {used} of the {cores} cores that this process may use: if it "
-            "was compiled for fewer, compile it again here"
+            f"the artifact runs on {cores_of(artifact.plan)} of the {num_threads()} cores that "
+            "this process may use: if it was compiled for fewer, compile it again here"
         )
 
 

@@ -99,12 +99,18 @@ def shapes_of(
     InputError
         One cannot be read, or the model has no such dimension.
     """
-    if dims is None:
-        return parse_input_shapes(input_shapes)
+    given = parse_input_shapes(input_shapes)
+    return given if dims is None else {**shapes_by_dims(model, dims), **(given or {})}
+
+
+def shapes_by_dims(model: Path | str, dims: str | None) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that `--dim` gives; raises as `shapes_of`."""
+    sizes = parse_dims(dims)
+    if not sizes:
+        return {}
     from ..frontend.open_dimensions import shapes_of_dims
 
-    by_dims = shapes_of_dims(model, parse_dims(dims))
-    return {**by_dims, **(parse_input_shapes(input_shapes) or {})}
+    return shapes_of_dims(model, sizes)
 
 
 def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:

@@ -105,8 +105,7 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
 
 
 def _new_tensor(array: np.ndarray) -> Any:
-    tvm = sys.modules.get("tvm")
-    if tvm is None:
+    if "tvm" not in sys.modules:
         return array.view(HostTensor)
     tensor = as_tensor(array)
     if not hasattr(type(tensor), "__array__"):

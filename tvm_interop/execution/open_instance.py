@@ -46,9 +46,9 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
 
 def tell_of_idle_cores(plan: Plan) -> None:
     """Warn where a plan for a CPU was made for fewer cores than this process may use."""
-    wanted, here = cores_of(plan), _runtime.num_threads()
-    if runs_on_cuda(plan) or not 0 < wanted < here:
+    if not leaves_cores_idle(plan):
         return
+    wanted, here = cores_of(plan), _runtime.num_threads()
     warnings.warn(
         f"the model was compiled for {wanted} core{'s' if wanted > 1 else ''}, and this process "
         f"may use {here}: the others stay idle. Compile it here to use all, or limit this process "
@@ -56,6 +56,11 @@ def tell_of_idle_cores(plan: Plan) -> None:
         RuntimeWarning,
         stacklevel=3,
     )
+
+
+def leaves_cores_idle(plan: Plan) -> bool:
+    """Whether a plan for a CPU was made for fewer cores than this process may use."""
+    return not runs_on_cuda(plan) and 0 < cores_of(plan) < _runtime.num_threads()
 
 
 def cores_of(plan: Plan) -> int:

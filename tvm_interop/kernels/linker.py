@@ -67,8 +67,9 @@ def find_linker(target: Any = None, named: str | None = None) -> Linker:
             "`dnf install gcc-c++`) or name it in the environment variable CXX"
         )
     linker = Linker(words[0], tuple(words[1:]))
-    wanted, made = _architecture_of(target), _links_for(linker)
-    if wanted and made and wanted != made:
+    wanted = _architecture_of(target)
+    made = _links_for(linker) if wanted else ""
+    if made and wanted != made:
         raise DeviceError(
             f"the target is for {wanted}, and `{linker.command}` links for {made}: name a compiler "
             f"for {wanted} with --cross-compiler (`cross_compiler` of `compile`), such as "

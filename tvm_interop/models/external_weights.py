@@ -58,10 +58,11 @@ def _read(
         for tensor in model.graph.initializer
         if is_outside(tensor) and tensor.data_type in _WHOLE_BYTES
     ]
-    left = [tensor for tensor in outside if is_left(tensor)]
+    left = []
     for tensor in outside:
         if is_left(tensor):
             _place_of(tensor, Path(path))
+            left.append(tensor)
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
@@ -100,7 +101,7 @@ def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
         flat = np.fromfile(path, dtype.newbyteorder("<"), math.prod(shape), offset=offset)
         return flat.reshape(shape)
     except (OSError, ValueError) as error:
-        raise _unreadable(tensor, str(error)) from error
+        raise _unreadable(tensor, model, str(error)) from error
 
 
 def _is_large(tensor: onnx.TensorProto) -> bool:
@@ -118,17 +119,20 @@ def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
     path = (model.parent / told.get("location", "")).resolve()
     folders = (model.parent.resolve(), model.resolve().parent)
     if not path.is_file() or not any(path.is_relative_to(folder) for folder in folders):
-        raise _unreadable(tensor, f"there is no file `{told.get('location')}` beside the model")
+        raise _unreadable(
+            tensor, model, f"there is no file `{told.get('location')}` beside the model"
+        )
     offset, length = told.get("offset", "0"), told.get("length", str(_nbytes_of(tensor)))
     if not (offset.isdigit() and length.isdigit()) or int(length) < _nbytes_of(tensor):
-        raise _unreadable(tensor, f"it is to have {length} bytes from {offset} on, and its shape "
-                          f"needs {_nbytes_of(tensor)}")  # fmt: skip
+        needed = _nbytes_of(tensor)
+        why = f"it is to have {length} bytes from {offset} on, and its shape needs {needed}"
+        raise _unreadable(tensor, model, why)
     if int(offset) + _nbytes_of(tensor) > path.stat().st_size:
-        raise _unreadable(tensor, f"`{path.name}` ends before it: export the model again")
+        raise _unreadable(tensor, model, f"`{path.name}` ends before it: export the model again")
     return path, int(offset)
 
 
-def _unreadable(tensor: onnx.TensorProto, why: str) -> UnsupportedModelError:
+def _unreadable(tensor: onnx.TensorProto, model: Path, why: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"the model keeps weight `{tensor.name}` in another file, and it cannot be read: {why}"
+        f"`{model}` keeps weight `{tensor.name}` in another file, and it cannot be read: {why}"
     )

@@ -26,17 +26,18 @@ _LOG = logging.getLogger("tvm_interop.serving")
 
 @dataclass(frozen=True)
 class _Read:
-    """A message, and how many bytes it came in."""
+    """A message and how many bytes it came in, or why it was not read."""
 
-    message: Any
-    nbytes: int
+    content: Any = None
+    nbytes: int = 0
+    refusal: TVMInteropError | None = None
 
-
-@dataclass(frozen=True)
-class _Refused:
-    """In place of a message: why it was not read."""
-
-    error: TVMInteropError
+    @property
+    def message(self) -> Any:
+        """The message; raises why there is none."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self.content
 
 
 def handlers(
@@ -72,28 +73,28 @@ def handlers(
     return grpc.method_handlers_generic_handler(service.full_name, made)
 
 
-def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], _Read | _Refused]:
+def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], _Read]:
     name = kind.DESCRIPTOR.name
 
-    def read(data: bytes) -> _Read | _Refused:
+    def read(data: bytes) -> _Read:
         try:
             check_message(kind.DESCRIPTOR, data, max_number_bytes)
             return _Read(kind.FromString(data), len(data))
         except TVMInteropError as error:
-            return _Refused(error)
+            return _Read(refusal=error)
         except DecodeError:
             told = f"the bytes are no `{name}`: see the Open Inference Protocol v2"
-            return _Refused(InputError(told))
+            return _Read(refusal=InputError(told))
 
     return read
 
 
 def _single(call: Any, asked: Access | None, held: HeldBytes) -> Any:
-    async def answer(read: _Read | _Refused, context: Any) -> Any:
+    async def answer(read: _Read, context: Any) -> Any:
         try:
             _admit(context, asked)
-            with held.request(_nbytes(read)):
-                return await call(_message(read), context)
+            with held.request(read.nbytes):
+                return await call(read.message, context)
         except Exception as error:
             await _end(context, error)
 
@@ -101,13 +102,11 @@ def _single(call: Any, asked: Access | None, held: HeldBytes) -> Any:
 
 
 def _streamed(call: Any, asked: Access | None, held: HeldBytes) -> Any:
-    async def answers(
-        requests: AsyncIterator[_Read | _Refused], context: Any
-    ) -> AsyncIterator[Any]:
+    async def answers(requests: AsyncIterator[_Read], context: Any) -> AsyncIterator[Any]:
         async def messages() -> AsyncIterator[Any]:
             async for read in requests:
-                with held.request(_nbytes(read)):
-                    yield _message(read)
+                with held.request(read.nbytes):
+                    yield read.message
 
         try:
             _admit(context, asked)
@@ -124,17 +123,6 @@ def _admit(context: Any, asked: Access | None) -> None:
     if asked is not None:
         metadata = dict(context.invocation_metadata() or ())
         asked.check_token(metadata.get("authorization"))
-
-
-def _nbytes(read: _Read | _Refused) -> int:
-    return 0 if isinstance(read, _Refused) else read.nbytes
-
-
-def _message(read: _Read | _Refused) -> Any:
-    """The message; raises why there is none."""
-    if isinstance(read, _Refused):
-        raise read.error
-    return read.message
 
 
 async def _end(context: Any, error: Exception) -> None:

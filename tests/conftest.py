@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from .object_files import ObjectFiles
 from .rooms import ROOMS, runs_with
 
 
@@ -68,6 +70,24 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
     patch.setenv("TVM_INTEROP_KEPT", "")  # Nor do they find what others chose.
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _object_files(tmp_path_factory: pytest.TempPathFactory) -> ObjectFiles:
+    """The workers of one run share the object files of kernels that several tests compile."""
+    base = tmp_path_factory.getbasetemp()
+    return ObjectFiles((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects")
+
+
+@pytest.fixture(autouse=True)
+def _compile_kernels_once(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    _object_files: ObjectFiles,
+) -> None:
+    """A test about compiling itself is marked `compiles_anew`."""
+    if request.node.get_closest_marker("compiles_anew") is None:
+        monkeypatch.setattr("tvm_interop.kernels.build.write_object", _object_files.write)
 
 
 _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")

@@ -231,12 +231,8 @@ def test_help_and_completion_do_not_wait_for_tvm(words: str | None, said: str) -
 
 def test_names_are_those_there_are() -> None:
     assert {*names.SCHEDULERS} <= {*schedulers()}, "others may have been registered by tests"
-    assert {name for name in schedulers() if _is_ours(name)} == {*names.SCHEDULERS}
+    assert {name for name in schedulers() if registry.is_own(name)} == {*names.SCHEDULERS}
     assert provider_names() == names.PROVIDERS
     assert sorted(names.DEVICES) == sorted(DEVICES)
     assert list(names.NETWORKS) == models.list()
     assert names.light_networks() == [f"light:{name}" for name in models.light.names()]
-
-
-def _is_ours(scheduler: str) -> bool:
-    return registry._REGISTRY[scheduler].__module__.startswith("tvm_interop.")

@@ -27,6 +27,8 @@ from tvm_interop.kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from tvm_interop.kernels.reference import reference_target
 from tvm_interop.machine.cpu_features import host_features
 
+pytestmark = pytest.mark.compiles_anew
+
 SEEDS = range(4)
 PLANTED = list(itertools.product(FAULTS, SEEDS))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,19 @@ def test_command_line(
     monkeypatch.setattr(tune_kernels.KernelTuning, "run", stopped)
     assert run_app(tune) == 130
     assert "stopped: 3 trials" in capsys.readouterr().out
+
+
+def test_tensor_intrinsics_are_whole() -> None:
+    code = """
+import inspect
+from tvm.s_tir import TensorIntrin
+from tvm_interop.kernels.tensor_intrinsics import import_tensor_intrinsics
+import_tensor_intrinsics()
+print(TensorIntrin.get("dot_16x4_vnni"))
+print(TensorIntrin.get("mma_ldmatrix_f16_a"))
+print(inspect.stack.__module__)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "vpdpbusd" in told.stdout
+    assert "ldmatrix" in told.stdout
+    assert told.stdout.endswith("inspect\n")

@@ -33,6 +33,8 @@ from tvm_interop.kernels.build import (
 from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
 
+pytestmark = pytest.mark.compiles_anew
+
 
 @I.ir_module
 class _Kernels:

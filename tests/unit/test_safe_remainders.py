@@ -13,6 +13,8 @@ from tvm import te
 from tests.one_node import computed
 from tvm_interop.kernels.pipeline import PIPELINE
 
+pytestmark = pytest.mark.compiles_anew
+
 CASES = 48
 
 

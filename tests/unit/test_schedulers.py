@@ -101,6 +101,13 @@ def test_users_add_their_own(own_registry):
         register_scheduler("reverse")(reverse)
 
 
+def test_a_scheduler_of_code_without_a_module(own_registry):
+    code = "@register_scheduler('unnamed')\ndef unnamed(graph, latency): ..."
+    exec(code, {"register_scheduler": register_scheduler, "__name__": None})
+    assert not registry.is_own("unnamed")
+    assert registry.is_own("ios")
+
+
 def test_a_scheduler_must_return_a_schedule(own_registry):
     register_scheduler("nothing")(lambda graph, latency: None)
     with pytest.raises(ScheduleError, match="returned a NoneType"):

@@ -33,6 +33,7 @@ from ..errors import DeviceError, InputError
 from ..kernels.build import kernel_hash
 from ..kernels.cpu_schedule import schedule_kernel
 from ..kernels.pipeline import PIPELINE
+from ..kernels.tensor_intrinsics import import_tensor_intrinsics
 from ..kernels.tuned_schedule import tuned_kernel
 from ..kernels.tuning_records import Comparison, TuningRecords, as_workload, seconds
 from ..machine.cpu_features import vector_registers
@@ -269,6 +270,7 @@ class _Kernel:
             if kernel_hash(record.workload.mod["main"]) == kernel_hash(self.func)
         ]
         self.workload = records.database.commit_workload(as_workload(self.func))
+        import_tensor_intrinsics()  # A `TuneContext` would take ten times as long.
         self._context = context = ms.TuneContext(
             as_workload(self.func),
             target=_with_cores(records.target),

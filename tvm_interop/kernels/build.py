@@ -94,12 +94,9 @@ def _compiled(
 
     def build(number: int) -> str:
         its_target, some = files[number]
-        with _like(context):
-            compiled = tvm.compile(
-                tvm.IRModule(dict(some)), target=its_target, tir_pipeline=PIPELINE
-            )
         path = folder / f"{number}.o"
-        compiled.mod.write_to_file(str(path))
+        with _like(context):
+            write_object(tvm.IRModule(dict(some)), its_target, path)
         if count is not None:
             built.append(len(some))
             count(sum(built), len(functions))
@@ -109,6 +106,12 @@ def _compiled(
         return [build(number) for number in range(len(files))]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(build, range(len(files))))
+
+
+def write_object(kernels: tvm.IRModule, target: tvm.target.Target, path: Path) -> None:
+    """Compile a few kernels, as the current pass context says, to an object file."""
+    compiled = tvm.compile(kernels, target=target, tir_pipeline=PIPELINE)
+    compiled.mod.write_to_file(str(path))
 
 
 def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:

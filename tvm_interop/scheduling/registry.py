@@ -77,7 +77,8 @@ def schedulers() -> list[str]:
 
 def is_own(name: str) -> bool:
     """Whether scheduler `name` is one of this package's, and nobody's who registered it."""
-    return _lookup(name).__module__.startswith(f"{__package__}.")
+    module: str | None = _lookup(name).__module__  # None in code that `exec` ran.
+    return module is not None and module.startswith(f"{__package__}.")
 
 
 def options_of(name: str) -> list[str]:

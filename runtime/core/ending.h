@@ -5,8 +5,8 @@
 
 namespace tvm_interop {
 
-// What an operator does to each number of its result at the end: a bias, a tensor that is added,
-// an activation, in this order.
+// The last steps that an operator applies to each element of its result: it adds a bias, then adds
+// a tensor, then applies an activation.
 struct Ending {
   bool has_bias = false;
   bool has_sum = false;

@@ -5,8 +5,8 @@
 
 namespace tvm_interop {
 
-// The last steps that an operator applies to each element of its result: it adds a bias, then adds
-// a tensor, then applies an activation.
+// The last steps of an operator, applied to each element of its result. In this order, each step is
+// optional: add a bias, add a tensor, apply an activation.
 struct Ending {
   bool has_bias = false;
   bool has_sum = false;

@@ -6,7 +6,7 @@
 namespace tvm_interop {
 namespace {
 
-// Every provider of kernels for CPUs there is: a line each.
+// Lists every library of kernels for CPUs, one per line.
 LibraryRegistry<KernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<KernelLibrary>({
       {"onednn", LoadOneDnn},

@@ -11,10 +11,11 @@
 namespace tvm_interop {
 namespace {
 
-// Bytes: the widest load there is.
+// The alignment of arguments, in bytes. It is the width of the widest vector load.
 constexpr uintptr_t kAlignment = 16;
 
-// Every provider of kernels for GPUs there is: a line each, here and below.
+// Lists every library of kernels for GPUs, one per line. `kWhyUnsupported` below lists the same
+// libraries.
 LibraryRegistry<CudaKernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<CudaKernelLibrary>({
       {"cublaslt", LoadCublasLt},

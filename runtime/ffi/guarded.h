@@ -7,7 +7,7 @@
 
 namespace tvm_interop {
 
-// Runs `body`; what the core throws becomes an error that Python knows by name. For the bindings.
+// Runs `body` for the bindings. An exception of the core becomes an error whose name Python knows.
 template <typename Body>
 auto Guarded(Body&& body) -> decltype(body()) {
   try {

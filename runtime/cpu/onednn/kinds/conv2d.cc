@@ -34,9 +34,9 @@ void ConvMaker::Make() {
   }
   const auto weights = descs_.Plain(weight, Stored(1));
   const auto bias = BiasDesc({op_.shapes[1][0]});
-  // The layouts are blocked, because oneDNN's own choice is slower and its order of adding up
-  // depends on the team size. A source with fewer than 16 channels is an exception: oneDNN reads it
-  // best without blocks.
+  // Blocked layouts are tried first, because oneDNN's own choice is slower and its order of adding
+  // up depends on the team size. A source with fewer than 16 channels is an exception: oneDNN reads
+  // it best without blocks.
   Owned<PrimitiveDesc> desc =
       ConvDesc(weight,
                op_.shapes[0][1] < 16 ? DataDesc(0, Factors())

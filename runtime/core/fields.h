@@ -32,7 +32,7 @@ struct Step {
   float b = 0;
 };
 
-// Visits the fields of an operator besides its tensors, to read them from a document or to write
+// Visits all fields of an operator except its tensors, to read them from a document or to write
 // them down. The names of the fields are the same as in documents.
 class Fields {
  public:

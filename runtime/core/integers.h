@@ -27,8 +27,8 @@ struct Integers {
     fields->Visit("steps", &steps);
   }
 
-  // Says what is wrong with the steps; empty if nothing is. `has_sum` says whether the operator
-  // adds a tensor: then exactly one step must add it.
+  // Returns what is wrong with the steps, or an empty string if nothing is wrong. `has_sum` says
+  // whether the operator adds a tensor. If so, exactly one step must add the tensor.
   std::string WhyWrong(bool has_sum) const {
     int added = 0;
     for (const Step& step : steps) {

@@ -24,19 +24,19 @@ enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 // in float32.
 //
 // Each kind of operator derives from this class, in a file of `operators/`, and registers itself
-// there. Differences between kinds are virtual functions of this class; no code compares the names
-// of kinds.
+// there. If kinds differ in a property, this class has a virtual function for it. No code compares
+// the names of kinds.
 class OpDescription {
  public:
   virtual ~OpDescription() = default;
 
   // The number of tensors that the operator takes, its output included.
   virtual size_t NumArguments() const = 0;
-  // Says what is wrong with the fields or shapes of this kind, such as a shape that does not follow
-  // from the others; empty if nothing is. The caller has checked that there are as many shapes as
-  // arguments, and that no tensor is empty.
+  // Returns what is wrong with the fields or shapes of this kind, or an empty string if nothing is
+  // wrong. For example, a shape may not follow from the other shapes. The caller has checked that
+  // there are as many shapes as arguments, and that no tensor is empty.
   virtual std::string WhyWrong() const = 0;
-  // Visits the operator's fields besides its tensors.
+  // Visits all fields of the operator except its tensors.
   virtual void VisitFields(Fields* /*fields*/) {}
   // The last steps of the operator: a bias, a sum and an activation.
   virtual const Ending& ends() const;
@@ -68,7 +68,7 @@ class OpDescription {
   std::vector<int64_t> cut;
 };
 
-// The error for a name that no kind is registered under.
+// The error for an unknown kind of operator.
 class UnknownKind : public std::runtime_error {
  public:
   explicit UnknownKind(const std::string& kind)
@@ -92,10 +92,12 @@ class RegisteredKind {
   }
 };
 
-// Says what is wrong with a description, for any library; empty if nothing is.
+// Returns what is wrong with a description, or an empty string if nothing is wrong. The checks hold
+// for any library.
 std::string WhyMalformed(const OpDescription& op);
 
-// Writes a description as text. Two descriptions give the same text exactly if they are equal.
+// Writes a description as text. Equal descriptions give equal texts, and different descriptions
+// give different texts.
 std::string Describe(const OpDescription& op);
 
 }  // namespace tvm_interop

@@ -25,9 +25,9 @@ struct Window {
     fields->Visit("dilation", &dilation);
   }
 
-  // Says why this window cannot turn `input` into `output`, both of shape N,C,H,W; empty if it can.
-  // If `may_round_up` is true, the output's size may be rounded up, so that the last window hangs
-  // over the edge.
+  // Returns why this window cannot turn `input` into `output`, or an empty string if it can. Both
+  // shapes are N,C,H,W. If `may_round_up` is true, the output's size may be rounded up, so that the
+  // last window hangs over the edge.
   std::string WhyWrong(const std::vector<int64_t>& input, const std::vector<int64_t>& output,
                        bool may_round_up) const;
 
@@ -38,7 +38,8 @@ struct Window {
   }
 };
 
-// Says what is wrong with a pooling of these shapes, both N,C,H,W; empty if nothing is.
+// Returns what is wrong with a pooling of these shapes, or an empty string if nothing is wrong.
+// Both shapes are N,C,H,W.
 std::string WhyNoPooling(const Window& window, const std::vector<int64_t>& data,
                          const std::vector<int64_t>& output);
 

@@ -36,7 +36,7 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // Without a witness, a change is noticed only in the mask of the narrowed thread itself.
+    // Without a witness, a new mask by the user is noticed only on the narrowed thread itself.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return witness;
@@ -76,9 +76,9 @@ bool Affinity::HasChoice() {
   if (!CPU_EQUAL(&now, &set_)) allowed_ = set_ = now;
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
-    // While the user changes all masks, this object may narrow the thread once more, and that mask
-    // would stay. The witness reveals this. It is older than the narrowed threads, so `taskset -ap`
-    // changes the witness's mask first.
+    // While the user changes the masks of all threads, this object may narrow its thread once more.
+    // Then the narrow mask would stay. The witness reveals this. It is older than the narrowed
+    // threads, so `taskset -ap` changes the witness's mask first.
     if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;

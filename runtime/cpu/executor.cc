@@ -90,8 +90,8 @@ std::vector<OpTiming> CpuExecutor::Profile() {
 
 void CpuExecutor::RunInto(OpTiming* timings) {
   const BusyGuard guard(&busy_);
-  // This is set under the guard, so that a call that the guard refuses does not change the run in
-  // progress.
+  // `timings_` is set under the guard, so that a call that the guard refuses does not change the
+  // run in progress.
   timings_ = timings;
   profile_began_ns_ = timings == nullptr ? 0 : NowNs();
   StartHelpers();  // Does nothing except in a forked child, which has no helpers yet.

@@ -39,13 +39,13 @@ class CpuExecutor : public Timed, private OperatorWork {
  public:
   // `threads` is the number of threads for the parallel loops of one stream's kernels; 0 means all
   // threads of the pool. Throws std::runtime_error if there is no stream, if an operator's stream
-  // does not exist, if an operator waits for one that is not earlier in `ops`, or if the system
-  // refuses to start a thread.
+  // does not exist, if an operator waits for an operator that is not earlier in `ops`, or if the
+  // system refuses to start a thread.
   CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops);
   ~CpuExecutor() override;
 
-  // Runs every operator once. If an operator fails, the operators that have not begun are skipped,
-  // and std::runtime_error names the failed operator. Also throws std::runtime_error if another
+  // Runs every operator once. If an operator fails, the operators that have not begun are skipped.
+  // Then std::runtime_error names the failed operator. Also throws std::runtime_error if another
   // thread is running this executor.
   void Run();
 

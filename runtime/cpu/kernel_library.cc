@@ -6,7 +6,7 @@
 namespace tvm_interop {
 namespace {
 
-// Lists every library of kernels for CPUs, one per line.
+// Returns the registry of kernel libraries for CPUs. Each library has one line here.
 LibraryRegistry<KernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<KernelLibrary>({
       {"onednn", LoadOneDnn},

@@ -15,8 +15,8 @@ namespace tvm_interop {
 struct KernelArgument {
   // Points to the tensor's address, which may change between runs.
   void* const* data = nullptr;
-  // Whether the tensor holds the same numbers in every run. They may change only if `Repack` is
-  // called before the next run.
+  // Whether the tensor holds the same numbers in every run. The numbers may change only if `Repack`
+  // is called before the next run.
   bool is_constant = false;
   // The position of the argument's first number, in bytes after the tensor's address.
   size_t offset = 0;
@@ -46,7 +46,7 @@ class KernelLibrary {
   virtual ~KernelLibrary() = default;
   virtual std::string name() const = 0;
   virtual std::string version() const = 0;
-  // Says why the library cannot compute `op`; empty if it can.
+  // Returns why the library cannot compute `op`, or an empty string if it can.
   virtual std::string WhyUnsupported(const OpDescription& op) const = 0;
   // Prepares a kernel that runs on up to `threads` threads. The arguments must outlive the kernel.
   // Throws std::runtime_error if `op` is not supported.
@@ -54,8 +54,8 @@ class KernelLibrary {
                                                  const std::vector<KernelArgument>& args) = 0;
 };
 
-// Returns the library `name`, and loads it from the file at `path` the first time. It is never
-// unloaded. Throws std::runtime_error with the reason if the library cannot be used.
+// Returns the library `name`, and loads it from the file at `path` the first time. The library is
+// never unloaded. Throws std::runtime_error with the reason if the library cannot be used.
 KernelLibrary& LoadKernelLibrary(const std::string& name, const std::string& path);
 
 // Returns the library `name`, or null if it has not been loaded.

@@ -19,8 +19,8 @@ namespace tvm_interop {
 // library is not loaded.
 void TakeOverParallelLoops(const std::string& path);
 
-// While this object lives, the kernels of the calling thread run only share `index` of `count` of
-// each parallel loop.
+// While this object lives, the calling thread's kernels run one share of each parallel loop: share
+// number `index` of `count` shares.
 class KernelShare {
  public:
   KernelShare(int index, int count);

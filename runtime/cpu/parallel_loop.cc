@@ -62,7 +62,7 @@ class Loop : public Job {
       inside_loop = false;
       helped = true;
       PreemptionPoint();
-      // This operation releases the data that the task wrote.
+      // This operation releases the data that the task wrote to the thread that started the loop.
       if (left_.fetch_sub(1, std::memory_order_seq_cst) == 1) Announce(0);
       seen = claims_.load(std::memory_order_acquire);
     }
@@ -97,8 +97,8 @@ class Loop : public Job {
   std::atomic<int> failed_{-1};
 };
 
-// The number of loops that can run in parallel at the same time. Any further loop runs on its own
-// thread alone.
+// The number of loops that can run in parallel at the same time. Any further loop runs only on the
+// thread that started it.
 constexpr int kMaxLoops = 64;
 
 Loop* TakeLoop() {

@@ -7,9 +7,10 @@ namespace tvm_interop {
 using LoopTask = int (*)(int task, int tasks, void* data);
 
 // Runs `body` for each task of `tasks`, on the calling thread and on idle helpers of the pool. The
-// threads claim the tasks one by one. Returns 0 if all tasks succeed. If a task fails, the calling
-// thread runs that task again and its result is returned. So the error state that the task leaves
-// behind belongs to the calling thread. A loop inside another loop runs on its own thread alone.
+// threads claim the tasks one by one. Returns 0 if all tasks succeed. If a task fails on any
+// thread, the calling thread runs the task again and returns the result. So the task reports its
+// failure on the calling thread. A loop inside another loop runs only on the thread that started
+// it.
 int RunParallelLoop(LoopTask body, void* data, int tasks) noexcept;
 
 // Sets the number of threads for parallel loops that the calling thread starts, while this object

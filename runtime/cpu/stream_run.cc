@@ -29,7 +29,8 @@ void StreamRun::Run(ThreadPool* pool) {
   float_mode_ = FloatMode::OfThisThread();
   ++run_;
   for (Stream& stream : streams_) {
-    // This store releases the caller's writes before the run to the thread that claims the stream.
+    // This store releases everything that the caller wrote before the run. The thread that claims
+    // the stream acquires it.
     stream.word.store(Word(run_, 0, false).bits(), std::memory_order_release);
     PreemptionPoint();
   }

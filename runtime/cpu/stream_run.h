@@ -55,8 +55,8 @@ class StreamRun : public Job {
  private:
   // The state of a stream in one word, so that one compare-and-swap claims the stream. The word
   // holds the number of the run, the number of the stream's operators that have ended in this run,
-  // and whether a thread owns the stream. The number of the run matters for a late thread: it keeps
-  // a thread that knows only the last run from claiming a stream in the next run.
+  // and whether a thread owns the stream. A late thread may still know only the state of the last
+  // run. Because of the run's number, this thread cannot claim a stream of the next run.
   class Word {
    public:
     Word(uint32_t run, uint32_t ended, bool owned)

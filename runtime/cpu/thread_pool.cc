@@ -54,9 +54,9 @@ std::atomic<int> callers_cpu{-1};
 thread_local Job::Helper* this_helper = nullptr;
 
 // Keeps the calling thread, a helper about to sleep, off the CPU of the caller that will wake it.
-// This matters on a virtual machine. There, the system mistakes a sleeping CPU for one that the
-// host has taken away. It would put the woken helper on the caller's CPU, where the helper has to
-// wait for the caller.
+// This matters on a virtual machine. There, the system treats a sleeping CPU like one that the host
+// has taken away. So it would put the woken helper on the caller's CPU, and the helper would have
+// to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
@@ -75,8 +75,8 @@ class Avoidance {
   int avoided_ = -1;
 };
 
-// The number of runs that the calling thread is inside of. A thread inside a run is already counted
-// as working.
+// The number of runs that the calling thread is in. A thread in a run is already counted as
+// working.
 thread_local int runs_inside = 0;
 
 }  // namespace

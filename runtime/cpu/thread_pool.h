@@ -30,7 +30,8 @@ class Job {
   // the helper's number for a helper.
   virtual bool Help(int thread) noexcept = 0;
 
-  // Whether all work of the job is done. If so, the caller sees everything that the work wrote.
+  // Whether all work of the job is done. If the result is true, the calling thread sees everything
+  // that the work wrote.
   virtual bool HasEnded() const noexcept = 0;
 
   // Returns a helper that is doing some of the work now, or null if there is none.
@@ -84,7 +85,8 @@ class ThreadPool {
 
   // Pins each helper to one core: helper i to core i of `AllowedCpus`, starting again after the
   // last core. A caller is pinned to core 0 while a job of its own runs. Use this on a machine that
-  // runs nothing else. It affects only helpers that start later, so call it before the first run.
+  // runs nothing else. The setting applies only to helpers that start later, so call this function
+  // before the first run.
   void SetPinning(bool pins) { pins_.store(pins, std::memory_order_relaxed); }
   bool pins() const { return pins_.load(std::memory_order_relaxed); }
 

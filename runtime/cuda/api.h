@@ -82,8 +82,8 @@ struct Api {
 
   // Loads the runtime and the driver library at the first call, and never unloads them. The runtime
   // is `libcudart.so.13`, which TVM's kernels use too. The environment variable
-  // TVM_INTEROP_CUDART_LIBRARY can name another file. Throws `MissingError` if a library or a GPU
-  // is missing.
+  // TVM_INTEROP_CUDART_LIBRARY can name another file for the runtime. Throws `MissingError` if a
+  // library or a GPU is missing.
   static const Api& Get();
 };
 

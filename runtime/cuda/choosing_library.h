@@ -21,12 +21,13 @@
 
 namespace tvm_interop {
 
-// Remembers the choice for each operator on each kind of GPU until the process ends. Equal GPUs
-// share a choice. Otherwise one operator could give different bits on two of them.
+// Remembers the algorithm that was chosen for each operator on each kind of GPU, until the process
+// ends. Equal GPUs share a choice. Otherwise one operator could give different bits on two of them.
 template <typename Choice>
 class RememberedChoices {
  public:
-  // Returns the result of the first call of `choose` for an equal operator on an equal GPU.
+  // Returns the choice for an operator on the GPU of `stream`. Calls `choose` to make the choice if
+  // there is none yet for an equal operator on an equal GPU.
   template <typename Choose>
   Choice Get(const OpDescription& op, const CudaStream& stream, Choose&& choose) {
     const std::string key = cuda::DescribeDevice(stream.device) + ": " + Describe(op);
@@ -45,7 +46,7 @@ class RememberedChoices {
 //
 // `Api` holds the library's functions, including `GetVersion`. `LibKernel` is a CudaLibraryKernel
 // that is made from an `Api`, an OpDescription and arguments. It has these members:
-// - `Choice` is an algorithm with its `workspace_nbytes`.
+// - `Choice` is the type of an algorithm, with the field `workspace_nbytes`.
 // - `Candidates(stream)` returns the algorithms to choose from, with the library's first choice
 //   first.
 // - `Launch(stream, choice, workspace)` launches the kernel with this algorithm.
@@ -63,7 +64,7 @@ class ChoosingLibrary : public CudaKernelLibrary {
     const std::string why = WhyUnsupportedOnCuda(name_, op);
     if (!why.empty()) throw std::runtime_error(why);
     CheckCudaArguments(op, args);
-    const cuda::DeviceGuard guard(stream.device);  // A library reads the current device.
+    const cuda::DeviceGuard guard(stream.device);  // A library uses the current device.
     auto kernel = std::make_unique<LibKernel>(api_, op, args);
     kernel->Use(chosen_.Get(op, stream, [&] { return Fastest(*kernel, stream); }));
     return kernel;

@@ -38,7 +38,7 @@ struct CudaPlannedOp {
 enum class CudaDispatch {
   kStreams,        // Every run launches each operator on its stream.
   kCapturedGraph,  // All streams are captured once in a graph. Every run launches this graph.
-  kLinkedGraph,    // Each operator is captured alone. The plan's waits link these graphs.
+  kLinkedGraph,    // One graph for each operator, linked by the waits and the streams' order.
 };
 
 // Runs a plan on CUDA streams, from one host thread. The streams wait for each other on the GPU. At
@@ -49,7 +49,8 @@ class CudaExecutor : public Timed {
   // Runs each operator once by itself, which loads the operator's code and shows whether the
   // operator fails. Then makes the graph. If no graph can be made, the executor works without a
   // graph, and `why_no_graph` gives the reason. Throws std::runtime_error if the pool lacks an
-  // operator's stream, if an operator waits for one that is not earlier, or if an operator fails.
+  // operator's stream, if an operator waits for an operator that is not earlier, or if an operator
+  // fails.
   CudaExecutor(std::shared_ptr<CudaStreams> streams, const std::vector<CudaPlannedOp>& ops,
                CudaDispatch dispatch);
   ~CudaExecutor() override;
@@ -71,7 +72,7 @@ class CudaExecutor : public Timed {
   double TimeLaunches(int number);
 
   CudaDispatch dispatch() const { return dispatch_; }
-  // Says why there is no graph. Empty if there is one, or if none was requested.
+  // The reason why there is no graph. Empty if there is a graph, or if none was requested.
   const std::string& why_no_graph() const { return why_no_graph_; }
 
  private:

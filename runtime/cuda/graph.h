@@ -13,8 +13,8 @@ namespace tvm_interop {
 // exception is passed on.
 cuda::OwnedGraph CaptureGraph(cuda::Stream origin, const std::function<void()>& issue);
 
-// Makes one graph out of several. Part `parts[i]` starts when the earlier parts with the indices
-// `after[i]` have ended.
+// Makes one graph out of several. Part `parts[i]` starts when all parts whose indices are in
+// `after[i]` have ended. These parts must be earlier ones.
 cuda::OwnedGraph LinkGraphs(const std::vector<cuda::OwnedGraph>& parts,
                             const std::vector<std::vector<int>>& after);
 

@@ -17,8 +17,9 @@ class CudaLibraryKernel : public CudaKernel {
   virtual std::string implementation() const = 0;
 };
 
-// A library of kernels for GPUs. Workspaces and handles that the kernels need belong to the stream
-// on which they are launched (see `CudaStreamResources`). So a kernel can run on any stream.
+// A library of kernels for GPUs. The workspace and the library handle that a kernel needs belong to
+// the stream on which the kernel is launched (see `CudaStreamResources`). So a kernel can run on
+// any stream.
 class CudaKernelLibrary {
  public:
   virtual ~CudaKernelLibrary() = default;
@@ -38,13 +39,13 @@ class CudaKernelLibrary {
                                                      const std::vector<void*>& args) = 0;
 };
 
-// Says why library `name` cannot compute `op`; empty if it can. This check needs neither the
-// library nor a GPU, because models are also compiled on machines without a GPU. Throws
+// Returns why library `name` cannot compute `op`, or an empty string if it can. This check needs
+// neither the library nor a GPU, because models are also compiled on machines without a GPU. Throws
 // std::runtime_error if there is no library of this name.
 std::string WhyUnsupportedOnCuda(const std::string& name, const OpDescription& op);
 
-// Returns the library `name`, and loads it from the file at `path` the first time. It is never
-// unloaded. Throws std::runtime_error with the reason if the library cannot be used.
+// Returns the library `name`, and loads it from the file at `path` the first time. The library is
+// never unloaded. Throws std::runtime_error with the reason if the library cannot be used.
 CudaKernelLibrary& LoadCudaKernelLibrary(const std::string& name, const std::string& path);
 
 // Returns the library `name`, or null if it has not been loaded.

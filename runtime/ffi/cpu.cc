@@ -104,8 +104,8 @@ class LibraryKernelObj : public ffi::Object {
   int num_reorders() const { return kernel_->num_reorders(); }
 
   void Bind(size_t argument, const ffi::Tensor& tensor) {
-    // Keep the old tensor until the constants are packed again. No other tensor can take its memory
-    // before that, and packed constants are recognised by their address.
+    // Packed constants are recognised by their address. So the old tensor is kept until the
+    // constants are packed again. Before that, no other tensor can take its memory.
     const ffi::Tensor before = tensors_.at(argument);
     tensors_.at(argument) = tensor;
     addresses_.at(argument) = tensor.data_ptr();
@@ -160,8 +160,8 @@ class ExecutorObj : public ffi::Object {
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
     CheckTensorAlignment(tensor);
-    // The whole header is copied, because its shape and strides are in the new tensor. The old
-    // tensor is released now.
+    // The whole header is copied, because its shape and strides must point into the new tensor. The
+    // old tensor is released now.
     headers_.at(value) = *tensor.GetDLTensorPtr();
     tensors_.at(value) = tensor;
     for (auto& [kernel, args] : library_kernels_) {

@@ -1,5 +1,5 @@
 // Bindings that run one kernel on tensors between fences (see `FencedMemory`). Python's check of a
-// kernel uses them to find accesses outside of its tensors.
+// kernel uses them to find accesses outside of the kernel's tensors.
 
 #include <signal.h>
 #include <tvm/ffi/container/array.h>
@@ -57,8 +57,8 @@ class FencedArguments {
     kernel.CallPacked(packed_.data(), static_cast<int32_t>(packed_.size()), &result);
   }
 
-  // Describes a forbidden access of the run in words. If there was none, returns an empty text and
-  // copies the results to `outputs`.
+  // Returns a description of the run's forbidden memory access. If there was none, returns an empty
+  // string and copies the results to `outputs`.
   std::string Outcome(const std::optional<Fault>& fault,
                       const ffi::Array<ffi::Tensor>& outputs) const {
     if (fault) return Describe(*fault);
@@ -75,7 +75,8 @@ class FencedArguments {
     }
   }
 
-  // Names the argument whose slack was overwritten. Empty if all slack is intact.
+  // Returns a text that names an argument with overwritten slack, or an empty string if all slack
+  // is intact.
   std::string BrokenSlack() const {
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (!memory_[i]->SlackIsIntact()) return "writes outside of " + Name(i);
@@ -122,8 +123,8 @@ class FencedArguments {
 };
 
 // Runs `kernel` on copies of the inputs. If `shares` is not 0, runs this many shares of the kernel
-// in turn. Describes a forbidden memory access in words. If there was none, returns an empty text
-// and copies the results to `outputs`.
+// in turn. Returns a description of the kernel's forbidden memory access. If there was none,
+// returns an empty string and copies the results to `outputs`.
 std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
                       const ffi::Array<ffi::Tensor>& outputs, FencedMemory::Place place,
                       uint8_t fill, int64_t shares) {

@@ -7,7 +7,8 @@
 
 namespace tvm_interop {
 
-// Runs `body` for the bindings. An exception of the core becomes an error whose name Python knows.
+// Runs `body` for the bindings. An exception from the C++ core becomes an `ExecutionError`, which
+// Python knows by name.
 template <typename Body>
 auto Guarded(Body&& body) -> decltype(body()) {
   try {

@@ -70,7 +70,7 @@ std::unique_ptr<OpDescription> ToOpDescription(const Description& from) {
     to->layouts.push_back(layouts.at(layout));
   }
   to->dtype = types.at(from.at("dtype").cast<std::string>());
-  // The field is missing in older documents, in which all tensors have the type `dtype`.
+  // `stored` is missing in older documents. There, all tensors have the type `dtype`.
   if (from.count("stored") > 0) {
     for (const auto& type : from.at("stored").cast<ffi::Array<ffi::String>>()) {
       to->stored.push_back(types.at(type));

@@ -128,9 +128,9 @@ class ServedProgramObj : public ffi::Object {
   // written to it.
   ffi::Tensor tensor(int64_t value) const { return tensors_[value]; }
 
-  // Fills the float32 tensors with normally distributed numbers. Such numbers are of usual size for
-  // a model, and none of them is denormal. Other tensors keep their zeros, which are valid as
-  // indices.
+  // Fills the float32 tensors with normally distributed numbers. These numbers have the usual size
+  // of a model's values, and none of them is denormal. Other tensors keep their zeros, which are
+  // valid as indices.
   void FillAtRandom() const {
     std::mt19937 random(0);
     for (const ffi::Tensor& tensor : tensors_) {

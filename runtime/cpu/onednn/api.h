@@ -72,7 +72,7 @@ enum Query : int {
 enum Argument : int {
   kSource = 1,
   kSecondSource = 2,
-  kAddend = 2,  // The addend of a binary post-op, combined with `PostOp`.
+  kAddend = 2,  // The addend of a binary post-op is `PostOp(index) | kAddend`.
   kDestination = 17,
   kWeights = 33,
   kBias = 41,
@@ -80,8 +80,8 @@ enum Argument : int {
   kShift = 52,
   kScratchpad = 80,
 };
-// The scales and the zero points of an argument: each constant is combined with the number of the
-// argument.
+// The scales of an argument are `kScalesOf | argument`, and its zero points are `kZeroPointsOf |
+// argument`.
 constexpr int kScalesOf = 4096;
 constexpr int kZeroPointsOf = 8192;
 constexpr int PostOp(int index) { return 32768 * (index + 1); }

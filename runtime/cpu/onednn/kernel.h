@@ -50,12 +50,12 @@ class OneDnnKernel : public LibraryKernel {
   // `api` and `engine` must outlive the kernel.
   OneDnnKernel(const Api& api, Engine engine, int threads);
 
-  // Adds a tensor argument and returns the tensor's number, as the next three functions do. The
-  // tensor's address is read from `argument` whenever the kernel runs.
+  // Adds a tensor argument. The tensor's address is read from `argument` whenever the kernel runs.
+  // This function and the next three return the number of the added tensor.
   int AddArgument(const KernelArgument& argument, const MemoryDescObject* desc);
   // Adds memory that the kernel owns.
   int AddBuffer(const MemoryDescObject* desc);
-  // Adds a single integer, which is how oneDNN takes zero points.
+  // Adds a tensor with a single integer. oneDNN takes zero points in this form.
   int AddNumber(const MemoryDescObject* desc, int32_t number);
   // Adds `argument` in the layout `wanted`. If the argument has this layout, no copy is made.
   // Otherwise a reorder copies it before each run. A constant argument is reordered only by

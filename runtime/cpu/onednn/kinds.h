@@ -16,8 +16,8 @@ namespace onednn {
 
 // The functions that check and make oneDNN's kernels for one kind of operator.
 struct KindOfKernels {
-  // Says why oneDNN cannot compute a well-formed operator, without the operator's name; empty if it
-  // can.
+  // Returns why oneDNN cannot compute a well-formed operator, or an empty string if it can. The
+  // text does not name the operator.
   std::string (*why_not)(const OpDescription& op);
   std::unique_ptr<Maker> (*maker)(const Api& api, Engine engine, const OpDescription& op,
                                   int threads, const std::vector<KernelArgument>& args);
@@ -43,13 +43,15 @@ class RegisteredMaker {
 // Whether an operator adds up products. The factors of such products may be rounded to bfloat16.
 enum class Multiplies { kNo, kYes };
 
-// Says why oneDNN does not have the types of a floating-point operator; empty if it does. Tensors
-// may be float32 or bfloat16, but the arguments whose indices are in `wide` must be float32.
+// Returns why oneDNN does not support the types of a floating-point operator, or an empty string if
+// it does. Tensors may be float32 or bfloat16, but the arguments whose indices are in `wide` must
+// be float32.
 std::string WhyNotFloats(const OpDescription& op, Multiplies multiplies,
                          const std::vector<size_t>& wide);
 
-// These two functions do the same for 8-bit integers. The first is for operators that multiply
-// integers, the second for operators that only move or pool them.
+// These two functions do the same for operators on 8-bit integers. `WhyNotIntegers` is for
+// operators that multiply integers. `WhyNotMovedIntegers` is for operators that only move or pool
+// integers.
 std::string WhyNotIntegers(const OpDescription& op);
 std::string WhyNotMovedIntegers(const OpDescription& op);
 

@@ -111,8 +111,9 @@ class Maker {
   // The type that the primitive uses for an addend or a result of a product. It is float32 if the
   // factors are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
-  // The type that the primitive uses if it only moves or pools numbers. Source and result must then
-  // have the same type. It is the stored type of both, or float32 if these types differ.
+  // The type that a primitive uses if it only moves or pools numbers. Source and result must then
+  // have the same type in the primitive. It is their stored type, or float32 if they are stored in
+  // different types.
   int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
 
   static int TypeOf(tvm_interop::DataType type) {

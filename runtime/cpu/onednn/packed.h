@@ -18,12 +18,13 @@ namespace onednn {
 std::shared_ptr<void> AllocateZeros(size_t bytes);
 
 // Constants in the layouts that kernels want. A constant is packed once for all kernels that want
-// the same tensor in the same layout. For example, these are the kernels of several instances of a
-// model, or of the model at several batch sizes. The packed memory is freed with the last kernel
+// the same tensor in the same layout. Such kernels belong, for example, to several instances of a
+// model, or to the model at several batch sizes. The packed memory is freed with the last kernel
 // that holds it.
 //
-// Two tensors are the same if they have the same address and the same bytes, compared by a 64-bit
-// hash. So a constant that is changed in place and bound again is packed again.
+// Two tensors count as the same if they have the same address and the same bytes. The bytes are
+// compared by a 64-bit hash. So a constant that is changed in place and bound again is packed
+// again.
 class PackedConstants {
  public:
   // Returns `constant`, which has `bytes` bytes and the layout `given`, in the layout `wanted`. If

@@ -12,8 +12,8 @@ namespace tvm_interop {
 // and ReLU. Throws std::runtime_error with the reason if the library cannot be used.
 std::unique_ptr<CudaKernelLibrary> LoadCublasLt(const std::string& path);
 
-// Says why cuBLASLt cannot compute `op`; empty if it can. `WhyUnsupportedOnCuda` calls this
-// function after it has made the checks that all libraries share.
+// Returns why cuBLASLt cannot compute `op`, or an empty string if it can. `WhyUnsupportedOnCuda`
+// calls this function after it has made the checks that all libraries share.
 std::string WhyNotForCublasLt(const OpDescription& op);
 
 }  // namespace tvm_interop

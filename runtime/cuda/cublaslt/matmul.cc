@@ -126,8 +126,8 @@ class CublasLtMatmul : public CudaLibraryKernel {
     TVM_INTEROP_CUBLASLT(api_, MatmulPreferenceCreate, &made);
     const Owned<Preference> preference{made, api_.MatmulPreferenceDestroy};
     Prefer(made, kMostWorkspaceBytes, kMostWorkspace);
-    // This excludes algorithms that add up parts in a varying order, and algorithms that round
-    // intermediate sums.
+    // `kInComputeType` excludes algorithms that add up parts in a varying order, and algorithms
+    // that round intermediate sums.
     Prefer(made, kReductionSchemes, uint32_t{kInComputeType});
     for (PreferenceAttribute matrix : {kAlignmentA, kAlignmentB, kAlignmentC, kAlignmentD}) {
       Prefer(made, matrix, kAlignment);

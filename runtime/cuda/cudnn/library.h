@@ -12,8 +12,8 @@ namespace tvm_interop {
 // ReLU. Throws std::runtime_error with the reason if the library cannot be used.
 std::unique_ptr<CudaKernelLibrary> LoadCudnn(const std::string& path);
 
-// Says why cuDNN cannot compute `op`; empty if it can. `WhyUnsupportedOnCuda` calls this function
-// after it has made the checks that all libraries share.
+// Returns why cuDNN cannot compute `op`, or an empty string if it can. `WhyUnsupportedOnCuda` calls
+// this function after it has made the checks that all libraries share.
 std::string WhyNotForCudnn(const OpDescription& op);
 
 }  // namespace tvm_interop

@@ -19,9 +19,9 @@ enum class Layout { kPlain, kBlocked16 };
 
 enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 
-// What an operator computes, in terms that any kernel library understands. Its tensors have the
-// type `dtype`, unless `stored` names another type. Products of float16 and bfloat16 are added up
-// in float32.
+// Describes what an operator computes, in terms that any kernel library understands. The tensors
+// have the type `dtype`, unless `stored` names another type. Products of float16 and bfloat16 are
+// added up in float32.
 //
 // Each kind of operator derives from this class, in a file of `operators/`, and registers itself
 // there. If kinds differ in a property, this class has a virtual function for it. No code compares

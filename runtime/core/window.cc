@@ -7,8 +7,9 @@
 namespace tvm_interop {
 namespace {
 
-// Whether `output` is a possible height or width of the result. It counts the full steps of the
-// window. If the size may be rounded up, one more step may hang over the edge.
+// Whether `output` is a possible height or width of the result, which is the number of windows
+// along this axis. Usually each window fits into the padded input. If the size may be rounded up,
+// one more window may hang over the edge.
 bool IsOutputSize(int64_t output, int64_t input, int64_t window, int64_t stride, int64_t dilation,
                   int64_t pad_begin, int64_t pad_end, bool may_round_up) {
   const int64_t room = input + pad_begin + pad_end - ((window - 1) * dilation + 1);

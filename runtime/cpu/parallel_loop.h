@@ -10,7 +10,7 @@ using LoopTask = int (*)(int task, int tasks, void* data);
 // threads claim the tasks one by one. Returns 0 if all tasks succeed. If a task fails on any
 // thread, the calling thread runs the task again and returns the result. So the task reports its
 // failure on the calling thread. A loop inside another loop runs only on the thread that started
-// it.
+// it, and ends at the first task that fails.
 int RunParallelLoop(LoopTask body, void* data, int tasks) noexcept;
 
 // Sets the number of threads for parallel loops that the calling thread starts, while this object

@@ -84,9 +84,9 @@ class ThreadPool {
   void SetNumThreads(int num_threads);
 
   // Pins each helper to one core: helper i to core i of `AllowedCpus`, starting again after the
-  // last core. A caller is pinned to core 0 while a job of its own runs. Use this on a machine that
-  // runs nothing else. The setting applies only to helpers that start later, so call this function
-  // before the first run.
+  // last core. A caller is pinned to core 0 while `Run` runs its job, unless the job is a loop
+  // inside a run. Use this on a machine that runs nothing else. The setting applies only to helpers
+  // that start later, so call this function before the first run.
   void SetPinning(bool pins) { pins_.store(pins, std::memory_order_relaxed); }
   bool pins() const { return pins_.load(std::memory_order_relaxed); }
 

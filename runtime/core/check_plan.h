@@ -8,10 +8,11 @@
 
 namespace tvm_interop {
 
-// Throws std::runtime_error, naming the operator, for a stream that is not there and for a wait for
-// an operator that is not earlier in `ops`. On a CPU such waits could close a circle, and the run
-// would hang; on a GPU an event that is waited for before it is recorded holds nothing back.
-// `Op` is a `PlannedOp` or a `CudaPlannedOp`.
+// Checks the streams and the waits of a plan. `Op` is a `PlannedOp` or a `CudaPlannedOp`.
+//
+// Throws std::runtime_error that names the operator if its stream does not exist, or if it waits
+// for an operator that is not earlier in `ops`. On a CPU such waits could form a cycle, and the run
+// would hang. On a GPU, an event that is waited for before it is recorded holds nothing back.
 template <typename Op>
 void CheckPlan(const std::vector<Op>& ops, int num_streams) {
   for (size_t i = 0; i < ops.size(); ++i) {

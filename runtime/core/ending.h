@@ -5,8 +5,8 @@
 
 namespace tvm_interop {
 
-// What an operator does to each number of its result at the end: a bias, a tensor that is added,
-// an activation, in this order.
+// The last steps of an operator, applied to each element of its result: add a bias, add a tensor,
+// apply an activation. The steps run in this order, and each of them is optional.
 struct Ending {
   bool has_bias = false;
   bool has_sum = false;

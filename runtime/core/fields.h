@@ -6,8 +6,8 @@
 
 namespace tvm_interop {
 
-// What is done to each number of the result. Swish is x * sigmoid(x), hard sigmoid
-// clip(x / 6 + 1 / 2, 0, 1) and hard swish x times that.
+// The function that an operator applies to each element of its result. Swish is x * sigmoid(x).
+// Hard sigmoid is clip(x / 6 + 1 / 2, 0, 1), and hard swish is x times hard sigmoid.
 enum class Activation {
   kNone,
   kRelu,
@@ -21,9 +21,9 @@ enum class Activation {
   kGeluTanh,
 };
 
-// One thing that is done to each number on the way to a quantised result: `a` and `b` are the
-// bounds of a clip, or factor and addend of a linear function; rounding goes to the even number
-// from halves.
+// One step on the way to a quantised result, applied to each element. For a clip, `a` and `b` are
+// the lower and the upper bound. For a linear step, `a` is the factor and `b` the addend. Rounding
+// takes halves to the even number.
 enum class StepKind { kClip, kRound, kLinear, kAddTensor };
 
 struct Step {
@@ -32,8 +32,8 @@ struct Step {
   float b = 0;
 };
 
-// Goes through what a kind of operator is described by beside its tensors: to read it from a
-// document, or to write it down. The names are those of documents.
+// Visits all fields of an operator except its tensors, to read them from a document or to write
+// them down. The names of the fields are the same as in documents.
 class Fields {
  public:
   virtual ~Fields() = default;

@@ -9,14 +9,17 @@
 
 namespace tvm_interop {
 
-// How integers of 8 bits become the result. Products of integers, each less its tensor's zero
-// point, are added up in int32. That times a scale, plus a bias, then the steps, then the
-// activation, is the result: a float32, or rounded to int8 or uint8, halves to even; what is out of
-// range becomes the nearest. One of the steps may add a tensor of integers of 8 bits.
+// How a quantised operator turns 8-bit integers into its result.
+//
+// The operator subtracts each tensor's zero point from the tensor's integers and adds up their
+// products in int32. It multiplies the sum by a scale, adds a bias, applies the steps and then
+// applies the activation. The result stays float32, or it is rounded to int8 or uint8. Rounding
+// takes halves to the even number, and values out of range become the nearest number in range. One
+// of the steps may add a tensor of 8-bit integers.
 struct Integers {
   int64_t data_zero = 0;
   int64_t weight_zero = 0;
-  std::vector<Step> steps;  // In order; before the activation.
+  std::vector<Step> steps;  // In order, before the activation.
 
   void Visit(Fields* fields) {
     fields->Visit("data_zero", &data_zero);
@@ -24,7 +27,8 @@ struct Integers {
     fields->Visit("steps", &steps);
   }
 
-  // What is wrong with the steps of an operator that adds a tensor or does not.
+  // Returns what is wrong with the steps, or an empty string if nothing is wrong. `has_sum` says
+  // whether the operator adds a tensor. If so, exactly one step must add the tensor.
   std::string WhyWrong(bool has_sum) const {
     int added = 0;
     for (const Step& step : steps) {

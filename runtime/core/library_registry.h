@@ -10,8 +10,8 @@
 
 namespace tvm_interop {
 
-// Libraries by name, each loaded once in a process, for good. Never destroy one: kernels may
-// outlive every static object.
+// Libraries by name. Each library is loaded once in a process and is never unloaded. Never destroy
+// a registry: kernels may outlive every static object.
 template <typename Library>
 class LibraryRegistry {
  public:
@@ -19,8 +19,8 @@ class LibraryRegistry {
 
   explicit LibraryRegistry(std::map<std::string, Loader> loaders) : loaders_(std::move(loaders)) {}
 
-  // The library `name` from the file at `path`. Throws std::runtime_error that says why where it
-  // cannot be used.
+  // Returns the library `name`, and loads it from the file at `path` the first time. Throws
+  // std::runtime_error with the reason if the library cannot be used.
   Library& Load(const std::string& name, const std::string& path) {
     const auto loader = loaders_.find(name);
     if (loader == loaders_.end()) {
@@ -32,7 +32,7 @@ class LibraryRegistry {
     return *library;
   }
 
-  // A library that was loaded; null where it was not.
+  // Returns the library `name`, or null if it has not been loaded.
   Library* Find(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = loaded_.find(name);

@@ -8,16 +8,17 @@
 
 namespace tvm_interop {
 
-// Times each executor `repeats` times and returns the seconds, `repeats` values for each executor
-// in turn.
+// Times each executor `repeats` times and returns the times in seconds: first all values of the
+// first executor, then all values of the second, and so on.
 //
-// The contestants are interleaved: every round runs each once, in an order drawn anew from `seed`,
-// so that whatever drifts (clock, caches, a neighbour's load) falls on all alike. Each is run
-// `warmup` times first, untimed.
+// The executors are interleaved. Every round runs each executor once, in an order drawn anew from
+// `seed`. So a drift of the clock, the caches or the load of other processes affects all executors
+// alike. The first `warmup` rounds are not recorded.
 //
-// `primed` runs each once, untimed, before each timed run: its streams are awake then, and caches
-// hold what it can keep there. Without, the time depends on what ran before: a stage among large
-// ones finds its tensors gone, and one among its likes does not.
+// If `primed` is true, each executor runs once, untimed, before each timed run. Then its streams
+// are awake, and the caches hold as much of its data as fits. If `primed` is false, the time
+// depends on which executor ran before. For example, a stage that follows large stages finds its
+// tensors gone from the cache.
 std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
                                        int repeats, uint64_t seed, bool primed);
 

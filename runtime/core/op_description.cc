@@ -7,7 +7,7 @@
 namespace tvm_interop {
 namespace {
 
-// Writes down what it visits.
+// Writes the fields that it visits into a stream of text.
 class Written : public Fields {
  public:
   explicit Written(std::ostream* text) : text_(*text) {}
@@ -104,7 +104,7 @@ std::string Describe(const OpDescription& op) {
   for (DataType type : op.stored) text << ' ' << static_cast<int>(type);
   text << ' ' << Text(op.cut);
   Written written(&text);
-  const_cast<OpDescription&>(op).VisitFields(&written);  // Which changes nothing.
+  const_cast<OpDescription&>(op).VisitFields(&written);  // `Written` changes no field.
   return text.str();
 }
 

@@ -13,34 +13,36 @@
 
 namespace tvm_interop {
 
-// Where a tensor's elements lie. A blocked tensor keeps 16 channels of a pixel side by side; the
-// last block is filled up with zeros.
+// How a tensor's elements lie in memory. A blocked tensor keeps 16 channels of a pixel side by
+// side, and fills the last block up with zeros.
 enum class Layout { kPlain, kBlocked16 };
 
 enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 
-// What an operator computes, in terms that any library understands. Its tensors are of `dtype`, but
-// for those that `stored` says are kept otherwise. Products of float16 and bfloat16 add up in
-// float32.
+// Describes what an operator computes, in terms that any kernel library understands. The tensors
+// have the type `dtype`, unless `stored` names another type. Products of float16 and bfloat16 are
+// added up in float32.
 //
-// Each kind of operator derives from this, in a file of `operators/`, and registers itself there.
-// What differs between kinds is asked here: nothing compares their names.
+// Each kind of operator derives from this class, in a file of `operators/`, and registers itself
+// there. If kinds differ in a property, this class has a virtual function for it. No code compares
+// the names of kinds.
 class OpDescription {
  public:
   virtual ~OpDescription() = default;
 
-  // How many tensors it takes, its output included.
+  // The number of tensors that the operator takes, its output included.
   virtual size_t NumArguments() const = 0;
-  // What of its own is wrong: a shape that does not follow from the others, say. Empty where
-  // nothing is. There are as many shapes as arguments, and none is of an empty tensor.
+  // Returns what is wrong with the fields or shapes of this kind, or an empty string if nothing is
+  // wrong. For example, a shape may not follow from the other shapes. The caller has checked that
+  // there are as many shapes as arguments, and that no tensor is empty.
   virtual std::string WhyWrong() const = 0;
-  // Goes through what it is described by beside its tensors.
+  // Visits all fields of the operator except its tensors.
   virtual void VisitFields(Fields* /*fields*/) {}
-  // What it does at the end.
+  // The last steps of the operator: a bias, a sum and an activation.
   virtual const Ending& ends() const;
-  // Whether it multiplies or moves integers of 8 bits.
+  // Whether the operator multiplies or moves 8-bit integers.
   virtual bool is_quantised() const { return false; }
-  // Whether this argument may be cut out of a larger tensor along this axis.
+  // Whether the argument `argument` may be a part of a larger tensor, cut along `axis`.
   virtual bool MayCut(int64_t /*argument*/, int64_t /*axis*/) const { return false; }
 
   bool is_cut(size_t argument) const {
@@ -48,37 +50,40 @@ class OpDescription {
   }
   DataType stored_type(size_t argument) const { return stored.empty() ? dtype : stored[argument]; }
 
-  // The kind's name.
+  // The name of the operator's kind.
   std::string op;
-  // Of each argument in order, the output last. Shapes are those of plain tensors, always.
+  // The shape and the layout of each argument in order, the output last. The shapes are always
+  // those of plain tensors.
   std::vector<std::vector<int64_t>> shapes;
   std::vector<Layout> layouts;
-  // What the factors of products are rounded to. Of what is quantised, int8.
+  // The type to which the factors of products are rounded. It is int8 for quantised operators.
   DataType dtype = DataType::kFloat32;
-  // Of each argument, what its numbers are kept as in memory; none where all are kept as `dtype`.
+  // The type in which each argument is stored in memory. Empty if all arguments are stored as
+  // `dtype`.
   std::vector<DataType> stored;
-  // Where one argument is cut out of the tensor that is given for it: the argument, the axis, where
-  // on that axis it begins, and the tensor's size along it. Empty where none is. `shapes` has what
-  // is cut out. All is plain.
+  // Describes an argument that is a part of a larger tensor, with four numbers: the index of the
+  // argument, the axis, the part's first index on that axis, and the size of the larger tensor
+  // along that axis. Empty if no argument is cut. `shapes` has the shape of the part. The cut
+  // argument has the plain layout.
   std::vector<int64_t> cut;
 };
 
-// A kind that nothing is known of.
+// The error for an unknown kind of operator.
 class UnknownKind : public std::runtime_error {
  public:
   explicit UnknownKind(const std::string& kind)
       : std::runtime_error("`" + kind + "` is no kind of operator") {}
 };
 
-// An operator of this kind, of which nothing is said yet. Throws UnknownKind.
+// Makes an operator of this kind; the caller fills in its fields. Throws UnknownKind.
 std::unique_ptr<OpDescription> NewOpDescription(const std::string& kind);
 
 using MakesOpDescription = std::unique_ptr<OpDescription> (*)();
 
-// What makes an operator, by kind.
+// The functions that make operators, by the name of the kind.
 std::map<std::string, MakesOpDescription>& Kinds();
 
-// Registers a kind, as an object of static lifetime in the kind's file.
+// Registers a kind. The file of each kind has one such object, of static lifetime.
 template <typename Kind>
 class RegisteredKind {
  public:
@@ -87,10 +92,12 @@ class RegisteredKind {
   }
 };
 
-// What is wrong with a description, whatever the library. Empty where nothing is.
+// Returns what is wrong with a description, or an empty string if nothing is wrong. The checks hold
+// for any library.
 std::string WhyMalformed(const OpDescription& op);
 
-// A description as text: equal ones give equal text, others do not.
+// Writes a description as text. Equal descriptions give equal texts, and different descriptions
+// give different texts.
 std::string Describe(const OpDescription& op);
 
 }  // namespace tvm_interop

@@ -5,7 +5,7 @@
 
 namespace tvm_interop {
 
-// A handle of a C library's, destroyed with its owner.
+// Owns a handle of a C library and destroys it with the library's function.
 template <typename Handle>
 class Owned {
  public:

@@ -7,7 +7,7 @@
 
 namespace tvm_interop {
 
-// `(1, 3, 224, 224)`
+// Writes a shape as text, such as `(1, 3, 224, 224)`.
 inline std::string Text(const std::vector<int64_t>& shape) {
   std::string text = "(";
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -22,7 +22,7 @@ inline int64_t NumElements(const std::vector<int64_t>& shape) {
   return number;
 }
 
-// A shape of channels last as N,C,H,W.
+// Turns a shape N,H,W,C (channels last) into N,C,H,W.
 inline std::vector<int64_t> ChannelsFirst(const std::vector<int64_t>& shape) {
   return {shape[0], shape[3], shape[1], shape[2]};
 }

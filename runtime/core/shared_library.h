@@ -5,14 +5,14 @@
 
 namespace tvm_interop {
 
-// A shared library that was found at run time. Never unloaded: those that we load start threads or
-// keep a GPU's state.
+// A shared library that is loaded at run time. It is never unloaded, because the libraries that we
+// load start threads or keep state of a GPU.
 class SharedLibrary {
  public:
-  // Throws std::runtime_error with the loader's own words where it does not load.
+  // Throws std::runtime_error with the loader's own message if the library does not load.
   explicit SharedLibrary(const std::string& path);
 
-  // The function of this name and type. Throws std::runtime_error where there is none.
+  // Returns the library's function `name`. Throws std::runtime_error if there is none.
   template <typename Function>
   Function* Find(const char* name) const {
     return reinterpret_cast<Function*>(FindSymbol(name));

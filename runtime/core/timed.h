@@ -3,11 +3,11 @@
 
 namespace tvm_interop {
 
-// What can be timed against others.
+// Something that can run repeatedly and be timed, such as an executor.
 class Timed {
  public:
   virtual ~Timed() = default;
-  // Seconds that `number` runs took, one after the other.
+  // Runs `number` times, one run after the other, and returns the time in seconds.
   virtual double Time(int number) = 0;
 };
 

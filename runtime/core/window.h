@@ -9,8 +9,9 @@
 
 namespace tvm_interop {
 
-// What slides over an image: by height and width. Padding is top, left, bottom, right; a dilation
-// of 1 is none.
+// The window of a convolution or a pooling, which slides over an image. Sizes, strides and
+// dilations are given for height and width. Padding is given as top, left, bottom, right. A
+// dilation of 1 means none.
 struct Window {
   std::vector<int64_t> size;
   std::vector<int64_t> strides;
@@ -24,18 +25,21 @@ struct Window {
     fields->Visit("dilation", &dilation);
   }
 
-  // Why it cannot make an image of another, both N,C,H,W; empty where it can. What hangs over the
-  // edge counts where the output may have been rounded up.
+  // Returns why this window cannot turn `input` into `output`, or an empty string if it can. Both
+  // shapes are N,C,H,W. If `may_round_up` is true, the output's size may be rounded up, so that the
+  // last window hangs over the edge.
   std::string WhyWrong(const std::vector<int64_t>& input, const std::vector<int64_t>& output,
                        bool may_round_up) const;
 
-  // Where the last window of a result of this size ends, counted from the padding's beginning.
+  // The position at which the last window ends, counted from the beginning of the padding. `output`
+  // is the size of the result along `axis`; axis 0 is the height and axis 1 the width.
   int64_t Reach(int axis, int64_t output) const {
     return (output - 1) * strides[axis] + (size[axis] - 1) * dilation[axis] + 1;
   }
 };
 
-// What is wrong with a pooling of these shapes, N,C,H,W.
+// Returns what is wrong with a pooling of these shapes, or an empty string if nothing is wrong.
+// Both shapes are N,C,H,W.
 std::string WhyNoPooling(const Window& window, const std::vector<int64_t>& data,
                          const std::vector<int64_t>& output);
 

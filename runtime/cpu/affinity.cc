@@ -22,7 +22,7 @@ bool IsCpu(int cpu) { return cpu >= 0 && cpu < CPU_SETSIZE; }
 }  // namespace
 
 pid_t StartWitness() {
-  // It takes no signal that another thread waits for.
+  // The witness blocks all signals, so that it takes none that another thread waits for.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -36,7 +36,7 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // Then changes are seen where the narrowed thread itself has another mask.
+    // Without a witness, a new mask by the user is noticed only on the narrowed thread itself.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return witness;
@@ -56,7 +56,7 @@ void Affinity::KeepOff(int cpu) {
   cpu_set_t others = allowed_;
   if (IsCpu(cpu)) CPU_CLR(cpu, &others);
   Set(others);
-  HasChoice();  // The user may have set masks since this looked.
+  HasChoice();  // The user may have set a mask since the first call.
 }
 
 bool Affinity::KeepOn(int cpu) {
@@ -68,15 +68,17 @@ bool Affinity::KeepOn(int cpu) {
   return Set(only) && HasChoice();
 }
 
-// Looks at the masks that there are: one that this did not set is the user's.
+// Reads the masks of the thread and of the witness. A mask that this object did not set comes from
+// the user. Returns whether the user allows more than one CPU.
 bool Affinity::HasChoice() {
   cpu_set_t now, witness;
   if (thread_ == 0 || !Get(thread_, &now)) return false;
   if (!CPU_EQUAL(&now, &set_)) allowed_ = set_ = now;
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
-    // One that this set while the user was at it would stay: `taskset -ap` comes to the witness
-    // before it comes to the threads that are narrowed, which are younger.
+    // While the user changes the masks of all threads, this object may narrow its thread once more.
+    // Then the narrow mask would stay. The witness reveals this. It is older than the narrowed
+    // threads, so `taskset -ap` changes the witness's mask first.
     if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;
@@ -96,7 +98,7 @@ Confined::Confined(int cpu) {
 
 Confined::~Confined() {
   cpu_set_t now;
-  // Where somebody has set another mask meanwhile, that stays.
+  // If somebody has set another mask meanwhile, that mask stays.
   if (is_confined_ && Get(0, &now) && CPU_EQUAL(&now, &only_)) {
     sched_setaffinity(0, sizeof(before_), &before_);
   }

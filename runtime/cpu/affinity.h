@@ -7,21 +7,26 @@
 
 namespace tvm_interop {
 
-// A thread that sleeps for good and that nobody here narrows: its mask is what the user of this
-// process allows, also where that was said for each thread since (`taskset -ap`). Its number; 0
-// where the system refuses a thread.
+// Starts the witness, a thread that sleeps forever. This library never narrows the witness's
+// affinity mask, so that mask shows which CPUs the user of the process allows. The mask also shows
+// a later change for every thread of the process, such as one by `taskset -ap`. Returns the
+// witness's thread id, or 0 if the system refuses to start a thread.
 pid_t StartWitness();
 
-// What a thread may run on, narrowed for a while by whoever knows better, and never widened beyond
-// what its user allows: where somebody else has set another mask since, its own or the witness's,
-// that is what it may run on from then on. Safe from any thread while the narrowed one lives.
+// The affinity mask of one thread, which this class narrows for a while. The mask never becomes
+// wider than the user allows. If somebody else sets another mask on the thread or on the witness,
+// the thread is limited to that mask from then on. The functions are safe to call from any thread
+// while the narrowed thread lives.
 class Affinity {
  public:
-  // Takes the calling thread for the one to narrow; before any other call.
+  // Makes the calling thread the one to narrow. `witness` is the result of `StartWitness`. Must be
+  // called before any other function.
   void Adopt(pid_t witness);
-  // Anywhere but on `cpu`, if that leaves something; anywhere, where `cpu` is none.
+  // Lets the thread run on all allowed CPUs except `cpu`. Does nothing if the user allows only one
+  // CPU. A negative `cpu` excludes no CPU.
   void KeepOff(int cpu);
-  // On `cpu` alone. False where it may not run there, or may run nowhere else anyway.
+  // Lets the thread run on `cpu` alone. Returns false if the thread may not run on `cpu`, if the
+  // user allows only one CPU, or if the system refuses.
   bool KeepOn(int cpu);
 
  private:
@@ -30,12 +35,13 @@ class Affinity {
 
   std::mutex mutex_;
   pid_t thread_ = 0, witness_ = 0;
-  cpu_set_t allowed_{};  // by its user
-  cpu_set_t set_{};      // by this
-  cpu_set_t seen_{};     // of the witness
+  cpu_set_t allowed_{};  // The CPUs that the user allows.
+  cpu_set_t set_{};      // The thread's mask as this object last set it.
+  cpu_set_t seen_{};     // The witness's mask when this object last read it.
 };
 
-// Confines the calling thread to one core while this lives; does nothing where it has but one.
+// Confines the calling thread to the CPU `cpu` while this object lives. Does nothing if the thread
+// may run on only one CPU, or if `cpu` is negative.
 class Confined {
  public:
   explicit Confined(int cpu);

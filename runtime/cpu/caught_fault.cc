@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::array<int, 3> kSignals = {SIGSEGV, SIGBUS, SIGFPE};
 
-// Where the calling thread goes on after a fault; null where it runs nothing that may have one.
+// The point at which a thread continues after a fault. `landing` is null while the calling thread
+// runs no code whose faults are caught.
 struct Landing {
   sigjmp_buf state;
   Fault fault;
@@ -25,14 +26,16 @@ void Handle(int signal, siginfo_t* info, void*) {
     here->fault = {signal, info->si_addr};
     siglongjmp(here->state, 1);
   }
-  // Another's: it comes again at once, and to the handler that was there before.
+  // This fault is not ours. We restore the earlier handler; the fault occurs again at once, and
+  // that handler receives it.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) sigaction(signal, &before[i], nullptr);
   }
 }
 
-// Our handlers are there while any thread needs them. The mutex orders who comes and goes; handlers
-// read `before` only while they are there, and it is written only while they are not.
+// Keeps our signal handlers installed while any thread needs them. The mutex guards the number of
+// users. `before` is only written while our handlers are not installed, and the handlers only read
+// it while they are.
 class Handlers {
  public:
   Handlers() {
@@ -60,7 +63,7 @@ class Handlers {
 std::mutex Handlers::mutex_;
 int Handlers::users_ = 0;
 
-// Takes the landing away again, also where `body` throws.
+// Sets `landing`, and restores its earlier value at the end, even if `body` throws.
 class AtLanding {
  public:
   explicit AtLanding(Landing* here) : before_(landing) { landing = here; }
@@ -76,7 +79,8 @@ std::optional<Fault> RunCatchingFaults(const std::function<void()>& body) {
   const Handlers handlers;
   Landing here;
   const AtLanding at_landing(&here);
-  // The signal is blocked in its handler; jumping out of it restores the mask that is saved here.
+  // The system blocks the signal while its handler runs. Jumping out of the handler restores the
+  // signal mask that is saved here.
   if (sigsetjmp(here.state, 1) != 0) return here.fault;
   body();
   return std::nullopt;

@@ -6,15 +6,17 @@
 
 namespace tvm_interop {
 
-// What stopped a piece of code: the signal, and the address it touched, or the instruction.
+// A fault that stopped a piece of code. `address` is the memory address that the code touched. For
+// SIGFPE it is the address of the instruction.
 struct Fault {
   int signal;
   const void* address;
 };
 
-// Runs `body` until its end, or until the calling thread touches memory that it may not, or divides
-// an integer by 0. No destructor runs in what a fault leaves: `body` may hold nothing but what a
-// machine-code kernel has on its stack. Faults of other threads go to who handled them before.
+// Runs `body` until its end or until a fault: the calling thread touches forbidden memory or
+// divides an integer by 0. Returns the fault, or nothing if there was none. After a fault, no
+// destructor of `body` runs. So `body` may hold nothing but what a machine-code kernel has on its
+// stack. Faults of other threads go to the signal handlers that were installed before.
 std::optional<Fault> RunCatchingFaults(const std::function<void()>& body);
 
 }  // namespace tvm_interop

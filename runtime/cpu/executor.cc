@@ -14,7 +14,7 @@
 namespace tvm_interop {
 namespace {
 
-// Nanoseconds that the calling thread has had a core for.
+// The CPU time of the calling thread, in nanoseconds.
 int64_t NowOnCoreNs() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -68,7 +68,8 @@ CpuExecutor::CpuExecutor(int num_streams, int threads, const std::vector<Planned
 }
 
 CpuExecutor::~CpuExecutor() {
-  // No pool, no helpers: the child of a process that ran has none of them.
+  // If there is no pool, there are no helpers to wait for. This happens in a forked child, which
+  // has none of its parent's helpers.
   ThreadPool* const pool = ThreadPool::IfThere();
   if (num_streams_ > 1 && pool != nullptr) pool->WaitUntilLeft(&streams_);
 }
@@ -89,10 +90,11 @@ std::vector<OpTiming> CpuExecutor::Profile() {
 
 void CpuExecutor::RunInto(OpTiming* timings) {
   const BusyGuard guard(&busy_);
-  // A run without timings must find none, least of all some that go: set under the guard.
+  // `timings_` is set under the guard, so that a call that the guard refuses does not change the
+  // run in progress.
   timings_ = timings;
   profile_began_ns_ = timings == nullptr ? 0 : NowNs();
-  StartHelpers();  // They are there, but in a forked child.
+  StartHelpers();  // Does nothing except in a forked child, which has no helpers yet.
   ThreadPool& pool = ThreadPool::Get();
   if (num_streams_ > 1) {
     streams_.Run(&pool);
@@ -110,7 +112,7 @@ double CpuExecutor::Time(int number) {
 }
 
 void CpuExecutor::RunOperator(int op, int thread) noexcept {
-  // After a failure the rest is gone through, so that every stream ends.
+  // After a failure, the remaining operators are skipped one by one, so that every stream ends.
   if (timings_ != nullptr) {
     RunTimed(op, thread);
   } else if (!failed_.load(std::memory_order_relaxed)) {

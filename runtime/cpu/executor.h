@@ -13,44 +13,46 @@
 
 namespace tvm_interop {
 
-// One operator, its arguments bound. `Run` throws where the operator fails. Any thread may run it,
-// one at a time.
+// One operator with its arguments bound. `Run` throws if the operator fails. Any thread may run the
+// kernel, but only one thread at a time.
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void Run() = 0;
 };
 
-// One operator of a plan, in an order that respects the dependencies.
+// One operator of a plan. The operators of a plan come in a topological order.
 struct PlannedOp {
   std::string name;
   Kernel* kernel = nullptr;  // Owned by the plan's maker; outlives the executor.
   int stream = 0;
-  // Operators on other streams that must have ended first: indices of earlier `PlannedOp`s.
+  // The operators on other streams that must end first, as indices of earlier `PlannedOp`s.
   std::vector<int> waits;
 };
 
-// Runs a plan on CPU streams, on the calling thread and the process's pool: each stream its
-// operators in order, each operator once those it waits for have ended.
+// Runs a plan on CPU streams, with the calling thread and the process's thread pool. Each stream
+// runs its operators in order. An operator starts once the operators that it waits for have ended.
 //
-// One stream is run by the calling thread as it stands: nothing is claimed, and nothing paid for.
+// If there is only one stream, the calling thread runs the operators in a plain loop. Then no
+// stream has to be claimed, which would cost time.
 class CpuExecutor : public Timed, private OperatorWork {
  public:
-  // `threads` is how many threads the parallel loops of one stream's kernels are meant for; 0 for
-  // all that the pool has. Throws std::runtime_error for a stream that is not there, a wait for an
-  // operator that is not earlier in `ops`, and where the system refuses a thread.
+  // `threads` is the number of threads for the parallel loops of one stream's kernels; 0 means all
+  // threads of the pool. Throws std::runtime_error if there is no stream, if an operator's stream
+  // does not exist, if an operator waits for an operator that is not earlier in `ops`, or if the
+  // system refuses to start a thread.
   CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops);
   ~CpuExecutor() override;
 
-  // Runs every operator once. Where one fails, those not yet begun are skipped, and the failure is
-  // thrown as std::runtime_error that names the operator. One run at a time: throws it too where
-  // another thread runs this.
+  // Runs every operator once. If an operator fails, the operators that have not begun are skipped.
+  // Then std::runtime_error names the failed operator. Also throws std::runtime_error if another
+  // thread is running this executor.
   void Run();
 
-  // The same, and tells when each operator began and ended.
+  // Runs every operator once, like `Run`, and returns when each operator began and ended.
   std::vector<OpTiming> Profile();
 
-  // Seconds that `number` runs took, one after the other.
+  // Runs the plan `number` times, one run after the other, and returns the time in seconds.
   double Time(int number) override;
 
   int num_events() const { return streams_.num_signals(); }
@@ -63,7 +65,8 @@ class CpuExecutor : public Timed, private OperatorWork {
     int stream;
   };
 
-  // Runs once; tells when each operator began and ended where `timings` is not null.
+  // Runs every operator once. Writes when each operator began and ended into `timings`, unless
+  // `timings` is null.
   void RunInto(OpTiming* timings);
   void RunOperator(int op, int thread) noexcept override;
   void RunTimed(int op, int thread) noexcept;
@@ -77,17 +80,17 @@ class CpuExecutor : public Timed, private OperatorWork {
   std::vector<Step> steps_;
   StreamRun streams_;
 
-  // Not zero while a thread runs this: one more than the process's number of forks, so that a child
-  // sees that the thread stayed in the parent.
+  // Not zero while a thread runs this executor. The value is then the process's number of forks
+  // plus one. So a forked child can tell that the running thread stayed in the parent.
   std::atomic<int> busy_{0};
 
-  // The first failure of a run. `failed_` is claimed by one thread, which alone then writes the
-  // other two; the caller reads them after all streams have ended.
+  // The first failure of a run. One thread claims `failed_`, and only that thread writes
+  // `failed_op_` and `failure_`. The caller reads both after all streams have ended.
   std::atomic<bool> failed_{false};
   int failed_op_ = -1;
   std::string failure_;
 
-  // Null in a run that is not timed; each operator's entry is written by the thread that runs it.
+  // Null in a run that is not timed. The thread that runs an operator writes the operator's entry.
   OpTiming* timings_ = nullptr;
   int64_t profile_began_ns_ = 0;
 };

@@ -6,16 +6,17 @@
 
 namespace tvm_interop {
 
-// Memory for one tensor, with a page on each side that nobody may touch.
+// Memory for one tensor, with a page on each side that nobody may touch, called a fence.
 //
-// Pages are larger than tensors are aligned, so a tensor lies against one fence only: `place` says
-// which. Between it and the other one is slack, which holds a pattern that is looked at afterwards.
+// A page is larger than the alignment of a tensor, so the tensor can lie against only one of the
+// two fences. `place` says which one. The bytes between the tensor and the fences are the slack.
+// The slack holds a pattern, and a later check shows whether the pattern was overwritten.
 class FencedMemory {
  public:
   enum class Place { kAfterFence, kBeforeFence };
 
-  // All bytes hold `fill`, but for the slack. Throws std::runtime_error where the system has no
-  // such memory.
+  // All bytes of the tensor hold `fill` at first. Throws std::runtime_error if the system cannot
+  // provide the memory.
   FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t fill);
   ~FencedMemory();
   FencedMemory(const FencedMemory&) = delete;
@@ -23,11 +24,11 @@ class FencedMemory {
 
   void* data() const { return data_; }
   size_t nbytes() const { return nbytes_; }
-  // From now on a write is a fault, too.
+  // Makes any later write to this memory a fault. Throws std::runtime_error if the system refuses.
   void ForbidWrites();
-  // Whether nobody wrote into the slack.
+  // Whether the slack still holds its pattern.
   bool SlackIsIntact() const;
-  // Whether `address` lies in it or in its fences.
+  // Whether `address` lies in this memory or in its fences.
   bool Encloses(const void* address) const;
 
  private:

@@ -9,12 +9,13 @@
 
 namespace tvm_interop {
 
-// How a thread rounds, and whether denormal numbers are zero to it. Each thread has its own, and
-// libraries change it (`torch.set_flush_denormal`): operators give the same bits on all threads of
-// a run only where all have the mode of the thread that called.
+// The floating-point mode of a thread: how the thread rounds, and whether it treats denormal
+// numbers as zero. Each thread has a mode of its own, and libraries change it, for example with
+// `torch.set_flush_denormal`. Operators give the same bits on all threads of a run only if all
+// threads have the caller's mode.
 class FloatMode {
  public:
-  // The calling thread's.
+  // Returns the mode of the calling thread.
   static FloatMode OfThisThread() {
     FloatMode mode;
 #if defined(__x86_64__)
@@ -37,7 +38,7 @@ class FloatMode {
 
  private:
 #if defined(__x86_64__)
-  static constexpr unsigned kExceptionFlags = 0x3f;  // What has happened, not what to do.
+  static constexpr unsigned kExceptionFlags = 0x3f;  // Flags of past exceptions, not settings.
 #endif
   uint64_t bits_ = 0;
 };

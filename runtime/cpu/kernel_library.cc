@@ -6,7 +6,7 @@
 namespace tvm_interop {
 namespace {
 
-// Every provider of kernels for CPUs there is: a line each.
+// Returns the registry of kernel libraries for CPUs. Each library has one line here.
 LibraryRegistry<KernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<KernelLibrary>({
       {"onednn", LoadOneDnn},

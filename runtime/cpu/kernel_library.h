@@ -11,52 +11,54 @@
 
 namespace tvm_interop {
 
-// One argument of a prepared kernel.
+// One tensor argument of a prepared kernel.
 struct KernelArgument {
-  // Where the tensor's address is kept: it may be another one in the next run.
+  // Points to the tensor's address, which may change between runs.
   void* const* data = nullptr;
-  // Whether the tensor holds the same numbers in every run, but for a `Repack` between two.
+  // Whether the tensor holds the same numbers in every run. The numbers may change only if `Repack`
+  // is called before the next run.
   bool is_constant = false;
-  // Bytes from that address on at which the argument begins.
+  // The position of the argument's first number, in bytes after the tensor's address.
   size_t offset = 0;
-  // Bytes from its first number to its last, where it is cut out of a larger tensor; 0 where its
-  // shape says it.
+  // The number of bytes from the argument's first number to its last, if the argument is cut out of
+  // a larger tensor. Otherwise 0, and the shape gives the size.
   size_t nbytes = 0;
 };
 
 class LibraryKernel : public Kernel {
  public:
-  // Makes whatever the kernel makes of constant arguments. Before the first run, and whenever they
-  // have changed; never during a run.
+  // Packs the constant arguments into the form that the kernel needs. Must be called before the
+  // first run and whenever a constant argument has changed, but never during a run.
   virtual void Repack() = 0;
-  // What the library chose to run, for people.
+  // The name of the library's implementation, for people to read.
   virtual std::string implementation() const = 0;
-  // How many tensors it brings into another layout in each run.
+  // The number of tensors that the kernel copies into another layout in each run.
   virtual int num_reorders() const = 0;
 };
 
 // A library of kernels that are prepared once and then run on any stream.
 //
-// A prepared kernel owns its workspace, so two of them run at once without sharing anything. The
-// bits it computes depend on its description and arguments alone, never on its team.
+// Each prepared kernel owns its workspace, so two kernels can run at once without sharing memory.
+// The bits that a kernel computes depend only on its description and its arguments, never on the
+// number of threads.
 class KernelLibrary {
  public:
   virtual ~KernelLibrary() = default;
   virtual std::string name() const = 0;
   virtual std::string version() const = 0;
-  // Why the library cannot compute this; empty where it can.
+  // Returns why the library cannot compute `op`, or an empty string if it can.
   virtual std::string WhyUnsupported(const OpDescription& op) const = 0;
-  // A kernel that runs on up to `threads` threads. Throws std::runtime_error where `op` is not
-  // supported. The arguments outlive the kernel.
+  // Prepares a kernel that runs on up to `threads` threads. The arguments must outlive the kernel.
+  // Throws std::runtime_error if `op` is not supported.
   virtual std::unique_ptr<LibraryKernel> Prepare(const OpDescription& op, int threads,
                                                  const std::vector<KernelArgument>& args) = 0;
 };
 
-// The library `name` from the file at `path`, loaded once in a process, for good. Throws
-// std::runtime_error that says why where it cannot be used.
+// Returns the library `name`, and loads it from the file at `path` the first time. The library is
+// never unloaded. Throws std::runtime_error with the reason if the library cannot be used.
 KernelLibrary& LoadKernelLibrary(const std::string& name, const std::string& path);
 
-// A library that was loaded; null where it was not.
+// Returns the library `name`, or null if it has not been loaded.
 KernelLibrary* FindKernelLibrary(const std::string& name);
 
 }  // namespace tvm_interop

@@ -11,7 +11,7 @@
 namespace tvm_interop {
 namespace {
 
-// As in TVM's c_backend_api.h.
+// The same declarations as in TVM's c_backend_api.h.
 struct ParallelGroup {
   void* sync_handle;
   int32_t num_task;
@@ -21,13 +21,13 @@ using Launch = int (*)(LoopBody body, void* data, int num_task);
 
 struct Share {
   int index = 0;
-  int count = 0;  // 0 where the whole loop runs.
+  int count = 0;  // 0 means that the whole loop runs.
 };
 thread_local Share current;
 
 constexpr int kTasksPerThread = 2;
 
-// A loop as TVM's compiled code hands it over.
+// A parallel loop as TVM's compiled code passes it.
 struct TVMLoop {
   LoopBody body;
   void* data;
@@ -39,8 +39,8 @@ int RunTask(int task, int tasks, void* loop) {
   return tvm_loop->body(task, &group, tvm_loop->data);
 }
 
-// `num_task` is 0 where the kernel leaves the number of tasks to us. It never changes what a kernel
-// computes: loops are parallel over what they write.
+// `num_task` is 0 if the kernel leaves the number of tasks to us. This number never changes what a
+// kernel computes, because each task of a loop writes its own part of the result.
 int LaunchShare(LoopBody body, void* data, int num_task) {
   if (current.count > 0) {
     ParallelGroup group{nullptr, current.count};
@@ -48,7 +48,7 @@ int LaunchShare(LoopBody body, void* data, int num_task) {
   }
   TVMLoop loop{body, data};
   const int team = LoopTeam::Current();
-  // More tasks than threads, so that one that begins late or is slow does less.
+  // There are more tasks than threads. So a thread that begins late or is slow takes fewer tasks.
   const int tasks = num_task > 0 ? num_task : team == 1 ? 1 : team * kTasksPerThread;
   return RunParallelLoop(RunTask, &loop, tasks);
 }

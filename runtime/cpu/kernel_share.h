@@ -5,18 +5,22 @@
 
 namespace tvm_interop {
 
-// Parallel loops of TVM's kernels. Such a kernel hands its loops to a function that its library has
-// a pointer to, `__TVMBackendParallelLaunch`, part of TVM's C interface for compiled code: called
-// with a body and a number of tasks, it runs task i of n. We put a function of ours there, for two
-// ends: loops run on our own pool of threads, so TVM's never starts; and a call can run one task
-// alone, as an operator of its own, while other streams run the others.
+// Controls the parallel loops of TVM's kernels.
+//
+// A TVM kernel library has a function pointer named `__TVMBackendParallelLaunch`, which is part of
+// TVM's C interface for compiled code. A kernel calls this function with a loop body and a number
+// of tasks n, and the function runs task i of n for each i. We set the pointer to a function of our
+// own, for two purposes. First, the loops run on our thread pool, so TVM's own pool never starts.
+// Second, a call can run a single task as an operator of its own, while other streams run the other
+// tasks.
 
-// Takes over the loops of the kernel library at `path`, which is loaded. Once for a library; a
-// library without parallel loops stays as it is. Throws std::runtime_error where it is not loaded.
+// Makes the kernel library at `path` use our function for its parallel loops. Needed once for each
+// library. A library without parallel loops is not changed. Throws std::runtime_error if the
+// library is not loaded.
 void TakeOverParallelLoops(const std::string& path);
 
-// While this lives, the calling thread's kernels run share `index` of `count` of their parallel
-// loops.
+// While this object lives, the calling thread's kernels run one share of each parallel loop: share
+// number `index` of `count` shares.
 class KernelShare {
  public:
   KernelShare(int index, int count);

@@ -14,11 +14,11 @@ namespace {
 thread_local int current_team = 0;
 thread_local bool inside_loop = false;
 
-// A parallel loop. Reused for one loop after the other, and never destroyed, so that no loop has to
-// wait for a helper that looked at it and lost its core.
+// A parallel loop. The object is reused for many loops and is never destroyed. So no loop has to
+// wait for a helper that looked at the object and then lost its core.
 class Loop : public Job {
  public:
-  // Takes it for the calling thread; false where another has it.
+  // Takes this object for the calling thread. Returns false if another thread has it.
   bool TryToTake() { return !taken_.exchange(true, std::memory_order_acquire); }
   void GiveBack() { taken_.store(false, std::memory_order_release); }
 
@@ -28,7 +28,7 @@ class Loop : public Job {
     left_.store(tasks, std::memory_order_relaxed);
     failed_.store(-1, std::memory_order_relaxed);
     float_mode_.store(FloatMode::OfThisThread(), std::memory_order_relaxed);
-    // Opens the loop. What the tasks read is released with it.
+    // This store opens the loop, and it releases the data that the tasks read.
     claims_.store(Claims{++number_, static_cast<uint16_t>(tasks), 0}.bits(),
                   std::memory_order_release);
     ThreadPool::Get().Run(this, tasks - 1);
@@ -42,8 +42,8 @@ class Loop : public Job {
     for (;;) {
       const Claims claims(seen);
       if (claims.next == claims.tasks) return helped;
-      // Of this loop, if the claim below succeeds: they are not touched before all of its tasks
-      // have been claimed and have ended.
+      // These values belong to this loop if the claim below succeeds, because they do not change
+      // before all tasks of the loop have ended.
       const LoopTask body = body_.load(std::memory_order_relaxed);
       void* const data = data_.load(std::memory_order_relaxed);
       const FloatMode float_mode = float_mode_.load(std::memory_order_relaxed);
@@ -62,7 +62,7 @@ class Loop : public Job {
       inside_loop = false;
       helped = true;
       PreemptionPoint();
-      // Releases what the task wrote.
+      // This operation releases the data that the task wrote to the thread that started the loop.
       if (left_.fetch_sub(1, std::memory_order_seq_cst) == 1) Announce(0);
       seen = claims_.load(std::memory_order_acquire);
     }
@@ -71,8 +71,8 @@ class Loop : public Job {
   bool HasEnded() const noexcept override { return left_.load(std::memory_order_acquire) == 0; }
 
  private:
-  // The number of the loop, its tasks and the next one to claim, in one word: see
-  // `StreamRun::Word`.
+  // The number of the loop, its number of tasks and the next task to claim. All three fit into one
+  // word, for the reason given at `StreamRun::Word`.
   struct Claims {
     Claims(uint32_t number, uint16_t tasks, uint16_t next)
         : number(number), tasks(tasks), next(next) {}
@@ -97,8 +97,8 @@ class Loop : public Job {
   std::atomic<int> failed_{-1};
 };
 
-// One for each thread that may run a loop at the same time; beyond them loops run on their own
-// threads alone.
+// The number of loops that can run in parallel at the same time. Any further loop runs only on the
+// thread that started it.
 constexpr int kMaxLoops = 64;
 
 Loop* TakeLoop() {

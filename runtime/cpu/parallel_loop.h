@@ -3,16 +3,18 @@
 
 namespace tvm_interop {
 
-// Runs task `task` of `tasks`. Not zero where it fails.
+// A loop body: runs task `task` of `tasks`. Returns 0, or another number if the task fails.
 using LoopTask = int (*)(int task, int tasks, void* data);
 
-// Runs `body` for each task of `tasks`, on the calling thread and on helpers of the pool that have
-// nothing else to do; tasks are claimed one by one. Returns 0, or what a task that failed returned:
-// such a task is run once more by the calling thread, so that what it says of the failure is said
-// there. A loop within a loop runs on its own thread alone.
+// Runs `body` for each task of `tasks`, on the calling thread and on idle helpers of the pool. The
+// threads claim the tasks one by one. Returns 0 if all tasks succeed. If a task fails on any
+// thread, the calling thread runs the task again and returns the result. So the task reports its
+// failure on the calling thread. A loop inside another loop runs only on the thread that started
+// it, and ends at the first task that fails.
 int RunParallelLoop(LoopTask body, void* data, int tasks) noexcept;
 
-// Threads that a parallel loop started by this thread is meant for, while this lives.
+// Sets the number of threads for parallel loops that the calling thread starts, while this object
+// lives.
 class LoopTeam {
  public:
   explicit LoopTeam(int threads);
@@ -20,7 +22,8 @@ class LoopTeam {
   LoopTeam(const LoopTeam&) = delete;
   LoopTeam& operator=(const LoopTeam&) = delete;
 
-  // The innermost one's of the calling thread; as many as the pool has where there is none.
+  // Returns the number of threads that the calling thread's innermost `LoopTeam` sets. Without a
+  // `LoopTeam` it is the number of threads of the pool.
   static int Current();
 
  private:

@@ -8,22 +8,25 @@
 
 namespace tvm_interop {
 
-// Where threads that find nothing to do sleep, and whoever makes something to do wakes them.
+// A place where idle threads sleep until another thread wakes them for new work.
 //
-// A thread first announces that it is about to sleep, then looks once more for work, then sleeps. A
-// waker first makes the work visible, then looks whether anyone has announced himself. Both are
-// sequentially consistent, so at least one of the two sees the other and no wake-up is lost.
+// A thread first announces that it is about to sleep, then looks once more for work, and then
+// sleeps. A waker first makes the work visible, and then looks for announced threads. All these
+// operations are sequentially consistent. So either the sleeper sees the work or the waker sees the
+// announcement, and no wake-up is lost.
 class alignas(64) Parking {
  public:
-  // Says that the calling thread is about to sleep. `Sleep` or `Leave` must follow.
+  // Announces that the calling thread is about to sleep. A call of `Sleep` or `Leave` must follow.
+  // Returns a number to pass to `Sleep`.
   uint64_t Announce();
-  // Sleeps until somebody has called `Wake` since that `Announce`. May return without a cause.
+  // Sleeps until a thread has called `Wake` after the `Announce` that returned `announced`. It may
+  // also return without a cause.
   void Sleep(uint64_t announced);
-  // There was work after all.
+  // Withdraws the announcement, because the calling thread has found work.
   void Leave() { announced_.fetch_sub(1, std::memory_order_seq_cst); }
 
-  // Wakes up to `threads` of those who have announced themselves. What the caller did before, with
-  // sequentially consistent stores, is seen by them, or by their last look for work.
+  // Wakes up to `threads` of the announced threads. Each of these threads sees the caller's earlier
+  // sequentially consistent stores, either after it wakes or in its last look for work.
   void Wake(int threads);
   bool IsEmpty() const { return announced_.load(std::memory_order_seq_cst) == 0; }
 

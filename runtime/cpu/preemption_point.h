@@ -1,9 +1,10 @@
 #ifndef RUNTIME_CPU_PREEMPTION_POINT_H_
 #define RUNTIME_CPU_PREEMPTION_POINT_H_
 
-// A place where losing the core would hurt most: between two steps of a claim. Nothing, but in the
-// builds for tests, where a thread now and then yields or sleeps here: what a busy machine does
-// once in a million runs then happens in each.
+// Marks a place between two steps of a claim, where losing the core would hurt most.
+// `PreemptionPoint` does nothing except in builds for tests. There, the thread sometimes yields or
+// sleeps at this place. An event that a busy machine causes once in a million runs then happens in
+// every run.
 #ifdef TVM_INTEROP_FORCED_PREEMPTION
 #include <chrono>
 #include <random>

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// `cpu.max`: microseconds of time in each period, or `max`, and the period.
+// Reads the quota in version 2 of control groups, in cores. The file `cpu.max` holds the CPU time
+// for each period in microseconds, or `max`, and then the period in microseconds.
 double QuotaOfVersion2(const std::string& folder) {
   std::ifstream file(folder + "/cpu.max");
   double quota_us = 0;
@@ -18,7 +19,7 @@ double QuotaOfVersion2(const std::string& folder) {
   return file >> quota_us >> period_us && period_us > 0 ? quota_us / period_us : kNoLimit;
 }
 
-// -1 stands for no limit.
+// Reads the quota in version 1 of control groups, in cores. A quota of -1 means no limit.
 double QuotaOfVersion1(const std::string& folder) {
   std::ifstream quota(folder + "/cpu.cfs_quota_us");
   std::ifstream period(folder + "/cpu.cfs_period_us");
@@ -29,8 +30,8 @@ double QuotaOfVersion1(const std::string& folder) {
              : kNoLimit;
 }
 
-// The least quota of the group `path` and all around it. In a container the group's own path is
-// often not to be seen, and what is mounted as the root is the group.
+// Returns the smallest quota of the group `path` and all groups that contain it. In a container,
+// the path of the process's own group is often not visible. Then that group is mounted as the root.
 template <typename Quota>
 double LeastQuota(const std::string& mount, std::string path, Quota quota) {
   double least = quota(mount);
@@ -54,7 +55,8 @@ bool Lists(const std::string& controllers, const std::string& wanted) {
 double CpuQuota(const std::string& root) {
   double least = kNoLimit;
   std::ifstream groups(root + "/proc/self/cgroup");
-  // Number, controllers, path, separated by colons; version 2 names no controllers.
+  // Each line holds a number, controllers and a path, separated by colons. Version 2 names no
+  // controllers.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);

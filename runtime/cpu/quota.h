@@ -5,9 +5,10 @@
 
 namespace tvm_interop {
 
-// Cores' worth of time that the control groups of this process grant it (version 2 of Linux's
-// control groups, or 1): the least of its own group's and those of the groups around it. Infinite
-// where there is no limit. `root` is where /proc and /sys are.
+// Returns the CPU quota of this process's control groups, in cores. It is the smallest quota of the
+// process's own group and of the groups that contain it, and infinity if there is no limit.
+// Versions 1 and 2 of Linux's control groups are supported. `root` is the directory that contains
+// /proc and /sys.
 double CpuQuota(const std::string& root);
 
 }  // namespace tvm_interop

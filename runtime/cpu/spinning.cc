@@ -8,17 +8,19 @@
 namespace tvm_interop {
 namespace {
 
-// Waking a thread that sleeps takes some tens of microseconds, and so do many operators.
+// How long a thread looks for work: outside of a run, during a run, and on a shared core. Waking a
+// sleeping thread takes some tens of microseconds, and so do many operators.
 constexpr int64_t kLimitNs = 50'000;
 constexpr int64_t kLimitInRunNs = 500'000;
 constexpr int64_t kSharedLimitNs = 5'000;
-// A core that was taken away so recently is shared still.
+// If the thread lost its core less than this time ago, the core still counts as shared.
 constexpr int64_t kSharedForNs = 20'000'000;
-// Looks between two looks at the clock: the latter costs more.
+// The number of looks for each read of the clock, because reading the clock costs more than a look.
 constexpr int kLooksPerClockRead = 32;
 
-// Whether the calling thread has lately lost its core to another that wanted it. What it lost while
-// nobody looked, between two runs perhaps, says nothing of now.
+// Whether the calling thread has recently lost its core to another thread. Losses are counted only
+// between two calls that are less than `kSharedForNs` apart. An older loss, perhaps between two
+// runs, says nothing about the present.
 bool SharesItsCore(int64_t now_ns) {
   thread_local int64_t losses = 0;
   thread_local int64_t looked_ns = -kSharedForNs;

@@ -20,14 +20,15 @@ inline void Relax() {
 
 int64_t NowNs();
 
-// For how long a thread that finds nothing to do keeps looking before it sleeps. On a core that it
-// has to share it soon gives up: there, looking takes the core from those who could work.
+// Decides how long an idle thread keeps looking for work before it sleeps. A thread that shares its
+// core with other threads gives up soon, because its looking takes time from those threads.
 class Spinning {
  public:
-  // Counts one look in vain. False where it is time to sleep. `runs` says whether a model runs:
-  // there is more to do soon then, and waking a thread costs the one that wakes it, too.
+  // Counts one look that found no work. Returns false if the thread should now sleep. `runs` says
+  // whether a model is running. Then the thread looks for longer, for two reasons: more work is
+  // likely soon, and waking a thread also costs the thread that wakes it.
   bool GoesOn(bool runs);
-  // There was something to do.
+  // Starts the count anew, because the thread has found work.
   void Reset() { looks_ = 0; }
 
  private:

@@ -29,7 +29,8 @@ void StreamRun::Run(ThreadPool* pool) {
   float_mode_ = FloatMode::OfThisThread();
   ++run_;
   for (Stream& stream : streams_) {
-    // Releases what the caller wrote before the run to whoever claims the stream.
+    // This store releases everything that the caller wrote before the run. The thread that claims
+    // the stream acquires it.
     stream.word.store(Word(run_, 0, false).bits(), std::memory_order_release);
     PreemptionPoint();
   }
@@ -48,7 +49,7 @@ bool StreamRun::Help(int thread) noexcept {
 
 bool StreamRun::HasEnded() const noexcept {
   for (const Stream& stream : streams_) {
-    // Acquires what the operators wrote.
+    // This load acquires the data that the operators wrote.
     const Word word(stream.word.load(std::memory_order_acquire));
     if (word.ended() != stream.size()) return false;
   }
@@ -71,7 +72,8 @@ bool StreamRun::TryToServe(Stream* stream, int thread) noexcept {
   PreemptionPoint();
   const Word owned(seen.run(), seen.ended(), true);
   uint64_t expected = seen.bits();
-  // Acquires the end of the stream's last operator, whoever ran it: later waits lean on it.
+  // The claim acquires the end of the stream's last operator, whichever thread ran it. Waits of
+  // later operators rely on this.
   if (!stream->word.compare_exchange_strong(expected, owned.bits(), std::memory_order_acquire,
                                             std::memory_order_relaxed)) {
     return false;
@@ -93,7 +95,8 @@ void StreamRun::Serve(Stream* stream, Word claimed, int thread) noexcept {
         position < stream->size() && !HasBorrowedItsCore() && IsReady(*stream, position, run);
     if (goes_on && step.waiters == 0) continue;
     PreemptionPoint();
-    // Releases what the operator wrote, and where the stream is given back, the stream.
+    // This store releases the data that the operator wrote. If `goes_on` is false, it also gives
+    // the stream back.
     stream->word.store(Word(run, position, goes_on).bits(), std::memory_order_seq_cst);
     PreemptionPoint();
     Announce(static_cast<int>(step.waiters) - (goes_on ? 0 : 1));

@@ -11,47 +11,52 @@
 
 namespace tvm_interop {
 
-// What a run does for each operator.
+// The work that a run does for each operator.
 class OperatorWork {
  public:
   virtual ~OperatorWork() = default;
-  // Runs operator `op`, on the calling thread, whose number is `thread`. Must not throw.
+  // Runs operator `op` on the calling thread. The calling thread has the number `thread`. Must not
+  // throw.
   virtual void RunOperator(int op, int thread) noexcept = 0;
 };
 
-// Runs of operators on streams that any thread may serve.
+// Runs operators on streams that any thread may serve.
 //
-// A stream is a queue: its operators run in their order, one at a time, each once the operators of
-// other streams that it waits for have ended. Which thread runs the next one is left open. A thread
-// owns a stream while it runs operators of it, and gives it back where the next operator has to
-// wait; it never waits while it owns one. So a thread that has lost its core holds up the one
-// operator it is at, and what depends on that.
+// A stream is a queue of operators. They run in their order, one at a time. Each operator starts
+// once the operators of other streams that it waits for have ended. Any thread may run the next
+// operator of a stream. A thread owns a stream while it runs the stream's operators, and gives the
+// stream back when the next operator has to wait. A thread never waits while it owns a stream. So a
+// thread that loses its core delays only its current operator and the operators that depend on that
+// one.
 //
-// Why every dependency is a happens-before, whoever runs what, is in docs/threads.md.
+// docs/threads.md explains why every dependency is a happens-before, whichever threads run the
+// operators.
 class StreamRun : public Job {
  public:
   struct Op {
     int stream = 0;
-    std::vector<int> waits;  // Earlier operators, on other streams.
+    std::vector<int> waits;  // The earlier operators on other streams that must end first.
   };
 
-  // `work` outlives this.
+  // `work` must outlive this object.
   StreamRun(int num_streams, const std::vector<Op>& ops, OperatorWork* work);
 
-  // Runs every operator once. One run at a time. `pool` is the process's.
+  // Runs every operator once. Only one run may be active at a time. `pool` is the process's thread
+  // pool.
   void Run(ThreadPool* pool);
 
   bool Help(int thread) noexcept override;
   bool HasEnded() const noexcept override;
   Helper* HelperAtWork() const noexcept override;
 
-  // Operators that other streams wait for.
+  // The number of operators that other streams wait for.
   int num_signals() const { return num_signals_; }
 
  private:
-  // The state of a stream in one word, so that one compare-and-swap claims it: the number of the
-  // run, how many of its operators have ended in that run, and whether a thread owns it. The run is
-  // part of it, or a thread that was late could take up the next run with what it knew of the last.
+  // The state of a stream in one word, so that one compare-and-swap claims the stream. The word
+  // holds the number of the run, the number of the stream's operators that have ended in this run,
+  // and whether a thread owns the stream. A late thread may still know only the state of the last
+  // run. Because of the run's number, this thread cannot claim a stream of the next run.
   class Word {
    public:
     Word(uint32_t run, uint32_t ended, bool owned)
@@ -66,7 +71,7 @@ class StreamRun : public Job {
     uint64_t bits_;
   };
 
-  // That many operators of a stream have ended.
+  // A point in a stream's order: `ended` operators of the stream have ended.
   struct Point {
     uint32_t stream;
     uint32_t ended;
@@ -75,12 +80,12 @@ class StreamRun : public Job {
     int op;
     uint32_t waits_begin;
     uint32_t waits_end;
-    uint32_t waiters;  // Operators of other streams that wait for this one.
+    uint32_t waiters;  // The number of operators on other streams that wait for this one.
   };
-  // On cache lines of its own: threads that wait look at the word all the time.
+  // A stream has its own cache lines, because waiting threads read `word` all the time.
   struct alignas(64) Stream {
     std::atomic<uint64_t> word{0};
-    // The helper that owned it last; null for the thread that called. Only a hint.
+    // The helper that last owned the stream, or null if it was the caller. This is only a hint.
     std::atomic<Helper*> owner{nullptr};
     std::vector<Step> steps;
     std::vector<Point> waits;
@@ -96,7 +101,7 @@ class StreamRun : public Job {
   std::vector<Stream> streams_;
   int num_signals_ = 0;
   uint32_t run_ = 0;
-  FloatMode float_mode_;  // Of the thread that called; written before the streams are opened.
+  FloatMode float_mode_;  // The caller's mode, written before the streams are opened.
 };
 
 }  // namespace tvm_interop

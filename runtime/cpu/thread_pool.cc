@@ -23,7 +23,8 @@ namespace tvm_interop {
 namespace {
 
 std::atomic<ThreadPool*> pool_of_process{nullptr};
-// Guards the making of a pool. A fork waits for it, so that no child is born with it locked.
+// Guards the making of a pool. A fork takes this mutex first, so that no child is born with the
+// mutex locked by another thread.
 std::mutex& MakingPool() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -31,7 +32,8 @@ std::mutex& MakingPool() {
 
 std::atomic<int> fork_generation{0};
 
-// A sleeping helper is called at most so often for one job: a call costs the caller microseconds.
+// The shortest time between two calls of sleeping helpers for one job. A call costs the caller
+// microseconds.
 constexpr int64_t kCallEveryNs = 30'000;
 
 int NumThreadsByDefault() {
@@ -46,21 +48,22 @@ int NumThreadsByDefault() {
   return static_cast<int>(number);
 }
 
-// The CPU that the latest caller was on.
+// The CPU that the latest caller was on; -1 before the first caller.
 std::atomic<int> callers_cpu{-1};
 
 thread_local Job::Helper* this_helper = nullptr;
 
 // Keeps the calling thread, a helper about to sleep, off the CPU of the caller that will wake it.
-// On a virtual machine the system takes a CPU that sleeps for one that the host has taken away, and
-// puts a thread that is woken behind the one that wakes it, where it helps nobody.
+// This matters on a virtual machine. There, the system treats a sleeping CPU like one that the host
+// has taken away. So it would put the woken helper on the caller's CPU, and the helper would have
+// to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
 
   void Update() {
-    // A caller that is moved meanwhile may have sent this thread off its new core before the call
-    // below, so look again after it: one of the two comes last.
+    // A caller that has just moved may already have kept this helper off its new core. The call
+    // below would undo that, so the loop looks again after the call.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
       affinity_->KeepOff(cpu);
@@ -72,7 +75,8 @@ class Avoidance {
   int avoided_ = -1;
 };
 
-// Whether the calling thread works for a run already, and so is counted.
+// The number of runs that the calling thread is in. A thread in a run is already counted as
+// working.
 thread_local int runs_inside = 0;
 
 }  // namespace
@@ -81,12 +85,14 @@ int ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
 
 struct Job::Helper {
   std::thread thread;
-  // The job that it may be inside of. A job is only destroyed once it is in none of these.
+  // The job that the helper may be inside of. A job is destroyed only when no helper's `visits`
+  // names it.
   std::atomic<const Job*> visits{nullptr};
   std::atomic<bool> ends{false};
-  // Whether another thread has lent it the core that it is on, to end the operator it is at.
+  // Whether another thread has lent its core to the helper, so that the helper can end its current
+  // operator.
   std::atomic<bool> has_borrowed{false};
-  // Written by the helper before it first visits a job, and before `is_there`.
+  // The helper writes the next three fields before it sets `is_there` and before it visits a job.
   pid_t id = 0;
   clockid_t on_core_clock{};
   Affinity affinity;
@@ -95,16 +101,18 @@ struct Job::Helper {
 
 namespace {
 
-// Finds out whether a helper that others wait for has lost its core: the time it has had one stands
-// still.
+// Finds out whether a helper that others wait for has lost its core. If so, the helper's CPU time
+// stands still.
 class LossOfCore {
  public:
-  // Called while the caller waits; says now and then whether `job`'s helper had no core since the
-  // last time it looked.
+  // The caller calls this repeatedly while it waits. Every `kLooks` calls, it reads the CPU time of
+  // the helper that works on `job`. Returns the helper if its CPU time has not changed since the
+  // last reading, and null otherwise.
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    // Acquires what the helper wrote of itself: of its work nothing has been acquired yet.
+    // This load acquires the fields that the helper wrote about itself. The caller has acquired
+    // nothing else from the helper yet.
     if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     timespec now;
     if (clock_gettime(helper->on_core_clock, &now) != 0) return nullptr;
@@ -116,7 +124,7 @@ class LossOfCore {
   }
 
  private:
-  static constexpr int kLooks = 256;  // Some ten microseconds.
+  static constexpr int kLooks = 256;  // Takes about ten microseconds.
 
   int looks_ = 0;
   Job::Helper* seen_ = nullptr;
@@ -152,8 +160,8 @@ ThreadPool* ThreadPool::MakeForThisProcess() {
   const std::lock_guard<std::mutex> lock(making);
   ThreadPool* pool = pool_of_process.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;
-  // A child has none of its parent's threads. It leaves the parent's pool as it is, locks and all,
-  // and makes one of its own when it first needs it.
+  // A forked child has none of its parent's threads. It leaves the parent's pool and its locks as
+  // they are, and makes a new pool when it first needs one.
   static const int registered =
       pthread_atfork([] { MakingPool().lock(); }, [] { MakingPool().unlock(); },
                      [] {
@@ -163,7 +171,7 @@ ThreadPool* ThreadPool::MakeForThisProcess() {
                        MakingPool().unlock();
                      });
   (void)registered;
-  pool = new ThreadPool;  // For good: threads may work until the very end of the process.
+  pool = new ThreadPool;  // Never deleted: threads may work until the process ends.
   pool_of_process.store(pool, std::memory_order_release);
   return pool;
 }
@@ -184,7 +192,7 @@ void ThreadPool::SetNumThreads(int num_threads) {
   if (helpers_.size() <= kept) return;
   parked_.Wake(static_cast<int>(helpers_.size()));
   for (size_t i = kept; i < helpers_.size(); ++i) helpers_[i]->thread.join();
-  // Kept for good, since a thread that waits for one may still look at it.
+  // Ended helpers are kept forever, because a waiting thread may still look at one.
   std::move(helpers_.begin() + kept, helpers_.end(), std::back_inserter(ended_));
   helpers_.resize(kept);
   num_helpers_.store(num_threads - 1, std::memory_order_relaxed);
@@ -219,7 +227,7 @@ ThreadPool::CallerCount::CallerCount(ThreadPool* pool) : pool_(runs_inside++ > 0
 ThreadPool::CallerCount::~CallerCount() {
   --runs_inside;
   if (pool_ == nullptr) return;
-  // Another that runs may have a helper now in this one's place.
+  // Another caller may now have a helper in place of this thread.
   if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
 }
 
@@ -227,7 +235,7 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  if (job->pool_ != this) job->pool_ = this;  // A helper that is late may still read it.
+  if (job->pool_ != this) job->pool_ = this;  // No needless write: a late helper may read it.
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
   job->Announce(helpers);
@@ -237,7 +245,7 @@ void ThreadPool::Run(Job* job, int helpers) {
 
 void ThreadPool::KeepHelpersOffThisCore() {
   const int cpu = sched_getcpu();
-  // Looked at before it is written: most runs and loops find it as it is.
+  // `callers_cpu` is read before it is written, because it rarely changes.
   if (pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
   if (callers_cpu.exchange(cpu) == cpu || callers_.load() != 1) return;
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
@@ -254,7 +262,8 @@ std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* none = nullptr;
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    // Before the job is there: a helper that sees it in vain loses nothing.
+    // The number of slots grows before the job is stored. A helper that finds the slot still empty
+    // loses nothing.
     int slots = num_slots_.load(std::memory_order_relaxed);
     while (slots <= i &&
            !num_slots_.compare_exchange_weak(slots, i + 1, std::memory_order_seq_cst)) {
@@ -279,8 +288,9 @@ void ThreadPool::WaitFor(Job* job) {
       if (job->Help(0) || job->HasEnded()) {
         job->owner_.Leave();
       } else {
-        // Where the system wakes it on the core of the helper that wakes it, it waits behind that
-        // for milliseconds.
+        // The caller stays on this core while it sleeps. The system could otherwise wake it on the
+        // core of the helper that wakes it. There, the caller would wait behind the helper for
+        // milliseconds.
         const Confined stays(pins() ? -1 : sched_getcpu());
         job->owner_.Sleep(announced);
       }
@@ -301,15 +311,16 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
   } else {
     job->owner_.Sleep(announced);
   }
-  // It has ended its operator, taken nothing new, and sleeps soon if it does not yet: elsewhere.
-  // The system may have woken this thread on another core, since the helper was on the old one.
+  // The helper has now ended its operator and has taken no new work. It sleeps or will sleep soon,
+  // and must do so on another core. The system may have woken the calling thread on a new core,
+  // because the helper was on the old one.
   const int now_on = sched_getcpu();
   MoveOff(helper, now_on);
   helper->has_borrowed.store(false, std::memory_order_relaxed);
   callers_cpu.store(now_on, std::memory_order_relaxed);
 }
 
-// The thread must not end meanwhile.
+// The mutex keeps the helper's thread from ending during the call.
 bool ThreadPool::MoveOn(Helper* helper, int cpu) {
   const std::lock_guard<std::mutex> lock(starting_);
   return !helper->ends.load(std::memory_order_relaxed) && helper->affinity.KeepOn(cpu);
@@ -328,7 +339,7 @@ void ThreadPool::WaitUntilLeft(const Job* job) {
 }
 
 void ThreadPool::RunHelper(Helper* helper, int number) {
-  runs_inside = 1;  // A loop within an operator does not count its thread again.
+  runs_inside = 1;  // So a loop inside an operator does not count this thread again.
   if (pins()) {
     const std::vector<int> cpus = AllowedCpus();
     PinThisThread({cpus[static_cast<size_t>(number) % cpus.size()]});
@@ -358,7 +369,8 @@ void ThreadPool::RunHelper(Helper* helper, int number) {
       parked_.Leave();
       continue;
     }
-    // Only now: the last look may have found work, and who works is counted.
+    // The helper counts as awake until here, because its last look may find work, and a thread that
+    // works must be counted.
     awake_.fetch_sub(1, std::memory_order_relaxed);
     parked_.Sleep(announced);
     awake_.fetch_add(1, std::memory_order_relaxed);
@@ -380,7 +392,8 @@ bool ThreadPool::HelpAny(Helper* helper, int number) {
     Job* const job = slot.load(std::memory_order_acquire);
     if (job == nullptr) continue;
     PreemptionPoint();
-    // Only a job that is still there after it was said that it is visited will wait for us.
+    // `WaitUntilLeft` waits for this helper only if it sees `visits`. So the helper checks that the
+    // job is still listed after it has stored `visits`.
     helper->visits.store(job, std::memory_order_seq_cst);
     PreemptionPoint();
     if (slot.load(std::memory_order_seq_cst) == job) helped = job->Help(number) || helped;

@@ -15,83 +15,95 @@
 
 namespace tvm_interop {
 
-// Work that several threads may do together, each taking what nobody is at: a run of a model on
-// several streams, or one parallel loop.
+// Work that several threads may do together: a run of a model on several streams, or one parallel
+// loop. Each thread takes pieces of work that no other thread is doing.
 class Job {
  public:
-  // A thread of the pool.
+  // A thread of the pool, which helps with jobs.
   struct Helper;
 
   virtual ~Job() = default;
 
-  // Does some of the work that can be done now and that nobody is at; false where there is none.
-  // Any number of threads may be inside, also after the job has ended and before it begins again.
-  // `thread` is 0 for the thread that the job belongs to, and a helper's number otherwise.
+  // Does pieces of the work that are ready and that no other thread is doing. Returns false if
+  // there are none. Any number of threads may be inside this function at once, even after the job
+  // has ended and before it begins again. `thread` is 0 for the thread that the job belongs to, and
+  // the helper's number for a helper.
   virtual bool Help(int thread) noexcept = 0;
 
-  // Whether all of it is done. What was done is visible to whoever is told so.
+  // Whether all work of the job is done. If the result is true, the calling thread sees everything
+  // that the work wrote.
   virtual bool HasEnded() const noexcept = 0;
 
-  // A helper that is at some of the work now; null where none is.
+  // Returns a helper that is doing some of the work now, or null if there is none.
   virtual Helper* HelperAtWork() const noexcept { return nullptr; }
 
  protected:
-  // The helper that the calling thread is; null where it is none.
+  // Returns the calling thread's helper, or null if the calling thread is not a helper.
   static Helper* ThisHelper() noexcept;
-  // Whether the calling thread should give back what it can, since it has its core on loan.
+  // Whether another thread has lent its core to the calling thread. If so, the calling thread
+  // should give back the work that it has not begun.
   static bool HasBorrowedItsCore() noexcept;
 
-  // To be called whenever there is more that can be done, or all is done. `helpers` is how many
-  // threads could use the news besides the one that calls and the one that the job belongs to.
+  // Must be called whenever new work is ready or all work is done. `helpers` is the number of
+  // threads that could use the new work, without the calling thread and the thread that the job
+  // belongs to.
   void Announce(int helpers) noexcept;
 
  private:
   friend class ThreadPool;
-  Parking owner_;  // Where the thread sleeps that the job belongs to.
+  Parking owner_;  // The thread that the job belongs to sleeps here.
   class ThreadPool* pool_ = nullptr;
   std::atomic<int64_t> helpers_called_ns_{0};
 };
 
-// The threads of this process that help the threads that run models.
+// The threads of this process that help the threads that run models. A thread that runs a model is
+// called a caller, and a thread of the pool is called a helper.
 //
-// A thread that runs a model does the work itself; the pool's threads take what it has not come to
-// yet. So a run ends also where no helper ever gets a core, and a helper that loses its core holds
-// up no more than the one piece of work it is at. Threads that work, callers and helpers, are never
-// more than `num_threads`: a second model that runs at the same time takes the place of a helper.
+// A caller does the work itself, and the helpers take work that the caller has not reached yet. So
+// a run ends even if no helper ever gets a core. A helper that loses its core delays only the one
+// piece of work that it is doing. If callers and awake helpers together are more than
+// `num_threads`, the helpers take no further work. So a second model that runs at the same time
+// takes the place of a helper.
 //
-// Where a helper has lost its core in the middle of an operator, and the caller has nothing left to
-// do but to wait for it, the caller lends it the core that it is on itself: the system would let
-// them wait for many milliseconds, one for the other and the other for a core.
+// A helper may lose its core in the middle of an operator while its caller has nothing left to do
+// but wait. Then the caller lends its own core to the helper. Otherwise the system would let both
+// wait for many milliseconds: the caller for the helper, and the helper for a core.
 class ThreadPool {
  public:
-  // The pool of this process; a forked child gets a new one.
+  // Returns the pool of this process. A forked child gets a new pool.
   static ThreadPool& Get();
-  // The pool of this process, or null where none has been made yet.
+  // Returns the pool of this process, or null if none has been made yet.
   static ThreadPool* IfThere();
 
-  // How many threads work at most, those that call among them. By default the environment variable
-  // TVM_INTEROP_NUM_THREADS, or else the cores that this process may use.
+  // The largest number of threads that work at once, callers included. By default it is the value
+  // of the environment variable TVM_INTEROP_NUM_THREADS, or else the number of cores that this
+  // process may use.
   int num_threads() const { return num_threads_.load(std::memory_order_relaxed); }
-  // Throws std::runtime_error where `num_threads` is not positive. Helpers beyond it end.
+  // Sets the largest number of threads that work at once. Helpers beyond this number end. Throws
+  // std::runtime_error if `num_threads` is not positive.
   void SetNumThreads(int num_threads);
 
-  // Pins helper i to core i and each caller, while it runs, to core 0: for a machine that runs
-  // nothing else. Concerns helpers that start from now on: call it before the first run.
+  // Pins each helper to one core: helper i to core i of `AllowedCpus`, starting again after the
+  // last core. A caller is pinned to core 0 while `Run` runs its job, unless the job is a loop
+  // inside a run. Use this on a machine that runs nothing else. The setting applies only to helpers
+  // that start later, so call this function before the first run.
   void SetPinning(bool pins) { pins_.store(pins, std::memory_order_relaxed); }
   bool pins() const { return pins_.load(std::memory_order_relaxed); }
 
-  // Sees that up to `helpers` helpers are there, as far as `num_threads` allows. Throws
-  // std::runtime_error where the system refuses a thread.
+  // Starts helpers until there are at least `helpers` of them, or as many as `num_threads` allows.
+  // Throws std::runtime_error if the system refuses to start a thread.
   void Start(int helpers);
   int num_helpers() const { return num_helpers_.load(std::memory_order_relaxed); }
 
-  // Does the job: the calling thread until nothing is left, and up to `helpers` more.
+  // Runs the job to its end, with the calling thread and up to `helpers` helpers.
   void Run(Job* job, int helpers);
 
-  // Waits until no helper looks at `job` any more. Before a job that has ended is destroyed.
+  // Waits until no helper looks at `job` any more. Must be called before a job that has ended is
+  // destroyed.
   void WaitUntilLeft(const Job* job);
 
-  // A thread that runs a model by itself counts as one of those that work.
+  // Counts the calling thread as a caller while this object lives. Nested objects count the thread
+  // once.
   class CallerCount {
    public:
     explicit CallerCount(ThreadPool* pool);
@@ -109,13 +121,14 @@ class ThreadPool {
  private:
   friend class Job;
   using Helper = Job::Helper;
-  // Jobs beyond that many at once get no helpers.
+  // The largest number of jobs that get helpers at the same time.
   static constexpr int kMaxJobs = 64;
 
   ThreadPool();
   static ThreadPool* MakeForThisProcess();
   std::atomic<Job*>* Enlist(Job* job);
-  // Where the calling thread was moved to another core: helpers must not share that with it.
+  // If the calling thread is on another core than the latest caller was, moves the helpers off that
+  // core. A helper and its caller must not share a core.
   void KeepHelpersOffThisCore();
   void WaitFor(Job* job);
   void LendThisCore(Helper* helper, Job* job);
@@ -128,20 +141,20 @@ class ThreadPool {
 
   std::atomic<int> num_threads_;
   std::atomic<bool> pins_{false};
-  std::mutex starting_;  // Guards the three below; never taken while a job runs.
+  std::mutex starting_;  // Guards the next four fields.
   std::vector<std::unique_ptr<Helper>> helpers_;
   std::vector<std::unique_ptr<Helper>> ended_;
   std::atomic<int> num_helpers_{0};
-  pid_t witness_ = 0;  // See `StartWitness`; from the first helper on.
+  pid_t witness_ = 0;  // See `StartWitness`. 0 until the first helper starts.
 
   std::array<std::atomic<Job*>, kMaxJobs> jobs_{};
-  std::atomic<int> num_slots_{0};  // Slots that ever had a job are the first ones.
+  std::atomic<int> num_slots_{0};  // Only the first `num_slots_` slots have ever held a job.
   std::atomic<int> callers_{0};
-  std::atomic<int> awake_{0};  // Helpers that are not asleep.
+  std::atomic<int> awake_{0};  // The number of helpers that are not asleep.
   Parking parked_;
 };
 
-// Counts the forks that this process is the child of, since it first used the pool.
+// Returns how many forks lie between the process that first used the pool and this process.
 int ForkGeneration();
 
 }  // namespace tvm_interop

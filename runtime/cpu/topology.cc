@@ -12,8 +12,9 @@
 namespace tvm_interop {
 namespace {
 
-// Names the physical core of a logical CPU: its siblings' list, which siblings share. A system that
-// does not tell counts every CPU as a core of its own.
+// Returns a name for the physical core of a logical CPU: the list of the core's siblings, which is
+// the same for all of them. If the system does not provide the list, every CPU counts as a core of
+// its own.
 std::string CoreOf(int cpu) {
   std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
                      "/topology/thread_siblings_list");
@@ -51,7 +52,8 @@ std::vector<int> AllowedCpus() {
 
 int AllowedCores() {
   const double cores = static_cast<double>(ReadCpus().first_of_core.size());
-  // Rounded down: a process that runs over its quota is stopped as a whole, for many milliseconds.
+  // The quota is rounded down. If a process exceeds its quota, the system stops all threads of the
+  // process for many milliseconds.
   return std::max(1, static_cast<int>(std::min(cores, CpuQuota("/"))));
 }
 

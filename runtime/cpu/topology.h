@@ -5,17 +5,17 @@
 
 namespace tvm_interop {
 
-// The logical CPUs that the calling thread may run on, one of each physical core first, hyperthread
-// siblings after them; ascending within both parts.
+// Returns the logical CPUs that the calling thread may run on. The first CPU of each physical core
+// comes first, and the hyperthread siblings follow. Both parts are in ascending order.
 std::vector<int> AllowedCpus();
 
-// How many cores' worth of time this process may use: the different physical cores that the calling
-// thread may run on, or the whole cores of the CPU quota of its control groups, where that is less;
-// at least one.
+// Returns the number of cores that this process may use, at least 1. It is the smaller of two
+// numbers: the physical cores that the calling thread may run on, and the CPU quota of the
+// process's control groups, rounded down to whole cores.
 int AllowedCores();
 
-// Confines the calling thread to `cpus`, or the thread of this process that has this number.
-// Returns false where the system refuses.
+// `PinThisThread` confines the calling thread to `cpus`. `PinThread` does the same for the thread
+// of this process with the id `thread`. Both return false if the system refuses.
 bool PinThisThread(const std::vector<int>& cpus);
 bool PinThread(int thread, const std::vector<int>& cpus);
 

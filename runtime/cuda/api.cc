@@ -32,7 +32,8 @@ Function* Find(const SharedLibrary& library, const char* name) {
 Api LoadApi() {
   const char* override_path = std::getenv(kOverride);
   const std::string path = override_path != nullptr ? override_path : kRuntime;
-  // The driver first: without it the runtime loads and then fails at every call.
+  // The driver is loaded first. Without the driver, the runtime would load and then fail at every
+  // call.
   const SharedLibrary driver = Open(kDriver, "install NVIDIA's driver, or compile for `llvm`");
   const SharedLibrary runtime =
       Open(path,
@@ -61,13 +62,13 @@ Api LoadApi() {
 }  // namespace
 
 const Api& Api::Get() {
-  static const Api api = LoadApi();  // Tried anew at the next call where it throws.
+  static const Api api = LoadApi();  // If this throws, the next call tries again.
   return api;
 }
 
 void ThrowStatus(int status, const char* call) {
   const Api& api = Api::Get();
-  api.GetLastError();  // CUDA would report it again at the next call.
+  api.GetLastError();  // Clears the error, or CUDA would report it again at the next call.
   throw std::runtime_error(std::string("`") + call + "` failed: " + api.GetErrorString(status) +
                            " (" + api.GetErrorName(status) + ")");
 }

@@ -9,8 +9,8 @@
 namespace tvm_interop {
 namespace cuda {
 
-// The part of CUDA 13's runtime and driver interfaces that we use, found at run time: one build
-// serves machines with a GPU and without. The numbers are those of CUDA's own enumerators.
+// The part of CUDA 13's runtime and driver interfaces that we use. Its functions are found at run
+// time, so one build works with and without a GPU. The numbers are those of CUDA's own enumerators.
 
 using Stream = struct StreamObject*;
 using Event = struct EventObject*;
@@ -21,7 +21,8 @@ using GraphExec = struct GraphExecObject*;
 enum Status : int { kSuccess = 0, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
-// Thread-local: what other threads do meanwhile (a `cudaMalloc` of PyTorch's, say) does no harm.
+// Thread-local: calls of other threads during a capture, such as a `cudaMalloc` by PyTorch, do no
+// harm.
 enum CaptureMode : int { kThreadLocal = 1 };
 enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };
@@ -69,7 +70,8 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, Init, (unsigned flags))             \
   F(int, DeviceGetName, (char* name, int capacity, int device))
 
-// The functions; `api.Malloc` is `cudaMalloc`, `api.driver.Init` is `cuInit`.
+// The functions of CUDA. For example, `api.Malloc` is `cudaMalloc`, and `api.driver.Init` is
+// `cuInit`.
 struct Api {
 #define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
   TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(TVM_INTEROP_DECLARE)
@@ -78,39 +80,40 @@ struct Api {
   } driver;
 #undef TVM_INTEROP_DECLARE
 
-  // Loads both libraries at the first call, for good. The runtime is `libcudart.so.13`, the one
-  // that TVM's kernels use too, or the file that the environment variable
-  // TVM_INTEROP_CUDART_LIBRARY names. Throws `MissingError` where there is none or no GPU.
+  // Loads the runtime and the driver library at the first call, and never unloads them. The runtime
+  // is `libcudart.so.13`, which TVM's kernels use too. The environment variable
+  // TVM_INTEROP_CUDART_LIBRARY can name another file for the runtime. Throws `MissingError` if a
+  // library or a GPU is missing.
   static const Api& Get();
 };
 
-// There is no CUDA here, or no GPU, or not the one asked for.
+// The error for a machine without CUDA, without a GPU, or without the requested GPU.
 class MissingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Throws std::runtime_error that names `call` and CUDA's reason, unless `status` is success.
+// Throws std::runtime_error with the name `call` and CUDA's reason, unless `status` is success.
 [[noreturn]] void ThrowStatus(int status, const char* call);
 inline void Check(int status, const char* call) {
   if (status != kSuccess) ThrowStatus(status, call);
 }
-// Calls a function of `api` and checks what it returns.
+// Calls a function of `api` and checks the status that it returns.
 #define TVM_INTEROP_CUDA(api, function, ...) \
   ::tvm_interop::cuda::Check((api).function(__VA_ARGS__), "cuda" #function)
 
-// How many GPUs there are; throws `MissingError` for none.
+// Returns the number of GPUs. Throws `MissingError` if there is none.
 int DeviceCount();
-// Throws `MissingError` for a device that is not there.
+// Throws `MissingError` if the device `device` does not exist.
 void CheckDevice(int device);
-// What the device is called, its compute capability, and the driver's version: the figures that
-// were measured on it are kept under this name.
+// Returns the device's name, its compute capability and the driver's version, as one text. Measured
+// latencies of the device are stored under this text.
 std::string DescribeDevice(int device);
-// Lets kernels and copies of `device` reach the memory of `peer`. False where the hardware cannot:
-// copies then go through the host, which is slower but right.
+// Lets kernels and copies of `device` access the memory of `peer`. Returns false if the hardware
+// cannot do this. Copies then go through the host, which is slower but correct.
 bool EnablePeerAccess(int device, int peer);
 
-// Makes a device current for the calling thread, and the former one again at the end.
+// Makes a device current for the calling thread, and restores the earlier device at the end.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
@@ -122,7 +125,8 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
-// Owners. What fails in giving back is not reported: there is nobody to act on it.
+// Smart pointers that own CUDA's objects. An error while an object is destroyed is not reported,
+// because nobody could act on it.
 struct Closer {
   void operator()(Stream stream) const { Api::Get().StreamDestroy(stream); }
   void operator()(Event event) const { Api::Get().EventDestroy(event); }

@@ -21,12 +21,13 @@
 
 namespace tvm_interop {
 
-// What was chosen for each operator on each kind of GPU, for as long as the process lives: equal
-// GPUs share a choice, or one operator would give other bits on another of them.
+// Remembers the algorithm that was chosen for each operator on each kind of GPU, until the process
+// ends. Equal GPUs share a choice. Otherwise one operator could give different bits on two of them.
 template <typename Choice>
 class RememberedChoices {
  public:
-  // What `choose` gave the first time for such an operator on such a GPU.
+  // Returns the choice for an operator on the GPU of `stream`. Calls `choose` to make the choice if
+  // there is none yet for an equal operator on an equal GPU.
   template <typename Choose>
   Choice Get(const OpDescription& op, const CudaStream& stream, Choose&& choose) {
     const std::string key = cuda::DescribeDevice(stream.device) + ": " + Describe(op);
@@ -41,18 +42,19 @@ class RememberedChoices {
   std::map<std::string, Choice> choices_;
 };
 
-// A library of which every kernel has one algorithm of several.
+// A library whose kernels each run one of several algorithms. The fastest algorithm is chosen.
 //
-// Api        the library's functions, `GetVersion` among them.
-// LibKernel  a CudaLibraryKernel, made of an Api, an OpDescription and arguments, with
-//   using Choice                               an algorithm, and its `workspace_nbytes`
-//   Candidates(stream)                         those to choose from, the library's first choice
-//   first Launch(stream, choice, workspace)          with this one Use(choice) with this one from
-//   now on
+// `Api` holds the library's functions, including `GetVersion`. `LibKernel` is a CudaLibraryKernel
+// that is made from an `Api`, an OpDescription and arguments. It has these members:
+// - `Choice` is the type of an algorithm, with the field `workspace_nbytes`.
+// - `Candidates(stream)` returns the algorithms to choose from, with the library's first choice
+//   first.
+// - `Launch(stream, choice, workspace)` launches the kernel with this algorithm.
+// - `Use(choice)` sets the algorithm for later launches.
 template <typename Api, typename LibKernel>
 class ChoosingLibrary : public CudaKernelLibrary {
  public:
-  // `name` is the one that providers go by.
+  // `name` is the name under which the library is registered.
   ChoosingLibrary(std::string name, Api api) : name_(std::move(name)), api_(api) {}
 
   std::string version() const override { return VersionText(api_.GetVersion()); }
@@ -62,7 +64,7 @@ class ChoosingLibrary : public CudaKernelLibrary {
     const std::string why = WhyUnsupportedOnCuda(name_, op);
     if (!why.empty()) throw std::runtime_error(why);
     CheckCudaArguments(op, args);
-    const cuda::DeviceGuard guard(stream.device);  // A library asks about the current device.
+    const cuda::DeviceGuard guard(stream.device);  // A library uses the current device.
     auto kernel = std::make_unique<LibKernel>(api_, op, args);
     kernel->Use(chosen_.Get(op, stream, [&] { return Fastest(*kernel, stream); }));
     return kernel;

@@ -54,9 +54,10 @@ void CudaExecutor::MakeSteps(const std::vector<CudaPlannedOp>& ops) {
   }
 }
 
-// A run begins and ends on the first stream. The others are held back until it has begun, unless a
-// wait of their first operator does so already; it ends after each stream's last operator, unless
-// another operator waits for that one, and so ends later.
+// A run begins and ends on the first stream. Every other stream waits until the run has begun,
+// unless its first operator waits for another operator anyway. The run ends after the last operator
+// of each stream. If another operator waits for such a last operator, no extra wait is needed,
+// because that operator ends later.
 void CudaExecutor::MakeJoins(const std::vector<CudaPlannedOp>& ops) {
   std::vector<int> first(streams_->num_streams(), -1);
   std::vector<int> last(streams_->num_streams(), -1);
@@ -80,7 +81,8 @@ cuda::Event CudaExecutor::NewEvent(int device) {
   return events_.back().second.get();
 }
 
-// Kernels fail long after their launch, without a name. Here each is waited for.
+// A failure of a kernel appears long after its launch and does not name the kernel. So the host
+// waits for each kernel here.
 void CudaExecutor::WarmUp() {
   const cuda::Api& api = cuda::Api::Get();
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -148,7 +150,7 @@ std::vector<OpTiming> CudaExecutor::Profile() {
   CudaStreams::Lease lease(streams_.get());
   const cuda::Api& api = cuda::Api::Get();
   std::vector<cuda::OwnedEvent> marks;
-  // CUDA compares only times of the same device.
+  // CUDA can only compare times that were taken on the same device.
   std::map<int, cuda::OwnedEvent> began;
   for (int device : streams_->devices()) began.emplace(device, TimingEvent(device));
   for (const Step& step : steps_) {
@@ -194,7 +196,7 @@ void CudaExecutor::Launch() {
     try {
       LaunchStreams();
     } catch (...) {
-      // Streams that were not joined must not run into the next run.
+      // The streams have not been joined. Their work must end before the next run begins.
       for (int s = 0; s < streams_->num_streams(); ++s) {
         cuda::Api::Get().StreamSynchronize(streams_->stream(s).handle);
       }
@@ -233,7 +235,7 @@ void CudaExecutor::Await(const Step& step) {
 void CudaExecutor::LaunchKernel(size_t op) {
   const Step& step = steps_[op];
   try {
-    // Whoever loads code, or calls a library, does so for the current device.
+    // A kernel that loads code or calls a library does so for the current device.
     if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
     step.kernel->Launch(step.stream);
   } catch (const std::exception& error) {

@@ -14,67 +14,72 @@
 
 namespace tvm_interop {
 
-// One operator, its arguments bound.
+// One operator with its arguments bound.
 class CudaKernel {
  public:
   virtual ~CudaKernel() = default;
-  // Puts the operator's work on `stream`, all of it, and does not wait for it. Throws where that
-  // fails. The first call may be slower and may allocate; later ones must not, or no graph can be
-  // captured.
+  // Puts all of the operator's work on `stream` and does not wait for it. Throws if this fails. The
+  // first call may be slow and may allocate memory. Later calls must not allocate, because a graph
+  // capture would fail.
   virtual void Launch(const CudaStream& stream) = 0;
 };
 
-// One operator of a plan, in the order of launching: it respects the dependencies.
+// One operator of a plan. The operators of a plan come in the order of their launches, which is a
+// topological order.
 struct CudaPlannedOp {
   std::string name;
   CudaKernel* kernel = nullptr;  // Owned by the plan's maker; outlives the executor.
-  int stream = 0;                // Of the pool; its device is the operator's.
-  // Operators on other streams that must have ended first: indices of earlier operators.
+  int stream = 0;                // A stream of the pool, on the operator's device.
+  // The operators on other streams that must end first, as indices of earlier operators.
   std::vector<int> waits;
 };
 
 // How an executor hands its operators to the GPU.
 enum class CudaDispatch {
-  kStreams,        // Each operator in turn, on its stream, in every run.
-  kCapturedGraph,  // All streams recorded once into a graph, which is launched in every run.
-  kLinkedGraph,    // A graph made of each operator's own, linked by the plan's waits.
+  kStreams,        // Every run launches each operator on its stream.
+  kCapturedGraph,  // All streams are captured once in a graph. Every run launches this graph.
+  kLinkedGraph,    // One graph for each operator, linked by the waits and the streams' order.
 };
 
-// Runs a plan on CUDA streams, from one host thread. Streams wait for each other on the GPU, the
-// host for all of them at the end of a run. Operators are launched, and recorded into a graph, in
-// the order given.
+// Runs a plan on CUDA streams, from one host thread. The streams wait for each other on the GPU. At
+// the end of a run, the host waits for all streams. The operators are launched, or captured in a
+// graph, in the given order.
 class CudaExecutor : public Timed {
  public:
-  // Runs each operator once, to load its code and to see it fail by itself if it does, then makes
-  // the graph. Where no graph can be made the executor works without, and `why_no_graph` tells.
-  // Throws std::runtime_error for a stream the pool lacks, a wait for an operator that is not
-  // earlier, and an operator that fails.
+  // Runs each operator once by itself, which loads the operator's code and shows whether the
+  // operator fails. Then makes the graph. If no graph can be made, the executor works without a
+  // graph, and `why_no_graph` gives the reason. Throws std::runtime_error if the pool lacks an
+  // operator's stream, if an operator waits for an operator that is not earlier, or if an operator
+  // fails.
   CudaExecutor(std::shared_ptr<CudaStreams> streams, const std::vector<CudaPlannedOp>& ops,
                CudaDispatch dispatch);
   ~CudaExecutor() override;
 
-  // Runs every operator once and returns when all have ended.
+  // Runs every operator once and returns when all operators have ended.
   void Run();
 
-  // Seconds the GPU took for `number` runs, one after the other.
+  // Runs the plan `number` times, one run after the other, and returns the time on the GPU in
+  // seconds.
   double Time(int number) override;
 
-  // Runs once, without a graph, and tells when each operator began and ended on the GPU. On several
-  // GPUs each has a clock of its own, set by an event: a few microseconds lie between them.
+  // Runs every operator once without a graph, and returns when each operator began and ended on the
+  // GPU. If there are several GPUs, each GPU has its own clock, which an event starts. These clocks
+  // differ by a few microseconds.
   std::vector<OpTiming> Profile();
 
-  // Seconds the host took to launch `number` runs, without waiting for the GPU.
+  // Launches the plan `number` times and returns the time that the launches take on the host, in
+  // seconds. This time does not include waiting for the GPU.
   double TimeLaunches(int number);
 
   CudaDispatch dispatch() const { return dispatch_; }
-  // Empty where there is the graph asked for.
+  // The reason why there is no graph. Empty if there is a graph, or if none was requested.
   const std::string& why_no_graph() const { return why_no_graph_; }
 
  private:
   struct Step {
     CudaKernel* kernel;
     CudaStream stream;
-    cuda::Event record;  // Null where nobody waits for this operator.
+    cuda::Event record;  // Null if nothing waits for this operator.
     uint32_t waits_begin;
     uint32_t waits_end;
   };
@@ -96,16 +101,16 @@ class CudaExecutor : public Timed {
   void Synchronize();
 
   std::shared_ptr<CudaStreams> streams_;
-  cuda::Stream origin_;  // Starts and ends every run.
+  cuda::Stream origin_;  // The stream on which every run starts and ends.
   std::vector<std::string> names_;
   std::vector<int> stream_of_;
   std::vector<Step> steps_;
   std::vector<cuda::Event> waits_;
   bool is_over_devices_;
   cuda::Event fork_ = nullptr;
-  std::vector<cuda::Stream> forked_;  // Streams that nothing else holds back at first.
-  std::vector<cuda::Event> joined_;   // Ends of streams that nobody else waits for.
-  std::vector<std::pair<int, cuda::OwnedEvent>> events_;  // All of the above, with their devices.
+  std::vector<cuda::Stream> forked_;  // Later streams whose first operator has no waits.
+  std::vector<cuda::Event> joined_;   // Ends of streams that no operator waits for.
+  std::vector<std::pair<int, cuda::OwnedEvent>> events_;  // All events above, each with its device.
   CudaDispatch dispatch_ = CudaDispatch::kStreams;
   std::string why_no_graph_;
   cuda::OwnedGraphExec graph_;

@@ -9,7 +9,8 @@ cuda::OwnedGraph CaptureGraph(cuda::Stream origin, const std::function<void()>& 
   try {
     issue();
   } catch (...) {
-    // The streams are of no use until the capture has ended. That it failed is known.
+    // The streams cannot be used until the capture has ended. The status of this call is ignored,
+    // because the capture is known to have failed.
     api.StreamEndCapture(origin, &graph);
     if (graph != nullptr) api.GraphDestroy(graph);
     api.GetLastError();
@@ -29,7 +30,7 @@ cuda::OwnedGraph LinkGraphs(const std::vector<cuda::OwnedGraph>& parts,
   for (size_t i = 0; i < parts.size(); ++i) {
     std::vector<cuda::GraphNode> dependencies;
     for (int earlier : after[i]) dependencies.push_back(nodes.at(earlier));
-    // The part is copied into the graph.
+    // This call copies the part into the graph.
     TVM_INTEROP_CUDA(api, GraphAddChildGraphNode, &nodes[i], graph, dependencies.data(),
                      dependencies.size(), parts[i].get());
   }

@@ -8,17 +8,18 @@
 
 namespace tvm_interop {
 
-// What `issue` puts on `origin`, and on streams that it forks off and joins again, as a graph;
-// nothing of it runs. Whatever `issue` throws is passed on once the capture has been ended.
+// Captures a graph of the work that `issue` puts on `origin`, and on streams that `issue` forks off
+// and joins again. None of this work runs. If `issue` throws, the capture is ended and the
+// exception is passed on.
 cuda::OwnedGraph CaptureGraph(cuda::Stream origin, const std::function<void()>& issue);
 
-// A graph of graphs: `parts[i]` starts when those of the earlier parts that `after[i]` names have
-// ended.
+// Makes one graph out of several. Part `parts[i]` starts when all parts whose indices are in
+// `after[i]` have ended. These parts must be earlier ones.
 cuda::OwnedGraph LinkGraphs(const std::vector<cuda::OwnedGraph>& parts,
                             const std::vector<std::vector<int>>& after);
 
-// The graph made ready to launch, its memory on the GPU already. With `use_priorities` each kernel
-// keeps the priority of the stream that it was captured from.
+// Makes the graph ready to launch and uploads it to the GPU on `stream`. If `use_priorities` is
+// true, each kernel keeps the priority of the stream that it was captured from.
 cuda::OwnedGraphExec InstantiateGraph(cuda::Graph graph, bool use_priorities, cuda::Stream stream);
 
 }  // namespace tvm_interop

@@ -11,10 +11,11 @@
 namespace tvm_interop {
 namespace {
 
-// Bytes: the widest load there is.
+// The alignment of arguments, in bytes. It is the width of the widest vector load.
 constexpr uintptr_t kAlignment = 16;
 
-// Every provider of kernels for GPUs there is: a line each, here and below.
+// Returns the registry of kernel libraries for GPUs. Each library has one line here and one line in
+// `kWhyUnsupported` below.
 LibraryRegistry<CudaKernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<CudaKernelLibrary>({
       {"cublaslt", LoadCublasLt},

@@ -10,10 +10,10 @@
 
 namespace tvm_interop {
 
-// A block of a GPU's memory, zeros at first.
+// A block of a GPU's memory, which is zero at first.
 class CudaMemory {
  public:
-  // Throws std::runtime_error where the GPU has no such block left.
+  // Throws std::runtime_error if the GPU does not have this much free memory.
   CudaMemory(int device, size_t nbytes);
 
   int device() const { return device_; }
@@ -26,13 +26,13 @@ class CudaMemory {
   cuda::OwnedMemory memory_;
 };
 
-// Copies between host and GPU `device`, on its first stream, and returns when done; a run is over
-// when its call returns, so the copy is in order with those before and after. Throws
-// std::runtime_error where it fails.
+// Copies `nbytes` bytes between the host and the GPU `device`, on the GPU's first stream, and
+// returns when the copy is done. A run is also over when its call returns, so copies and runs never
+// overlap. Throws std::runtime_error if the copy fails.
 void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
 void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
 
-// An operator that copies a tensor from one GPU to another, on a stream of either GPU.
+// An operator that copies a tensor from one GPU to another, on a stream of one of the two GPUs.
 class PeerCopy : public CudaKernel {
  public:
   PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes);

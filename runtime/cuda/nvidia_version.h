@@ -6,13 +6,13 @@
 
 namespace tvm_interop {
 
-// Versions of cuDNN and cuBLASLt are numbers: major * 10000 + minor * 100 + patch.
+// cuDNN and cuBLASLt give their versions as one number: major * 10000 + minor * 100 + patch.
 
-// Throws std::runtime_error unless the library `name` at `path` is of the `major` version wanted.
+// Throws std::runtime_error unless the library `name` at `path` has the major version `major`.
 void CheckMajorVersion(const std::string& path, const std::string& name, size_t version,
                        size_t major);
 
-// As people write it: 9.12.0.
+// Writes a version with dots, such as 9.12.0.
 std::string VersionText(size_t version);
 
 }  // namespace tvm_interop

@@ -7,7 +7,8 @@ namespace tvm_interop {
 void* CudaStreamResources::Workspace(size_t nbytes) {
   if (nbytes == 0) return nullptr;
   if (nbytes > nbytes_) {
-    // At least twice the last: all of them together take no more than twice the largest.
+    // The new workspace is at least twice as large as the last one. So all workspaces together take
+    // at most twice the size of the largest one.
     const size_t larger = std::max(nbytes, 2 * nbytes_);
     const cuda::DeviceGuard guard(device_);
     const cuda::Api& api = cuda::Api::Get();

@@ -10,22 +10,25 @@
 
 namespace tvm_interop {
 
-// What the kernels of libraries need beside their arguments, for one stream: a workspace, and a
-// handle of each library. All kernels of a stream share them, since its work runs in order. Two
-// streams run at once: in one workspace the kernels of one would overwrite what those of the other
-// still compute with, and a handle puts its work on the stream that it was told last.
+// The workspace and the library handles of one stream. All library kernels on the stream share
+// them, because the stream runs its kernels in order.
+//
+// Two streams must not share them. The streams run at the same time, so in one workspace the
+// kernels of one stream would overwrite data that kernels of the other still use. Also, a handle
+// puts its work on the stream that was set last.
 class CudaStreamResources {
  public:
   explicit CudaStreamResources(int device) : device_(device) {}
   CudaStreamResources(const CudaStreamResources&) = delete;
   CudaStreamResources& operator=(const CudaStreamResources&) = delete;
 
-  // At least `nbytes` of the GPU's memory, for work that is put on the stream next. Allocates where
-  // that is more than ever before, which no capture can: executors run each kernel once first.
+  // Returns at least `nbytes` bytes of the GPU's memory, for the next work on the stream. Allocates
+  // memory if `nbytes` is larger than in all earlier calls. An allocation is not possible during a
+  // graph capture, so executors run each kernel once before the capture.
   void* Workspace(size_t nbytes);
 
-  // The stream's handle of `library`, which `make` made at the first call. `make` gives a
-  // std::shared_ptr, always of one type for one library.
+  // Returns the stream's handle of `library`, which `make` makes at the first call. `make` returns
+  // a std::shared_ptr, which must always have the same type for the same library.
   template <typename Make>
   auto& Handle(const void* library, Make&& make) {
     std::shared_ptr<void>& handle = handles_[library];
@@ -37,7 +40,8 @@ class CudaStreamResources {
  private:
   int device_;
   size_t nbytes_ = 0;
-  // Each larger than the one before. Graphs that were captured keep addresses of the smaller ones.
+  // The workspaces, each larger than the one before. The smaller ones are kept, because captured
+  // graphs contain their addresses.
   std::vector<cuda::OwnedMemory> workspaces_;
   std::map<const void*, std::shared_ptr<void>> handles_;
 };

@@ -14,45 +14,47 @@ namespace tvm_interop {
 
 struct CudaStreamOptions {
   int device = 0;
-  // Whether the GPU prefers this stream's work, as far as it has to choose: for a critical path.
+  // Whether the GPU should prefer the work of this stream when it has to choose. This is useful for
+  // a critical path.
   bool is_urgent = false;
 };
 
 struct CudaStream {
   int device = 0;
   cuda::Stream handle = nullptr;
-  CudaStreamResources* resources = nullptr;  // The pool's, like the stream itself.
+  CudaStreamResources* resources = nullptr;  // Owned by the pool, like the stream itself.
 };
 
-// A pool of streams and events that executors share. Streams are independent of CUDA's default
-// stream. All work is put on them by one host thread at a time.
+// A pool of streams and events that executors share. The streams are independent of CUDA's default
+// stream. Only one host thread at a time may put work on them.
 class CudaStreams {
  public:
-  // Enables access between each two devices that occur. Throws cuda::MissingError for a device
-  // that is not there.
+  // Makes the streams, and enables peer access between each two of their devices. Throws
+  // cuda::MissingError if a device does not exist.
   explicit CudaStreams(const std::vector<CudaStreamOptions>& options);
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;
 
   int num_streams() const { return static_cast<int>(streams_.size()); }
   CudaStream stream(int i) const { return streams_.at(i); }
-  // The first stream of a device; throws std::runtime_error where it has none.
+  // Returns the first stream of a device. Throws std::runtime_error if the device has none.
   CudaStream first_on(int device) const;
-  // Each device once, in the order of its first stream.
+  // The devices of the streams, each device once, in the order of its first stream.
   const std::vector<int>& devices() const { return devices_; }
-  // Pairs of devices of which the first cannot reach the memory of the second: what is copied
-  // between them goes through the host.
+  // Pairs of devices in which the first device cannot access the memory of the second. Copies
+  // between these devices go through the host.
   const std::vector<std::pair<int, int>>& out_of_reach() const { return out_of_reach_; }
   const std::vector<bool>& is_urgent() const { return is_urgent_; }
   bool has_urgent() const;
 
-  // An event of `device` without timing, from the pool where it has one.
+  // Returns an event of `device` without timing. It comes from the pool, or is a new event if the
+  // pool has none.
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
-  // Held while a host thread puts work on the streams; throws std::runtime_error where another
-  // thread holds it. Meanwhile any device may become the thread's current one; then it is again
-  // the one it was, for PyTorch and others.
+  // Must be held while a host thread puts work on the streams. Throws std::runtime_error if a lease
+  // is already held. While the lease is held, any device may become the thread's current device. At
+  // the end, the earlier device becomes current again, for PyTorch and other users of CUDA.
   class Lease {
    public:
     explicit Lease(CudaStreams* streams);
@@ -68,7 +70,7 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
-  std::vector<std::unique_ptr<CudaStreamResources>> resources_;  // Gone before their streams.
+  std::vector<std::unique_ptr<CudaStreamResources>> resources_;  // Destroyed before the streams.
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;
   std::vector<std::pair<int, int>> out_of_reach_;

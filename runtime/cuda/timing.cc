@@ -16,7 +16,8 @@ float Median(std::vector<float> numbers) {
   return *middle;
 }
 
-// Those that can be launched, in order. Each has run once then, and so has loaded its code.
+// Returns the alternatives that can be launched, in order. Each of them has then run once, so its
+// code is loaded.
 std::vector<size_t> Launchable(size_t number, const CudaStream& stream,
                                const std::function<void(size_t)>& launch) {
   const cuda::Api& api = cuda::Api::Get();

@@ -9,12 +9,13 @@
 
 namespace tvm_interop {
 
-// An event that keeps the time, for measuring.
+// Makes an event that records the time, for measurements.
 cuda::OwnedEvent TimingEvent(int device);
 
-// Which of `number` alternatives takes the GPU the least, by the median of a few runs in turn on
-// `stream`; ties go to the first. `launch` puts an alternative's work on the stream, and throws
-// where it cannot: then that one is out. Throws what the last one threw where all are.
+// Returns the index of the fastest of `number` alternatives. The alternatives run on `stream` in
+// turn, for a few rounds, and the median times on the GPU are compared. In a tie, the first
+// alternative wins. `launch` puts an alternative's work on the stream. An alternative is left out
+// if `launch` throws for it. If all are left out, the last exception is thrown.
 size_t FastestOf(size_t number, const CudaStream& stream,
                  const std::function<void(size_t)>& launch);
 

@@ -5,7 +5,7 @@
 
 namespace tvm_interop {
 
-// Of a tensor's address in main memory, in bytes: what TVM's code generator asks for.
+// The alignment of a tensor's address in main memory, in bytes. TVM's code generator requires it.
 inline constexpr size_t kTensorAlignment = 64;
 
 }  // namespace tvm_interop

@@ -13,15 +13,16 @@
 
 namespace tvm_interop {
 
-// Which share of a kernel runs, and of how many.
+// The share of a kernel that an operator runs: the share's index and the number of shares.
 using Share = tvm::ffi::Tuple<int64_t, int64_t>;
 
-// An operator as Python's `_native.operators.BoundOperator` has it, field by field.
+// An operator as a tuple with the fields of Python's `_native.operators.BoundOperator`, in the same
+// order.
 using OperatorTuple = tvm::ffi::Tuple<tvm::ffi::String, tvm::ffi::Any, tvm::ffi::Array<int64_t>,
                                       int64_t, tvm::ffi::Array<int64_t>, tvm::ffi::Optional<Share>>;
 
-// The same with names for its fields. `args` are indices of the executor's tensors, `waits` those
-// of earlier operators.
+// An operator with named fields. `args` are indices of the executor's tensors, and `waits` are
+// indices of earlier operators.
 struct BoundOperator {
   explicit BoundOperator(const OperatorTuple& from)
       : name(from.get<0>()),

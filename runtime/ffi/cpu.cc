@@ -1,5 +1,5 @@
-// The CPU side for Python: kernels as packed functions, tensors as arguments. Only bindings know
-// tvm-ffi.
+// Bindings that let Python prepare, run and measure kernels and plans on the CPU. Kernels are
+// tvm-ffi's packed functions, and their arguments are tensors. Only the bindings depend on tvm-ffi.
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -30,8 +30,8 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 
-// A packed function and its arguments: addresses of the executor's own tensor headers, so that an
-// input can be pointed elsewhere without touching any call.
+// A packed function and its arguments. The arguments are addresses of the executor's own tensor
+// headers. So an input can be moved to another address without a change to any call.
 class PackedKernel : public Kernel {
  public:
   PackedKernel(ffi::Function function, std::vector<DLTensor*> args)
@@ -50,7 +50,7 @@ class PackedKernel : public Kernel {
   std::vector<ffi::AnyView> args_;
 };
 
-// One share of a packed function, which divides its parallel loops.
+// One share of a packed function, whose parallel loops are divided into shares.
 class SharedKernel : public Kernel {
  public:
   SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
@@ -82,7 +82,7 @@ KernelLibrary& LoadedLibrary(const std::string& name) {
   return *library;
 }
 
-// A library's kernel and the tensors it works on.
+// A library's kernel and the tensors that the kernel works on.
 class LibraryKernelObj : public ffi::Object {
  public:
   LibraryKernelObj(KernelLibrary* library, const OpDescription& op, int threads,
@@ -104,8 +104,8 @@ class LibraryKernelObj : public ffi::Object {
   int num_reorders() const { return kernel_->num_reorders(); }
 
   void Bind(size_t argument, const ffi::Tensor& tensor) {
-    // What is packed of the old tensor may be shared for as long as nobody else can have its
-    // memory.
+    // Packed constants are recognised by their address. So the old tensor is kept until the
+    // constants are packed again. Before that, no other tensor can take its memory.
     const ffi::Tensor before = tensors_.at(argument);
     tensors_.at(argument) = tensor;
     addresses_.at(argument) = tensor.data_ptr();
@@ -117,7 +117,7 @@ class LibraryKernelObj : public ffi::Object {
 
  private:
   std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
-  std::vector<void*> addresses_;      // Never resized once the kernel holds theirs.
+  std::vector<void*> addresses_;      // Never resized: the kernel points to its elements.
   std::vector<KernelArgument> arguments_;
   std::unique_ptr<LibraryKernel> kernel_;
 };
@@ -139,8 +139,8 @@ LibraryKernelRef PrepareLibraryKernel(const std::string& library, const Descript
 
 class ExecutorObj : public ffi::Object {
  public:
-  // A kernel is a packed function, of which an operator may run a share, or a library's kernel with
-  // its tensors bound already.
+  // Makes an executor. The kernel of an operator is a packed function, or a library's kernel whose
+  // tensors are bound already. An operator may run one share of a packed function.
   ExecutorObj(int num_streams, int threads, const ffi::Array<ffi::Tensor>& values,
               const ffi::Array<OperatorTuple>& operators) {
     headers_.reserve(values.size());
@@ -160,7 +160,8 @@ class ExecutorObj : public ffi::Object {
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
     CheckTensorAlignment(tensor);
-    // The whole header: its shape and strides lie in the tensor, whose predecessor goes now.
+    // The whole header is copied, because its shape and strides must point into the new tensor. The
+    // old tensor is released now.
     headers_.at(value) = *tensor.GetDLTensorPtr();
     tensors_.at(value) = tensor;
     for (auto& [kernel, args] : library_kernels_) {
@@ -176,7 +177,7 @@ class ExecutorObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.Executor", ExecutorObj, ffi::Object);
 
  private:
-  // What runs the operator; kept until the executor is gone.
+  // Returns the kernel that runs the operator. This object keeps the kernel.
   Kernel* BindKernel(const BoundOperator& op) {
     if (auto prepared = op.kernel.as<LibraryKernelRef>()) {
       library_kernels_.push_back({*prepared, op.args});
@@ -196,9 +197,9 @@ class ExecutorObj : public ffi::Object {
   }
 
   std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
-  std::vector<DLTensor> headers_;     // Never resized: the kernels hold their addresses.
+  std::vector<DLTensor> headers_;     // Never resized: the kernels point to its elements.
   std::vector<std::unique_ptr<Kernel>> kernels_;
-  // With the indices of their arguments.
+  // The libraries' kernels, each with the indices of its arguments.
   std::vector<std::pair<LibraryKernelRef, std::vector<int64_t>>> library_kernels_;
 };
 
@@ -216,8 +217,8 @@ ExecutorRef MakeExecutor(int64_t num_streams, int64_t threads,
   });
 }
 
-// Operator, stream, start and end, thread, time on a core, in nanoseconds: six numbers an operator,
-// flat.
+// Runs the plan once and returns a flat list with six numbers for each operator: the operator, the
+// stream, start, end, the thread, and the time on a core. All times are in nanoseconds.
 ffi::Array<int64_t> Profile(const ExecutorRef& executor) {
   return Guarded([&] {
     ffi::Array<int64_t> flat;

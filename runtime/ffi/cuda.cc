@@ -1,4 +1,5 @@
-// The CUDA side for Python: kernels as packed functions, tensors in blocks of a GPU's memory.
+// Bindings that let Python run and measure plans on GPUs. Kernels are tvm-ffi's packed functions,
+// and tensors lie in blocks of a GPU's memory.
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
@@ -28,8 +29,8 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 
-// A packed function and its arguments. TVM's kernels, and any that follow the same rule, take the
-// stream from tvm-ffi's environment, at each call.
+// A packed function and its arguments. At each call, TVM's kernels take the stream from tvm-ffi's
+// environment, and so may other kernels.
 class PackedCudaKernel : public CudaKernel {
  public:
   PackedCudaKernel(ffi::Function function, const std::vector<ffi::Tensor>& args)
@@ -47,7 +48,7 @@ class PackedCudaKernel : public CudaKernel {
       Use(stream.device, before, nullptr);
       throw;
     }
-    // PyTorch and others in this thread keep theirs.
+    // The earlier stream is restored for PyTorch and other users in this thread.
     Use(stream.device, before, nullptr);
   }
 
@@ -76,7 +77,7 @@ class CudaMemoryRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(CudaMemoryRef, ffi::ObjectRef, CudaMemoryObj);
 };
 
-// Gives a tensor its place in a block, which lives as long as the tensor.
+// Gives a tensor its place in a block of memory. The block lives at least as long as the tensor.
 struct WithinBlock {
   void AllocData(DLTensor* tensor, const std::shared_ptr<CudaMemory>& memory, size_t offset) {
     block = memory;
@@ -108,7 +109,7 @@ void CheckSameSize(const ffi::Tensor& one, const ffi::Tensor& other) {
                             << ffi::GetDataSize(other);
 }
 
-// A copy from one GPU to another, as an operator of a plan.
+// A copy from one GPU to another, as the kernel of an operator.
 class PeerCopyObj : public ffi::Object {
  public:
   PeerCopyObj(const ffi::Tensor& from, const ffi::Tensor& to)
@@ -125,7 +126,7 @@ class PeerCopyObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.PeerCopy", PeerCopyObj, ffi::Object);
 
  private:
-  ffi::Tensor from_;  // Both keep their memory alive.
+  ffi::Tensor from_;  // These two fields keep the memory alive.
   ffi::Tensor to_;
 };
 
@@ -136,8 +137,8 @@ class PeerCopyRef : public ffi::ObjectRef {
 
 class CudaExecutorObj : public ffi::Object {
  public:
-  // A kernel is a packed function, or a library's or a copy between GPUs, with its tensors bound
-  // already.
+  // Makes an executor. The kernel of an operator is a packed function, a library's kernel, or a
+  // copy between GPUs. The tensors of the latter two are bound already.
   CudaExecutorObj(const CudaStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
                   const ffi::Array<OperatorTuple>& operators, CudaDispatch dispatch) {
     std::vector<CudaPlannedOp> ops;
@@ -153,7 +154,7 @@ class CudaExecutorObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CudaExecutor", CudaExecutorObj, ffi::Object);
 
  private:
-  // What launches the operator; kept until the executor is gone.
+  // Returns the kernel that launches the operator. This object keeps the kernel.
   CudaKernel* BindKernel(const BoundOperator& op, const ffi::Array<ffi::Tensor>& values) {
     if (op.share.has_value()) {
       throw std::runtime_error("operator `" + op.name +
@@ -173,7 +174,7 @@ class CudaExecutorObj : public ffi::Object {
     return kernels_.back().get();
   }
 
-  // All outlive the executor.
+  // These kernels must outlive the executor.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::vector<PeerCopyRef> copies_;
   std::vector<CudaLibraryKernelRef> library_kernels_;
@@ -222,7 +223,8 @@ std::string DispatchOf(const CudaExecutorRef& executor) {
   TVM_FFI_UNREACHABLE();
 }
 
-// Operator, stream, start and end in nanoseconds: four numbers an operator, flat.
+// Runs the plan once and returns a flat list with four numbers for each operator: the operator, the
+// stream, start and end. Both times are in nanoseconds.
 ffi::Array<int64_t> Profile(const CudaExecutorRef& executor) {
   return GuardedCuda([&] {
     ffi::Array<int64_t> flat;

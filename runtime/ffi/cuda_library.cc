@@ -1,4 +1,5 @@
-// Kernels of libraries for GPUs, for Python.
+// Bindings that let Python load kernel libraries for GPUs, such as cuDNN, and prepare their
+// kernels.
 
 #include "runtime/ffi/cuda_library.h"
 

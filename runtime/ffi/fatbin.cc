@@ -1,5 +1,5 @@
-// CUDA modules as TVM saves them, made where TVM's own CUDA runtime does not load: without a
-// driver.
+// Makes CUDA modules in the form in which TVM saves them, on machines without a CUDA driver. TVM's
+// own CUDA runtime does not load there.
 
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -15,7 +15,8 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Saved like TVM's own: to be loaded by TVM on a machine with CUDA, never to be run here.
+// A CUDA module that is saved like TVM's own. TVM loads it later on a machine with CUDA; it is
+// never run here.
 class SavedCudaModule : public ffi::ModuleObj {
  public:
   explicit SavedCudaModule(std::string saved) : saved_(std::move(saved)) {}
@@ -29,7 +30,8 @@ class SavedCudaModule : public ffi::ModuleObj {
   std::string saved_;
 };
 
-// A string as TVM's streams write it: its length in eight bytes, then its characters.
+// Returns a string as TVM's streams write it: the length in eight bytes, followed by the
+// characters.
 std::string Written(const std::string& text) {
   const uint64_t size = text.size();
   std::string written(sizeof(size), '\0');
@@ -37,8 +39,8 @@ std::string Written(const std::string& text) {
   return written + text;
 }
 
-// TVM saves a CUDA module as its code's format, a table of its kernels, and the code. Replaces the
-// source by what it was compiled to; the table is passed on as it is.
+// Replaces the source code in a saved CUDA module by the binary compiled from it. TVM saves the
+// format of the code, a table of kernels, and the code. The table is copied unchanged.
 ffi::Module WithBinary(const ffi::Module& module, const ffi::Bytes& source,
                        const ffi::Bytes& binary) {
   const ffi::Bytes bytes = module->SaveToBytes();
@@ -53,7 +55,7 @@ ffi::Module WithBinary(const ffi::Module& module, const ffi::Bytes& source,
                                   "install apache-tvm 0.27";
   }
   const std::string table = saved.substr(head.size(), saved.size() - head.size() - tail.size());
-  // What TVM calls any binary that the driver loads, a fatbin too.
+  // TVM uses the name `cubin` for any binary that the driver loads, including a fatbin.
   return ffi::Module(ffi::make_object<SavedCudaModule>(
       Written("cubin") + table + Written(std::string(binary.data(), binary.size()))));
 }

@@ -1,4 +1,5 @@
-// Runs one kernel between fences, for Python: what the check of a kernel is made of.
+// Bindings that run one kernel on tensors between fences (see `FencedMemory`). Python's check of a
+// kernel uses them to find accesses outside of the kernel's tensors.
 
 #include <signal.h>
 #include <tvm/ffi/container/array.h>
@@ -29,7 +30,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// The kernel's arguments, each between fences.
+// The arguments of a kernel, each between fences.
 class FencedArguments {
  public:
   FencedArguments(const ffi::Array<ffi::Tensor>& inputs, const ffi::Array<ffi::Tensor>& outputs,
@@ -44,7 +45,7 @@ class FencedArguments {
     for (DLTensor& header : headers_) packed_.emplace_back(&header);
   }
 
-  // Where each tensor lies, outputs last.
+  // The address of each tensor, the outputs last.
   std::vector<void*> addresses() const {
     std::vector<void*> found;
     for (const auto& memory : memory_) found.push_back(memory->data());
@@ -56,8 +57,8 @@ class FencedArguments {
     kernel.CallPacked(packed_.data(), static_cast<int32_t>(packed_.size()), &result);
   }
 
-  // What became of a run: what it did that it must not, in words. Where it did nothing such,
-  // `outputs` get what it computed.
+  // Returns a description of the run's forbidden memory access. If there was none, returns an empty
+  // string and copies the results to `outputs`.
   std::string Outcome(const std::optional<Fault>& fault,
                       const ffi::Array<ffi::Tensor>& outputs) const {
     if (fault) return Describe(*fault);
@@ -74,7 +75,8 @@ class FencedArguments {
     }
   }
 
-  // The argument in whose slack was written; none where it is as it was.
+  // Returns a text that names an argument with overwritten slack, or an empty string if all slack
+  // is intact.
   std::string BrokenSlack() const {
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (!memory_[i]->SlackIsIntact()) return "writes outside of " + Name(i);
@@ -120,14 +122,14 @@ class FencedArguments {
   std::vector<ffi::AnyView> packed_;
 };
 
-// Runs `kernel` on copies of the inputs, `shares` shares of it in turn, or all at once where there
-// are none. What it did to foreign memory, in words; empty where it did nothing, and then `outputs`
-// hold what it computed.
+// Runs `kernel` on copies of the inputs. If `shares` is not 0, runs this many shares of the kernel
+// in turn. Returns a description of the kernel's forbidden memory access. If there was none,
+// returns an empty string and copies the results to `outputs`.
 std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>& inputs,
                       const ffi::Array<ffi::Tensor>& outputs, FencedMemory::Place place,
                       uint8_t fill, int64_t shares) {
   FencedArguments arguments(inputs, outputs, place, fill);
-  const LoopTeam team(1);  // On this thread alone, whose faults are caught.
+  const LoopTeam team(1);  // Loops stay on this thread, because only its faults are caught.
   const auto run = [&] { return RunCatchingFaults([&] { arguments.Call(kernel); }); };
   std::optional<Fault> fault;
   if (shares == 0) fault = run();
@@ -138,8 +140,8 @@ std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>
   return arguments.Outcome(fault, outputs);
 }
 
-// The same of a kernel of a library that is loaded, on one thread. `constants` says which inputs it
-// may prepare once.
+// Does the same for a kernel of a loaded library, on one thread. `constants` says which inputs the
+// kernel may pack once.
 std::string RunLibraryFenced(const std::string& name, const Description& description,
                              const ffi::Array<ffi::Tensor>& inputs,
                              const ffi::Array<ffi::Tensor>& outputs,

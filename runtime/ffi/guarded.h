@@ -7,7 +7,8 @@
 
 namespace tvm_interop {
 
-// Runs `body`; what the core throws becomes an error that Python knows by name. For the bindings.
+// Runs `body` for the bindings. An exception from the C++ core becomes an `ExecutionError`, which
+// Python knows by name.
 template <typename Body>
 auto Guarded(Body&& body) -> decltype(body()) {
   try {

@@ -8,7 +8,7 @@
 
 namespace tvm_interop {
 
-// As `Guarded`; a machine without what is asked for is an error of its own.
+// Works like `Guarded`, but turns `cuda::MissingError` into a `DeviceError`.
 template <typename Body>
 auto GuardedCuda(Body&& body) -> decltype(body()) {
   return Guarded([&]() -> decltype(body()) {

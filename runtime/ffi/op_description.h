@@ -11,14 +11,15 @@
 
 namespace tvm_interop {
 
-// What Python's `LibraryOp.fields` gives.
+// An operator as a document, as Python's `LibraryOp.fields` returns it.
 using Description = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>;
 
-// Throws UnknownKind, and std::out_of_range where a field is missing or has an unknown name for a
-// value.
+// Reads an operator from a document. Throws UnknownKind if the kind is unknown. Throws
+// std::out_of_range if a field is missing or its value is an unknown name.
 std::unique_ptr<OpDescription> ToOpDescription(const Description& from);
 
-// What `why_unsupported` says of an operator; of one whose kind is unknown, that it is.
+// Returns what `why` says about an operator. If the operator's kind is unknown, returns a text that
+// says so.
 template <typename Why>
 std::string WhyUnsupportedBy(const Description& description, const Why& why) {
   try {

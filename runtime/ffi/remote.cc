@@ -1,6 +1,6 @@
-// What a server of TVM's RPC does for us once it has loaded this library: it runs a model, or
-// measures its stages. Programs and requests come as JSON, which is among the few things that its
-// protocol carries; tensors are written and read over it in place.
+// Bindings for a server of TVM's RPC that has loaded this library. The server runs a model, or
+// measures its stages. Programs and requests come as JSON, because the RPC protocol carries few
+// other types. Clients read and write tensors over RPC, directly in the server's memory.
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -43,7 +43,7 @@ struct AlignedAlloc {
   void FreeData(DLTensor* tensor) { std::free(tensor->data); }
 };
 
-// A tensor in a buffer of bytes, which it keeps alive.
+// A tensor in a buffer of bytes. The tensor keeps the buffer alive.
 struct InBuffer {
   void AllocData(DLTensor* tensor) {
     const auto size = static_cast<int64_t>(ffi::GetDataSize(*tensor));
@@ -66,7 +66,7 @@ ffi::Tensor MakeBuffer(int64_t nbytes) {
                                   kCpu);
 }
 
-// [type, shape, buffer, offset in bytes].
+// Makes a tensor. `described` is [type, shape, index of the buffer, offset in bytes].
 ffi::Tensor MakeTensor(const List& described, const ffi::Array<ffi::Tensor>& buffers) {
   const auto dims = described[1].cast<ffi::Array<int64_t>>();
   const InBuffer place{buffers[described[2].cast<int64_t>()], described[3].cast<int64_t>()};
@@ -84,7 +84,7 @@ ffi::Any Runtime(const char* name, Args&&... args) {
   return at->second(std::forward<Args>(args)...);
 }
 
-// The first line of the CPU's flags as the system tells them; empty where it does not.
+// Returns the first line of CPU flags from /proc/cpuinfo. Empty if there is none.
 ffi::String CpuFlags() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -93,12 +93,13 @@ ffi::String CpuFlags() {
   return "";
 }
 
-// The operators of a model on streams, with memory under their tensors: zeros at first.
+// The operators of a model and the memory of their tensors. The memory is zero at first.
 class ServedProgramObj : public ffi::Object {
  public:
-  // {"streams", "threads", "buffers": [bytes], "values": [[type, shape, buffer,
-  // offset]], "operators": [[kernel, [values], [share, of how many] or []]]}, and the file of the
-  // kernels.
+  // Makes a program from a document and the file `kernels` of compiled kernels. The document has
+  // this form: {"streams", "threads", "buffers": [bytes], "values": [[type, shape, buffer,
+  // offset]], "operators": [[kernel, [values], share]]}. A share is [index, number of shares], or
+  // [] for the whole kernel.
   ServedProgramObj(const Dict& program, const ffi::String& kernels)
       : streams_(program.at("streams").cast<int64_t>()),
         threads_(program.at("threads").cast<int64_t>()),
@@ -123,10 +124,13 @@ class ServedProgramObj : public ffi::Object {
     }
   }
 
-  // Its memory: what is written there, the operators read.
+  // Returns the tensor `value`. It shares the program's memory, so the operators read what is
+  // written to it.
   ffi::Tensor tensor(int64_t value) const { return tensors_[value]; }
 
-  // Floats get values of a model's usual size, none of them denormal; zeros are valid indices.
+  // Fills the float32 tensors with normally distributed numbers. These numbers have the usual size
+  // of a model's values, and none of them is denormal. Other tensors keep their zeros, which are
+  // valid as indices.
   void FillAtRandom() const {
     std::mt19937 random(0);
     for (const ffi::Tensor& tensor : tensors_) {
@@ -137,7 +141,8 @@ class ServedProgramObj : public ffi::Object {
     }
   }
 
-  // All operators in their order: the stream of each, and what it waits for.
+  // Makes an executor of all operators in their order. `stream_of` and `waits` give the stream and
+  // the waits of each operator.
   ffi::Any MakeExecutor(const List& stream_of, const List& waits) const {
     ffi::Array<OperatorTuple> placed;
     for (size_t op = 0; op < operators_.size(); ++op) {
@@ -147,7 +152,8 @@ class ServedProgramObj : public ffi::Object {
     return Bind(placed);
   }
 
-  // For each stage, a list of the operators of each stream, its times in seconds.
+  // Measures stages, and returns the times in seconds as JSON. A stage is a list with the operators
+  // of each stream.
   ffi::String Measure(const List& stages, int64_t warmup, int64_t repeats, int64_t seed) const {
     ffi::Array<ffi::Any> executors;
     for (const auto& stage : stages) executors.push_back(MakeStage(stage.cast<List>()));

@@ -10,23 +10,26 @@
 
 namespace tvm_interop {
 
-// Data (N,C,H,W), weight (O,C/groups,KH,KW) [, bias O] [, sum, as the output].
+// A 2-D convolution. Its arguments are data (N,C,H,W), weight (O,C/groups,KH,KW), optionally a bias
+// of O numbers, optionally a tensor to add that has the output's shape, and the output.
 struct Conv2d : OpDescription {
   Window window;
   int64_t groups = 1;
   Ending ending;
-  // Whether products of float32 may be made of factors rounded to TF32, which has 10 bits of 23.
+  // Whether the factors of float32 products may be rounded to TF32, which keeps 10 of the 23 bits
+  // of the mantissa.
   bool allow_tf32 = false;
 
   size_t NumArguments() const override { return 3 + ending.has_bias + ending.has_sum; }
   std::string WhyWrong() const override;
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
-  // By rows.
+  // The data may be cut by rows, along H.
   bool MayCut(int64_t argument, int64_t axis) const override { return argument == 0 && axis == 2; }
 };
 
-// What is wrong with a convolution of these shapes, images N,C,H,W. `bias` is null for none.
+// Returns what is wrong with a convolution of these shapes, or an empty string if nothing is wrong.
+// `data` and `output` are N,C,H,W. `bias` is null if there is no bias.
 std::string WhyNoConvolution(const Window& window, int64_t groups, const std::vector<int64_t>& data,
                              const std::vector<int64_t>& weight, const std::vector<int64_t>* bias,
                              const std::vector<int64_t>& output);

@@ -7,9 +7,10 @@
 
 namespace tvm_interop {
 
-// Data (...,C), scale C, shift C: normalised along the last axis.
+// A layer normalisation along the last axis. Its arguments are data (...,C), a scale of C numbers,
+// a shift of C numbers, and the output.
 struct LayerNorm : OpDescription {
-  float epsilon = 0;  // Added to the variance.
+  float epsilon = 0;  // The number that is added to the variance.
 
   size_t NumArguments() const override { return 4; }
   std::string WhyWrong() const override;

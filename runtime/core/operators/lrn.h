@@ -8,8 +8,9 @@
 
 namespace tvm_interop {
 
-// Local response normalisation across channels, data (N,C,H,W): divides by (bias + alpha / size *
-// sum of squares) to the power of beta.
+// A local response normalisation across channels; the data and the result are (N,C,H,W). It divides
+// each element by (bias + alpha / size * sum of squares) to the power of beta. The sum goes over
+// `size` neighbouring channels.
 struct Lrn : OpDescription {
   int64_t size = 0;
   float alpha = 0;

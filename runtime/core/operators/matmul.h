@@ -9,22 +9,24 @@
 
 namespace tvm_interop {
 
-// Left (...,M,K), right (...,K,N) [, bias N] [, sum, as the output].
+// A matrix product. Its arguments are left (...,M,K), right (...,K,N) or (K,N), optionally a bias
+// of N numbers, optionally a tensor to add that has the output's shape, and the output.
 struct Matmul : OpDescription {
   Ending ending;
-  bool allow_tf32 = false;  // As of a convolution.
+  bool allow_tf32 = false;  // As in `Conv2d`.
 
   size_t NumArguments() const override { return 3 + ending.has_bias + ending.has_sum; }
   std::string WhyWrong() const override;
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
-  // By columns of the right side.
+  // The right side may be cut by columns, along N.
   bool MayCut(int64_t argument, int64_t axis) const override {
     return argument == 1 && axis == static_cast<int64_t>(shapes[1].size()) - 1;
   }
 };
 
-// What is wrong with a matrix product of these shapes. `bias` is null for none.
+// Returns what is wrong with a matrix product of these shapes, or an empty string if nothing is
+// wrong. `bias` is null if there is no bias.
 std::string WhyNoProduct(const std::vector<int64_t>& left, const std::vector<int64_t>& right,
                          const std::vector<int64_t>* bias, const std::vector<int64_t>& output);
 

@@ -8,7 +8,7 @@
 
 namespace tvm_interop {
 
-// The largest number of each window: data (N,C,H,W).
+// A 2-D max pooling: the largest number of each window. The data and the result are (N,C,H,W).
 struct MaxPool2d : OpDescription {
   Window window;
 

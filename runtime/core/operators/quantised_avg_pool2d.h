@@ -9,11 +9,11 @@
 
 namespace tvm_interop {
 
-// The mean of the integers of each window: data (N,H,W,C), numbers of one type throughout. The
-// steps are done to the mean, before it is rounded.
+// A 2-D average pooling of 8-bit integers. The data and the result are (N,H,W,C) and have the same
+// type. The steps of `integers` are applied to the mean before it is rounded.
 struct QuantisedAvgPool2d : OpDescription {
   Window window;
-  bool counts_padding = false;  // As integers 0.
+  bool counts_padding = false;  // Whether the mean counts the padding, as integers 0.
   Integers integers;
 
   size_t NumArguments() const override { return 2; }

@@ -10,7 +10,9 @@
 
 namespace tvm_interop {
 
-// Data (N,H,W,C), weight (O,C/groups,KH,KW), scale O [, bias O] [, sum, as the output (N,H,W,O)].
+// A 2-D convolution of 8-bit integers. Its arguments are data (N,H,W,C), weight (O,C/groups,KH,KW),
+// a scale of O numbers, optionally a bias of O numbers, optionally a tensor to add (N,H,W,O), and
+// the output (N,H,W,O).
 struct QuantisedConv2d : OpDescription {
   Window window;
   int64_t groups = 1;
@@ -22,7 +24,7 @@ struct QuantisedConv2d : OpDescription {
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
   bool is_quantised() const override { return true; }
-  // By rows, of a single image.
+  // The data of a single image may be cut by rows, along H.
   bool MayCut(int64_t argument, int64_t axis) const override {
     return argument == 0 && axis == 1 && shapes[0][0] == 1;
   }

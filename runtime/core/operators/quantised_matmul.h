@@ -8,7 +8,9 @@
 
 namespace tvm_interop {
 
-// Left (...,M,K), right (...,K,N), scale N [, bias N] [, sum, as the output].
+// A matrix product of 8-bit integers. Its arguments are left (...,M,K), right (...,K,N) or (K,N), a
+// scale of N numbers, optionally a bias of N numbers, optionally a tensor to add that has the
+// output's shape, and the output.
 struct QuantisedMatmul : OpDescription {
   Ending ending;
   Integers integers;

@@ -8,7 +8,8 @@
 
 namespace tvm_interop {
 
-// The largest integer of each window: data (N,H,W,C), numbers of one type throughout.
+// A 2-D max pooling of 8-bit integers. The data and the result are (N,H,W,C) and have the same
+// type.
 struct QuantisedMaxPool2d : OpDescription {
   Window window;
 

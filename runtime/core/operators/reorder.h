@@ -7,7 +7,7 @@
 
 namespace tvm_interop {
 
-// Data, from one layout to another.
+// Copies a tensor from one layout to another.
 struct Reorder : OpDescription {
   size_t NumArguments() const override { return 2; }
   std::string WhyWrong() const override;

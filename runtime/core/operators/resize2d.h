@@ -7,10 +7,12 @@
 
 namespace tvm_interop {
 
-// Data (N,C,H,W) with other H and W. Row `y` of the result lies at (y + 1/2) * H / rows - 1/2 of
-// the data, and so do columns.
+// Resizes images (N,C,H,W) to another height and width. Row `y` of the result is at position (y +
+// 1/2) * H / rows - 1/2 of the data, where `rows` is the height of the result. The same formula
+// holds for columns.
 struct Resize2d : OpDescription {
-  // Whether a pixel is a mean of the four around its place; else it is the nearest.
+  // Whether each pixel is interpolated linearly between the four pixels around its position.
+  // Otherwise it is a copy of the nearest pixel.
   bool is_linear = false;
 
   size_t NumArguments() const override { return 2; }

@@ -7,7 +7,7 @@
 
 namespace tvm_interop {
 
-// Softmax of data along its last axis.
+// The softmax of a tensor along its last axis.
 struct Softmax : OpDescription {
   size_t NumArguments() const override { return 2; }
   std::string WhyWrong() const override;

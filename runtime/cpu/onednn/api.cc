@@ -10,7 +10,8 @@ namespace onednn {
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;
-  // The version first: what another major version calls by the same name may be another function.
+  // The version is checked first, because a function of the same name may be a different one in
+  // another major version.
   api.version = library.Find<const Version*()>("dnnl_version");
   const Version& version = *api.version();
   if (version.major != kVersion) {
@@ -27,7 +28,8 @@ Api Api::Load(const std::string& path) {
   TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_FIND)
 #undef TVM_INTEROP_FIND
   if (version.cpu_runtime == kOpenMP) {
-    // Searched for in what the library itself depends on: the OpenMP that it will use.
+    // The search includes the library's own dependencies, so it finds the OpenMP that the library
+    // uses.
     api.set_team_size = library.Find<void(int)>("omp_set_num_threads");
     api.team_size = library.Find<int()>("omp_get_max_threads");
   }

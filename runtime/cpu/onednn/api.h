@@ -8,9 +8,9 @@
 namespace tvm_interop {
 namespace onednn {
 
-// The part of oneDNN 3's C interface that we use, under our own names: handles, numbers that stand
-// for enumerators, and the functions, found at run time. oneDNN keeps all of these through every
-// release 3.x. Neither its headers nor its library are needed to build.
+// The part of oneDNN 3's C interface that we use, under our own names. It consists of handles, the
+// numbers of enumerators, and functions that are found at run time. oneDNN keeps all of these in
+// every release 3.x. Neither oneDNN's headers nor its library are needed to build this project.
 
 using Engine = struct EngineObject*;
 using Stream = struct StreamObject*;
@@ -72,7 +72,7 @@ enum Query : int {
 enum Argument : int {
   kSource = 1,
   kSecondSource = 2,
-  kAddend = 2,  // Of a binary post-op, with `PostOp` added in.
+  kAddend = 2,  // The addend of a binary post-op is `PostOp(index) | kAddend`.
   kDestination = 17,
   kWeights = 33,
   kBias = 41,
@@ -80,7 +80,8 @@ enum Argument : int {
   kShift = 52,
   kScratchpad = 80,
 };
-// With the argument that they are of added in.
+// The scales of an argument are `kScalesOf | argument`, and its zero points are `kZeroPointsOf |
+// argument`.
 constexpr int kScalesOf = 4096;
 constexpr int kZeroPointsOf = 8192;
 constexpr int PostOp(int index) { return 32768 * (index + 1); }
@@ -168,18 +169,19 @@ struct Version {
   F(int, primitive_execute, (Primitive, Stream, int number, const BoundArgument*))                 \
   F(int, primitive_destroy, (Primitive))
 
-// The functions; `api.memory_create` is the library's `dnnl_memory_create`.
+// The functions of oneDNN. For example, `api.memory_create` is `dnnl_memory_create`.
 struct Api {
 #define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
   TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_DECLARE)
 #undef TVM_INTEROP_DECLARE
 
-  // OpenMP's, null where the library was built without threads. They concern the calling thread.
+  // OpenMP's functions for the calling thread's team size. Both are null if the library was built
+  // without threads.
   void (*set_team_size)(int threads) = nullptr;
   int (*team_size)() = nullptr;
 
-  // Loads the library, for good: unloading one that started threads is not safe. Throws
-  // std::runtime_error that says why where it cannot be used.
+  // Loads the library and never unloads it, because unloading a library that started threads is not
+  // safe. Throws std::runtime_error with the reason if the library cannot be used.
   static Api Load(const std::string& path);
 };
 

@@ -15,14 +15,14 @@ namespace onednn {
 using Shape = std::vector<int64_t>;
 
 constexpr int kAnyTag = 1;
-constexpr int kBlocked16Tag = 78;  // aBcd16b, or nChw16c
+constexpr int kBlocked16Tag = 78;  // oneDNN's tag aBcd16b, also called nChw16c.
 
-// Descriptors of tensors.
+// Makes oneDNN's descriptors of tensors.
 class Descs {
  public:
   explicit Descs(const Api& api) : api_(api) {}
 
-  // The library may choose how the tensor lies.
+  // Lets the library choose the layout of the tensor.
   Owned<MemoryDesc> Any(const Shape& shape, int type) const { return Tagged(shape, type, kAnyTag); }
 
   Owned<MemoryDesc> Laid(const Shape& shape, int type, Layout layout) const {

@@ -58,7 +58,7 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
   const int given = AddArgument(argument, desc);
   if (api_.memory_desc_equal(desc, wanted) != 0) return given;
   if (argument.is_constant) {
-    // It has memory once it is packed.
+    // The packed tensor gets its memory in `Repack`.
     const int packed = AddTensor(wanted, nullptr);
     const size_t bytes = argument.nbytes > 0 ? argument.nbytes : api_.memory_desc_get_size(desc);
     packing_.push_back({given, packed, bytes, MakeReorder(given, packed)});

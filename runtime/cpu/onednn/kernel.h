@@ -15,11 +15,12 @@
 namespace tvm_interop {
 namespace onednn {
 
-// Throws std::runtime_error where a call did not succeed.
+// Throws std::runtime_error that names `what` unless `status` is success.
 void Check(int status, const char* what);
 
-// The calling thread's team size while this object lives; then what it was. oneDNN asks for it
-// when a primitive is made and when it runs, and other users of OpenMP share it.
+// Sets the OpenMP team size of the calling thread while this object lives, and restores the earlier
+// size at the end. oneDNN reads the team size when it makes a primitive and when it runs one. Other
+// users of OpenMP share the same setting.
 class TeamGuard {
  public:
   TeamGuard(const Api& api, int threads) : api_(api) {
@@ -42,24 +43,28 @@ class TeamGuard {
   int before_ = 0;
 };
 
-// A primitive between the reorders that bring its arguments into the layouts it asks for.
+// A oneDNN primitive, with reorders before and after it. The reorders bring the arguments into the
+// layouts that the primitive needs.
 class OneDnnKernel : public LibraryKernel {
  public:
-  // `api` and `engine` outlive the kernel.
+  // `api` and `engine` must outlive the kernel.
   OneDnnKernel(const Api& api, Engine engine, int threads);
 
-  // Tensors, told apart by number. An argument lies where `argument` says when the kernel runs.
+  // Adds a tensor argument. The tensor's address is read from `argument` whenever the kernel runs.
+  // This function and the next three return the number of the added tensor.
   int AddArgument(const KernelArgument& argument, const MemoryDescObject* desc);
-  // Memory of the kernel's own.
+  // Adds memory that the kernel owns.
   int AddBuffer(const MemoryDescObject* desc);
-  // One integer, as oneDNN takes zero points.
+  // Adds a tensor with a single integer. oneDNN takes zero points in this form.
   int AddNumber(const MemoryDescObject* desc, int32_t number);
-  // `argument` as `wanted`: itself, or a copy that is reordered before each run, or once only where
-  // the argument is constant; then all kernels that want the same share it.
+  // Adds `argument` in the layout `wanted`. If the argument has this layout, no copy is made.
+  // Otherwise a reorder copies it before each run. A constant argument is reordered only by
+  // `Repack`, and all kernels that want the same copy share it.
   int AddInput(const KernelArgument& argument, const MemoryDescObject* desc,
                const MemoryDescObject* wanted);
 
-  // Calls, in the order they are to be made.
+  // Adds a call to the end of the list of calls. Each pair in `tensors` holds oneDNN's number of
+  // the argument and the number of the tensor.
   void AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors);
   void AddReorder(int from, int to);
 
@@ -72,9 +77,9 @@ class OneDnnKernel : public LibraryKernel {
   struct Tensor {
     Owned<MemoryDesc> desc;
     Owned<Memory> memory;
-    void* const* address = nullptr;  // Null for memory of our own.
-    size_t offset = 0;               // Bytes after `*address`.
-    void* bound = nullptr;           // The address that `memory` has now.
+    void* const* address = nullptr;  // Null for memory that the kernel owns.
+    size_t offset = 0;               // The tensor's position, in bytes after `*address`.
+    void* bound = nullptr;           // The address that is set in `memory`.
     std::shared_ptr<void> own;
   };
   struct Call {
@@ -82,15 +87,15 @@ class OneDnnKernel : public LibraryKernel {
     std::vector<BoundArgument> arguments;
   };
 
-  // A constant's way into the layout that a primitive asks for.
+  // The reorder of a constant into the layout that a primitive needs.
   struct Packing {
     int from;
     int to;
-    size_t bytes;  // From the constant's first number to its last.
+    size_t bytes;  // The size from the constant's first number to its last.
     Call call;
   };
 
-  // A tensor at `address`, which may be null until it is known.
+  // Adds a tensor at `address`. The address is null if it is not known yet.
   int AddTensor(const MemoryDescObject* desc, void* address);
   Call MakeCall(PrimitiveDesc desc, const std::vector<std::pair<int, int>>& tensors);
   Call MakeReorder(int from, int to);

@@ -14,18 +14,20 @@
 namespace tvm_interop {
 namespace onednn {
 
-// What oneDNN can do for operators of one kind.
+// The functions that check and make oneDNN's kernels for one kind of operator.
 struct KindOfKernels {
-  // Why it cannot compute a well-formed operator, without its name; empty where it can.
+  // Returns why oneDNN cannot compute a well-formed operator, or an empty string if it can. The
+  // text does not name the operator.
   std::string (*why_not)(const OpDescription& op);
   std::unique_ptr<Maker> (*maker)(const Api& api, Engine engine, const OpDescription& op,
                                   int threads, const std::vector<KernelArgument>& args);
 };
 
-// By kind.
+// The kinds that oneDNN has kernels for, by the name of the kind.
 std::map<std::string, KindOfKernels>& Kernels();
 
-// Registers what makes kernels of a kind, as an object of static lifetime in the kind's file.
+// Registers the maker of kernels for a kind. The file of each kind has one such object, of static
+// lifetime.
 template <typename KindMaker>
 class RegisteredMaker {
  public:
@@ -38,15 +40,18 @@ class RegisteredMaker {
   }
 };
 
-// Whether an operator multiplies factors, which may be rounded to bfloat16.
+// Whether an operator adds up products. The factors of such products may be rounded to bfloat16.
 enum class Multiplies { kNo, kYes };
 
-// Why the types of an operator on floats are none that oneDNN has. Tensors may be of bfloat16, but
-// for `wide`, arguments that are of float32.
+// Returns why oneDNN does not support the types of a floating-point operator, or an empty string if
+// it does. Tensors may be float32 or bfloat16, but the arguments whose indices are in `wide` must
+// be float32.
 std::string WhyNotFloats(const OpDescription& op, Multiplies multiplies,
                          const std::vector<size_t>& wide);
 
-// The same of products of integers, and of what only moves or pools them.
+// These two functions do the same for operators on 8-bit integers. `WhyNotIntegers` is for
+// operators that multiply integers. `WhyNotMovedIntegers` is for operators that only move or pool
+// integers.
 std::string WhyNotIntegers(const OpDescription& op);
 std::string WhyNotMovedIntegers(const OpDescription& op);
 

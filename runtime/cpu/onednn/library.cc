@@ -13,9 +13,9 @@ namespace {
 
 using namespace onednn;  // NOLINT: this file is about nothing else.
 
-// Whether kernels of this name add up in one order, however large their team is. Those that stand
-// on a general matrix product do not, nor do the convolutions called `brgconv`; of what we have not
-// met, we assume the worst.
+// Whether an implementation of this name adds numbers up in the same order for every team size.
+// Implementations that use a general matrix product do not, and neither do the convolutions called
+// `brgconv`. For unknown implementations the answer is no.
 bool IsSureOfItsBits(const std::string& implementation) {
   for (const char* sure : {"jit", "brg:", "brdgmm_dw:", "ref:", "simple"}) {
     if (implementation.rfind(sure, 0) == 0) return true;
@@ -57,7 +57,8 @@ class OneDnnLibrary : public KernelLibrary {
                                " tensors for " + std::to_string(op.shapes.size()));
     }
     auto kernel = Make(op, threads, args);
-    // Sums of integers are the same in any order.
+    // Sums of integers are the same in any order, so quantised operators always run on the whole
+    // team.
     const bool gets_team =
         threads == 1 || op.is_quantised() || IsSureOfItsBits(kernel->implementation());
     return gets_team ? std::move(kernel) : Make(op, 1, args);

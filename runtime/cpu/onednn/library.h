@@ -8,8 +8,8 @@
 
 namespace tvm_interop {
 
-// Kernels of oneDNN 3.x, from the shared library at `path`. Throws std::runtime_error that says
-// why where it cannot be used.
+// Loads the kernels of oneDNN 3.x from the shared library at `path`. Throws std::runtime_error with
+// the reason if the library cannot be used.
 std::unique_ptr<KernelLibrary> LoadOneDnn(const std::string& path);
 
 }  // namespace tvm_interop

@@ -6,7 +6,7 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// What is done to each number, as oneDNN has it; the algorithm is 0 for nothing.
+// A function applied to each element, in oneDNN's terms. If `algorithm` is 0, there is none.
 struct Elementwise {
   int algorithm;
   float alpha;
@@ -39,7 +39,7 @@ Elementwise ElementwiseOf(const Ending& ending) {
   throw std::logic_error("an activation without a name");
 }
 
-// A step that adds no tensor.
+// Converts a step that adds no tensor.
 Elementwise ElementwiseOf(const Step& step) {
   if (step.kind == StepKind::kClip) return {kClip, step.a, step.b};
   if (step.kind == StepKind::kLinear) return {kLinear, step.a, step.b};

@@ -17,14 +17,15 @@
 namespace tvm_interop {
 namespace onednn {
 
-// Scratchpads are ours; the steps are done, `addends` are added, one after the other, each by its
-// step or after them, and then comes the activation.
+// Makes the attributes of a primitive. The kernel provides the scratchpad. The result goes through
+// `steps` in order, and each `kAddTensor` step adds the next tensor of `addends`. The remaining
+// `addends` are added after the steps, and the activation comes last.
 Owned<Attributes> MakeAttributes(const Api& api, const Ending& ending,
                                  const std::vector<Step>& steps,
                                  const std::vector<const MemoryDescObject*>& addends);
 
-// Makes one kernel: the library's parts for it, put together. What kernels of all kinds need is
-// here; each kind's maker is in `kinds/`.
+// Makes one kernel from the library's parts. This class has the functions that all kinds need. The
+// makers of the kinds are in `kinds/`.
 class Maker {
  public:
   Maker(const Api& api, Engine engine, const OpDescription& op, int threads,
@@ -43,14 +44,15 @@ class Maker {
  protected:
   std::string Implementation(PrimitiveDesc desc) const;
 
-  // Binds source and result, the source as the primitive was made for.
+  // Binds the source in the layout `wanted`, binds the result, and adds the call.
   void BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted);
   void AddBias(const MemoryDescObject* desc, std::vector<std::pair<int, int>>* tensors);
-  // Binds the result, which lies as `given` says, and adds the call.
+  // Binds the result, whose layout in memory is `given`, and adds the call.
   void AddResultAndCall(PrimitiveDesc desc, const Owned<MemoryDesc>& given,
                         std::vector<std::pair<int, int>> tensors);
 
-  // An image whose channels lie last, as oneDNN names its axes.
+  // Describes an argument that is an image of shape N,H,W,C. oneDNN orders its axes as N,C,H,W, and
+  // the strides say that the channels lie last.
   Owned<MemoryDesc> ChannelsLast(int arg) const {
     const Shape& s = op_.shapes[arg];
     return descs_.Strided({s[0], s[3], s[1], s[2]}, Stored(arg),
@@ -66,21 +68,22 @@ class Maker {
     return {addend.get()};
   }
 
-  // Null where there is no bias, as oneDNN has it.
+  // Returns the bias's descriptor. It is null if there is no bias, as oneDNN expects.
   Owned<MemoryDesc> BiasDesc(const Shape& shape) const {
     return op_.ends().has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
   }
 
-  // An argument of a unary operator as it is computed: blocked where either tensor is. Between two
-  // layouts oneDNN has only its slowest kernels.
+  // Describes an argument of a unary operator as the primitive sees it. Both tensors are blocked if
+  // either of them is, because oneDNN has only its slowest kernels between two layouts.
   Owned<MemoryDesc> Inner(int arg, int type) const {
     const bool blocked =
         op_.layouts[0] == Layout::kBlocked16 || op_.layouts[last()] == Layout::kBlocked16;
     return descs_.Laid(op_.shapes[arg], type, blocked ? Layout::kBlocked16 : Layout::kPlain);
   }
 
-  // An argument as it lies in memory, and as the primitive may have it: in a layout of its own
-  // choice where ours is plain, which suits few kernels.
+  // `Laid` describes an argument as it lies in memory. `DataDesc` describes the argument for the
+  // primitive. It lets oneDNN choose the layout of a plain argument, because the plain layout suits
+  // few kernels.
   Owned<MemoryDesc> Laid(int arg) const {
     if (op_.is_cut(arg)) return descs_.Strided(op_.shapes[arg], Stored(arg), GivenStrides());
     return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
@@ -91,23 +94,26 @@ class Maker {
                : descs_.Laid(op_.shapes[arg], type, op_.layouts[arg]);
   }
 
-  // The right side of a matrix product, as it lies in memory.
+  // Describes the right side of a matrix product as it lies in memory.
   Owned<MemoryDesc> GivenRight(int type) const {
     return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, GivenStrides())
                          : descs_.Plain(op_.shapes[1], type);
   }
-  // Strides, in numbers, of the tensor that an argument is cut out of.
+  // The strides, in elements, of the larger tensor that the cut argument is a part of.
   Shape GivenStrides() const;
-  // The argument, where it begins in the tensor that was given for it.
+  // Returns the argument, with its position in the larger tensor if it is cut.
   KernelArgument Argument(int arg) const;
 
-  // What the numbers of an argument are kept as.
+  // The type in which an argument is stored.
   int Stored(int arg) const { return TypeOf(op_.stored_type(arg)); }
-  // What factors of products are rounded to.
+  // The type to which the factors of products are rounded.
   int Factors() const { return TypeOf(op_.dtype); }
-  // An addend or result of a product as the primitive has it: those of float32 are of float32.
+  // The type that the primitive uses for an addend or a result of a product. It is float32 if the
+  // factors are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
-  // What only moves or pools numbers has one type for both of its tensors.
+  // The type that a primitive uses if it only moves or pools numbers. Source and result must then
+  // have the same type in the primitive. It is their stored type, or float32 if they are stored in
+  // different types.
   int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
 
   static int TypeOf(tvm_interop::DataType type) {
@@ -138,7 +144,7 @@ class Maker {
   std::unique_ptr<OneDnnKernel> kernel_;
 };
 
-// A maker of kernels of one kind, whose own fields it knows.
+// A maker of kernels of one kind, with access to the kind's own fields.
 template <typename Kind>
 class MakerOf : public Maker {
  public:

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Four lanes, so that it is about as fast as memory. The constants are those of splitmix64.
+// Hashes a block of memory. It uses four lanes, so that it is about as fast as the memory. The
+// constants come from splitmix64.
 uint64_t HashOf(const void* data, size_t bytes) {
   constexpr uint64_t kMultiply = 0xbf58476d1ce4e5b9;
   uint64_t lanes[4] = {1, 2, 3, 4};
@@ -75,7 +76,7 @@ std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant,
 }
 
 PackedConstants& PackedConstants::Global() {
-  // Never destroyed: kernels of other static objects may outlive it.
+  // The object is never destroyed, because kernels of other static objects may outlive it.
   static PackedConstants* const constants = new PackedConstants;
   return *constants;
 }

@@ -14,25 +14,27 @@
 namespace tvm_interop {
 namespace onednn {
 
-// Aligned memory, filled with zeros. Throws std::bad_alloc.
+// Allocates aligned memory that is filled with zeros. Throws std::bad_alloc.
 std::shared_ptr<void> AllocateZeros(size_t bytes);
 
-// Constants as kernels want them, packed once for all kernels that want the same of the same
-// tensor: instances of a model, and the model at other batch sizes. Packed memory goes with the
-// last kernel that holds it.
+// Constants in the layouts that kernels want. A constant is packed once for all kernels that want
+// the same tensor in the same layout. Such kernels belong, for example, to several instances of a
+// model, or to the model at several batch sizes. The packed memory is freed with the last kernel
+// that holds it.
 //
-// The same tensor is one at the same address that holds the same bytes (by a hash of 64 bits):
-// whoever changes a constant in place and binds it anew gets it packed anew.
+// Two tensors count as the same if they have the same address and the same bytes. The bytes are
+// compared by a 64-bit hash. So a constant that is changed in place and bound again is packed
+// again.
 class PackedConstants {
  public:
-  // `constant`, which is `bytes` long and of the layout `given`, in the layout `wanted`; `pack`
-  // fills the memory, which is zero, if nobody holds such memory yet. Kernels that are made at once
-  // wait for each other.
+  // Returns `constant`, which has `bytes` bytes and the layout `given`, in the layout `wanted`. If
+  // no kernel holds such memory yet, `pack` fills new memory, which is zero at first. A mutex makes
+  // kernels that are prepared at the same time wait for each other.
   std::shared_ptr<void> Get(const Api& api, const void* constant, size_t bytes,
                             const MemoryDescObject* given, const MemoryDescObject* wanted,
                             const std::function<void(void*)>& pack);
 
-  // The one of this process.
+  // The only object of this class in the process.
   static PackedConstants& Global();
 
  private:

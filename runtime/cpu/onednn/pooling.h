@@ -11,18 +11,20 @@
 namespace tvm_interop {
 namespace onednn {
 
-// A pooling of images of these shapes, N,C,H,W, that lie as described.
+// Describes a pooling primitive. `from` and `to` are the shapes N,C,H,W of the source and the
+// result, and `source` and `result` describe how they lie in memory.
 Owned<PrimitiveDesc> PoolDesc(const Api& api, Engine engine, const Window& window, int algorithm,
                               const Owned<Attributes>& attributes, const Owned<MemoryDesc>& source,
                               const Shape& from, const Owned<MemoryDesc>& result, const Shape& to);
 
-// oneDNN's algorithm for means.
+// Returns oneDNN's algorithm for average pooling.
 inline int MeanOf(bool counts_padding) {
   return counts_padding ? kPoolingAverageWithPadding : kPoolingAverageWithoutPadding;
 }
 
-// Why oneDNN cannot compute a mean that counts padding, of images N,C,H,W: rounded up, it would
-// count what hangs over the padding's edge as padding too. Empty where it can.
+// Returns why oneDNN cannot compute an average pooling that counts padding, or an empty string if
+// it can. `from` and `to` are the shapes N,C,H,W of the source and the result. If the output's size
+// is rounded up, oneDNN would also count the elements beyond the edge of the padding.
 std::string WhyNotMean(const Window& window, const Shape& from, const Shape& to);
 
 }  // namespace onednn

@@ -10,14 +10,15 @@
 namespace tvm_interop {
 namespace onednn {
 
-// What kernels of products of integers have in common. `Kind` has an `ending` and `integers`.
+// A maker of kernels that multiply integers. `Kind` has the fields `ending` and `integers`.
 template <typename Kind>
 class QuantisedMaker : public MakerOf<Kind> {
  public:
   using MakerOf<Kind>::MakerOf;
 
  protected:
-  // What turns sums of products into the result. `axes` are the weight's that the scales go along.
+  // Makes the attributes that turn the sums of products into the result. `axes` is a bit mask of
+  // the weight's axes along which the scales vary.
   Owned<Attributes> QuantisedAttributes(int axes, const Owned<MemoryDesc>& addend) const;
   void BindQuantised(PrimitiveDesc desc, const Owned<MemoryDesc>& source,
                      const Owned<MemoryDesc>& weights, const Owned<MemoryDesc>& bias,

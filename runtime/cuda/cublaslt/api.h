@@ -10,9 +10,9 @@
 namespace tvm_interop {
 namespace cublaslt {
 
-// The part of cuBLASLt 13's C interface that we use, under our own names: handles, numbers that
-// stand for enumerators, and the functions, found at run time. Neither its headers nor its library
-// are needed to build.
+// The part of cuBLASLt 13's C interface that we use, under our own names. It consists of handles,
+// the numbers of enumerators, and functions that are found at run time. Neither cuBLASLt's headers
+// nor its library are needed to build this project.
 
 using Handle = struct HandleObject*;
 using MatmulDesc = struct MatmulDescObject*;
@@ -35,7 +35,8 @@ enum PreferenceAttribute : int {
   kAlignmentD = 8,
 };
 enum Epilogue : uint32_t { kNothing = 1, kRelu = 2, kBias = 4, kReluBias = 6 };
-// How parts of a sum that was divided are added up: by a kernel after it, in float32.
+// How the parts of a divided sum are added up. `kInComputeType` means that a kernel adds them up
+// afterwards, in float32.
 enum ReductionScheme : uint32_t { kInComputeType = 2 };
 
 struct Algorithm {
@@ -75,13 +76,14 @@ struct HeuristicResult {
      MatrixLayout, const void* beta, const void* c, MatrixLayout, void* d, MatrixLayout,        \
      const Algorithm*, void* workspace, size_t workspace_nbytes, cuda::Stream))
 
-// The functions; `api.Create` is `cublasLtCreate`.
+// The functions of cuBLASLt. For example, `api.Create` is `cublasLtCreate`.
 struct Api {
 #define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
   TVM_INTEROP_CUBLASLT_FUNCTIONS(TVM_INTEROP_DECLARE)
 #undef TVM_INTEROP_DECLARE
 
-  // Loads the library, for good. Throws std::runtime_error that says why where it cannot be used.
+  // Loads the library and never unloads it. Throws std::runtime_error with the reason if the
+  // library cannot be used.
   static Api Load(const std::string& path);
 };
 

@@ -8,11 +8,12 @@
 
 namespace tvm_interop {
 
-// Matrix products of cuBLASLt 13, with bias, sum and ReLU, from the shared library at `path`.
-// Throws std::runtime_error that says why where it cannot be used.
+// Loads cuBLASLt 13 from the shared library at `path`. It provides matrix products with bias, sum
+// and ReLU. Throws std::runtime_error with the reason if the library cannot be used.
 std::unique_ptr<CudaKernelLibrary> LoadCublasLt(const std::string& path);
 
-// As `WhyUnsupportedOnCuda`, for an operator that is well formed and has nothing no library takes.
+// Returns why cuBLASLt cannot compute `op`, or an empty string if it can. `WhyUnsupportedOnCuda`
+// calls this function after it has made the checks that all libraries share.
 std::string WhyNotForCublasLt(const OpDescription& op);
 
 }  // namespace tvm_interop

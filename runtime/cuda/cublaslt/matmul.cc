@@ -15,11 +15,12 @@ namespace {
 
 using namespace cublaslt;  // NOLINT: this file is about nothing else.
 
-// Algorithms that want more are not considered: every stream has a workspace of its own.
+// The largest workspace of an algorithm, in bytes. Algorithms that need more are not considered,
+// because every stream has a workspace of its own.
 constexpr size_t kMostWorkspace = size_t{64} << 20;
-// How many algorithms to choose from.
+// The largest number of algorithms to choose from.
 constexpr int kMostCandidates = 16;
-// Bytes that every address is a multiple of, as `CheckCudaArguments` saw.
+// The alignment of every address, in bytes. `CheckCudaArguments` has checked it.
 constexpr uint32_t kAlignment = 16;
 
 void Check(const Api& api, int status, const char* call) {
@@ -29,14 +30,14 @@ void Check(const Api& api, int status, const char* call) {
 #define TVM_INTEROP_CUBLASLT(api, function, ...) \
   Check(api, (api).function(__VA_ARGS__), "cublasLt" #function)
 
-// A way to compute one product.
+// An algorithm for one product.
 struct RankedAlgorithm {
   Algorithm algorithm = {};
   size_t workspace_nbytes = 0;
-  int rank = 0;  // In cuBLASLt's own order.
+  int rank = 0;  // The algorithm's position in cuBLASLt's own order.
 };
 
-// The sizes of a product of row-major matrices, or of several in a batch.
+// The sizes of a product of row-major matrices, or of a batch of such products.
 struct Sizes {
   explicit Sizes(const OpDescription& op) {
     const std::vector<int64_t>& left = op.shapes[0];
@@ -45,15 +46,16 @@ struct Sizes {
     n = right.back();
     const int64_t rows =
         std::accumulate(left.begin(), left.end() - 1, int64_t{1}, std::multiplies<int64_t>());
-    // A right side that all share makes one tall product of the whole batch.
+    // If all products share one right side, the whole batch is one tall product.
     batch = right.size() == 2 ? 1 : rows / left[left.size() - 2];
     m = rows / batch;
   }
   int64_t m, n, k, batch;
 };
 
-// The descriptors of a product. cuBLASLt's matrices are column-major, so ours look transposed to
-// it: it computes right * left, with our columns for rows, and a bias for each of its rows.
+// The descriptors of a product. cuBLASLt's matrices are column-major, so our matrices look
+// transposed to it. It computes right * left, our columns are its rows, and the bias has a number
+// for each of its rows.
 class Descs {
  public:
   Descs(const Api& api, const Matmul& op, const void* bias)
@@ -102,7 +104,7 @@ class Descs {
   MatrixType data_type_;
 };
 
-// One product of a model. Which algorithm runs is set once it has been chosen.
+// One product of a model. `Use` sets the algorithm once it has been chosen.
 class CublasLtMatmul : public CudaLibraryKernel {
  public:
   using Choice = RankedAlgorithm;
@@ -118,13 +120,14 @@ class CublasLtMatmul : public CudaLibraryKernel {
         sum_(op.ending.has_sum ? args[args.size() - 2] : nullptr),
         output_(args.back()) {}
 
-  // The algorithms to choose from, in cuBLASLt's own order.
+  // Returns the algorithms to choose from, in cuBLASLt's own order.
   std::vector<Choice> Candidates(const CudaStream& stream) const {
     Preference made = nullptr;
     TVM_INTEROP_CUBLASLT(api_, MatmulPreferenceCreate, &made);
     const Owned<Preference> preference{made, api_.MatmulPreferenceDestroy};
     Prefer(made, kMostWorkspaceBytes, kMostWorkspace);
-    // Neither in an order that depends on who comes first, nor rounded on the way.
+    // `kInComputeType` excludes algorithms that add up parts in a varying order, and algorithms
+    // that round intermediate sums.
     Prefer(made, kReductionSchemes, uint32_t{kInComputeType});
     for (PreferenceAttribute matrix : {kAlignmentA, kAlignmentB, kAlignmentC, kAlignmentD}) {
       Prefer(made, matrix, kAlignment);
@@ -151,11 +154,12 @@ class CublasLtMatmul : public CudaLibraryKernel {
     Launch(stream, choice_, stream.resources->Workspace(choice_.workspace_nbytes));
   }
 
-  // With this algorithm and workspace.
+  // Launches the product with this algorithm and workspace.
   void Launch(const CudaStream& stream, const Choice& choice, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     MatrixLayout output = descs_.output.get();
-    // What is added has to be something: times zero where there is no sum.
+    // cuBLASLt always wants a matrix to add. If there is no sum, it gets the output with a factor
+    // of zero.
     TVM_INTEROP_CUBLASLT(api_, Matmul, HandleOf(stream), descs_.product.get(), &kOne, right_,
                          descs_.right.get(), left_, descs_.left.get(),
                          sum_ != nullptr ? &kOne : &kZero, sum_ != nullptr ? sum_ : output_, output,
@@ -189,7 +193,7 @@ class CublasLtMatmul : public CudaLibraryKernel {
                          sizeof(value));
   }
 
-  // Factors are float32 for matrices of float16 too.
+  // cuBLASLt takes these factors in float32, even for float16 matrices.
   static constexpr float kOne = 1;
   static constexpr float kZero = 0;
 
@@ -197,7 +201,7 @@ class CublasLtMatmul : public CudaLibraryKernel {
   Descs descs_;
   const void* left_;
   const void* right_;
-  const void* sum_;  // Null where there is none.
+  const void* sum_;  // Null if there is no sum.
   void* output_;
   Choice choice_;
 };

@@ -9,7 +9,8 @@ namespace cudnn {
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;
-  // The version first: what another major version calls by the same name may be another function.
+  // The version is checked first, because a function of the same name may be a different one in
+  // another major version.
   api.GetVersion = library.Find<size_t()>("cudnnGetVersion");
   CheckMajorVersion(path, "cuDNN", api.GetVersion(), kVersion);
 #define TVM_INTEROP_FIND(result, name, args) api.name = library.Find<result args>("cudnn" #name);

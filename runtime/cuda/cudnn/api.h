@@ -9,9 +9,9 @@
 namespace tvm_interop {
 namespace cudnn {
 
-// The part of cuDNN 9's C interface that we use, under our own names: handles, numbers that stand
-// for enumerators, and the functions, found at run time. cuDNN keeps all of these through every
-// release 9.x. Neither its headers nor its library are needed to build.
+// The part of cuDNN 9's C interface that we use, under our own names. It consists of handles, the
+// numbers of enumerators, and functions that are found at run time. cuDNN keeps all of these in
+// every release 9.x. Neither cuDNN's headers nor its library are needed to build this project.
 
 using Handle = struct HandleObject*;
 using TensorDesc = struct TensorDescObject*;
@@ -25,7 +25,8 @@ enum Status : int { kSuccess = 0 };
 enum TensorType : int { kFloat = 0, kHalf = 2 };
 enum TensorFormat : int { kNchw = 0 };
 enum ConvolutionMode : int { kCrossCorrelation = 1 };
-// What products may be made with: `kDefaultMath` rounds float32 to TF32 on GPUs that have it.
+// The arithmetic that cuDNN may use for products. `kDefaultMath` rounds float32 to TF32 on GPUs
+// that have it.
 enum MathType : int { kDefaultMath = 0, kTensorOpMath = 1, kFmaMath = 3 };
 enum ActivationMode : int { kRelu = 1, kIdentity = 5 };
 enum NanPropagation : int { kPropagateNan = 1 };
@@ -86,13 +87,14 @@ struct ForwardAlgorithmPerf {
     (Handle, ActivationDesc, const void* alpha, TensorDesc, const void* x, const void* beta,       \
      TensorDesc, void* y))
 
-// The functions; `api.Create` is `cudnnCreate`.
+// The functions of cuDNN. For example, `api.Create` is `cudnnCreate`.
 struct Api {
 #define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
   TVM_INTEROP_CUDNN_FUNCTIONS(TVM_INTEROP_DECLARE)
 #undef TVM_INTEROP_DECLARE
 
-  // Loads the library, for good. Throws std::runtime_error that says why where it cannot be used.
+  // Loads the library and never unloads it. Throws std::runtime_error with the reason if the
+  // library cannot be used.
   static Api Load(const std::string& path);
 };
 

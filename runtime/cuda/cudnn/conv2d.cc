@@ -15,7 +15,8 @@ namespace {
 
 using namespace cudnn;  // NOLINT: this file is about nothing else.
 
-// The largest workspace that an algorithm may want. Every stream has a workspace of its own.
+// The largest workspace of an algorithm, in bytes. It is limited because every stream has a
+// workspace of its own.
 constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
 
 void Check(const Api& api, int status, const char* call) {
@@ -27,21 +28,22 @@ void Check(const Api& api, int status, const char* call) {
 
 int Int(int64_t number) { return static_cast<int>(number); }
 
-// What cuDNN may do with the products of a convolution.
+// Returns the arithmetic that cuDNN may use for the products of a convolution.
 MathType MathTypeOf(const Conv2d& op) {
   if (op.dtype == DataType::kFloat16) return kTensorOpMath;
   return op.allow_tf32 ? kDefaultMath : kFmaMath;
 }
 
-// A way to compute one convolution.
+// An algorithm for one convolution.
 struct Algorithm {
   int number = 0;
-  // Bias, sum and activation in the convolution's own kernel; else in kernels after it.
+  // Whether the convolution's own kernel also computes bias, sum and activation. Otherwise later
+  // kernels compute them.
   bool is_fused = false;
   size_t workspace_nbytes = 0;
 };
 
-// A convolution's descriptors, as cuDNN wants to have them.
+// The descriptors of a convolution, in the form that cuDNN needs.
 class Descs {
  public:
   Descs(const Api& api, const Conv2d& op)
@@ -94,7 +96,7 @@ class Descs {
   TensorType data_type_;
 };
 
-// One convolution of a model. Which algorithm runs is set once it has been chosen.
+// One convolution of a model. `Use` sets the algorithm once it has been chosen.
 class CudnnConvolution : public CudaLibraryKernel {
  public:
   using Choice = Algorithm;
@@ -112,7 +114,7 @@ class CudnnConvolution : public CudaLibraryKernel {
         output_(args.back()),
         has_relu_(op.ending.activation == Activation::kRelu) {}
 
-  // The algorithms to choose from, in cuDNN's own order.
+  // Returns the algorithms to choose from, in cuDNN's own order.
   std::vector<Algorithm> Candidates(const CudaStream& stream) const {
     std::array<ForwardAlgorithmPerf, kNumForwardAlgorithms> perfs;
     int number = 0;
@@ -122,14 +124,14 @@ class CudnnConvolution : public CudaLibraryKernel {
     std::vector<Algorithm> candidates;
     for (int i = 0; i < number; ++i) {
       const ForwardAlgorithmPerf& perf = perfs[i];
-      const bool is_known = std::any_of(  // cuDNN lists one once for each math type it could use.
+      const bool is_known = std::any_of(  // cuDNN may list an algorithm once for each math type.
           candidates.begin(), candidates.end(),
           [&](const Algorithm& known) { return known.number == perf.algorithm; });
       if (perf.status != kSuccess || perf.determinism != kDeterministic || is_known ||
           perf.workspace_nbytes > kMostWorkspaceBytes) {
         continue;
       }
-      // Without an activation cuDNN's fused call knows this one algorithm.
+      // If there is no activation, cuDNN's fused call supports only `kImplicitPrecompGemm`.
       if (bias_ != nullptr && (has_relu_ || perf.algorithm == kImplicitPrecompGemm)) {
         candidates.push_back({perf.algorithm, true, perf.workspace_nbytes});
       }
@@ -147,7 +149,7 @@ class CudnnConvolution : public CudaLibraryKernel {
     Launch(stream, algorithm_, stream.resources->Workspace(algorithm_.workspace_nbytes));
   }
 
-  // With this algorithm and workspace.
+  // Launches the convolution with this algorithm and workspace.
   void Launch(const CudaStream& stream, const Algorithm& algorithm, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     if (algorithm.is_fused) {
@@ -180,7 +182,8 @@ class CudnnConvolution : public CudaLibraryKernel {
   }
 
   void LaunchFused(Handle handle, const Algorithm& algorithm, void* workspace) const {
-    // What is added has to be something: times zero where there is no sum.
+    // cuDNN's fused call always wants a tensor to add. If there is no sum, it gets the output with
+    // a factor of zero.
     TVM_INTEROP_CUDNN(api_, ConvolutionBiasActivationForward, handle, &kOne, descs_.data.get(),
                       data_, descs_.filter.get(), weight_, descs_.convolution.get(),
                       algorithm.number, workspace, algorithm.workspace_nbytes,
@@ -207,7 +210,7 @@ class CudnnConvolution : public CudaLibraryKernel {
     }
   }
 
-  // Factors are float32 for tensors of float16 too.
+  // cuDNN takes these factors in float32, even for float16 tensors.
   static constexpr float kOne = 1;
   static constexpr float kZero = 0;
 
@@ -215,8 +218,8 @@ class CudnnConvolution : public CudaLibraryKernel {
   Descs descs_;
   const void* data_;
   const void* weight_;
-  const void* bias_;  // Null where there is none, like the sum.
-  const void* sum_;
+  const void* bias_;  // Null if there is no bias.
+  const void* sum_;   // Null if there is no sum.
   void* output_;
   bool has_relu_;
   Algorithm algorithm_;

@@ -18,10 +18,10 @@ class ConvMaker : public MakerOf<Conv2d> {
   void Make() override;
 
  private:
-  // Null where there is no such kernel.
+  // Describes the convolution for oneDNN. Returns null if oneDNN has no such kernel.
   Owned<PrimitiveDesc> ConvDesc(const Shape& weight, const Owned<MemoryDesc>& source,
                                 const Owned<MemoryDesc>& result, MemoryDesc bias) const;
-  // Binds source, weights, bias, addend and result, each as `desc` wants it.
+  // Binds source, weights, bias, addend and result in the layouts that `desc` wants.
   void Bind(PrimitiveDesc desc, const Owned<MemoryDesc>& source, const Owned<MemoryDesc>& weights,
             const MemoryDescObject* bias);
 };
@@ -34,8 +34,9 @@ void ConvMaker::Make() {
   }
   const auto weights = descs_.Plain(weight, Stored(1));
   const auto bias = BiasDesc({op_.shapes[1][0]});
-  // Left to choose, oneDNN takes kernels that are slower than those for blocked tensors, and
-  // whose order of adding up depends on the team. A source of few channels is read best as it is.
+  // Blocked layouts are tried first, because oneDNN's own choice is slower and its order of adding
+  // up depends on the team size. A source with fewer than 16 channels is an exception: oneDNN reads
+  // it best without blocks.
   Owned<PrimitiveDesc> desc =
       ConvDesc(weight,
                op_.shapes[0][1] < 16 ? DataDesc(0, Factors())

@@ -29,7 +29,8 @@ void Resize2dMaker::Make() {
   BindUnary(desc.get(), source.get());
 }
 
-// oneDNN computes places in float32, which has few bits left behind the point for large ones.
+// The longest side that is allowed, in pixels. oneDNN computes positions in float32, and a large
+// position leaves few bits for the fraction.
 constexpr int64_t kMostPixels = int64_t{1} << 16;
 
 std::string WhyNot(const OpDescription& op) {

@@ -17,7 +17,7 @@ class ScaleMaker : public MakerOf<Scale> {
   void Make() override;
 };
 
-// The bias is added after the product.
+// Makes a kernel that multiplies by the factor and then adds the bias.
 void ScaleMaker::Make() {
   const auto source = Inner(0, Stored(0)), result = Inner(last(), Stored(last()));
   const auto factor = descs_.Any(op_.shapes[1], Stored(1));

@@ -17,7 +17,8 @@ class SoftmaxMaker : public MakerOf<Softmax> {
 
 void SoftmaxMaker::Make() {
   const auto data = descs_.Plain(op_.shapes[0], Stored(0));
-  // Into bfloat16 oneDNN would round what it adds up, and once more at the end.
+  // The primitive writes float32. If it wrote bfloat16, oneDNN would round the numbers that it adds
+  // up, and round the result once more at the end.
   const auto result = descs_.Plain(op_.shapes[0], kFloat32);
   const auto attributes = MakeAttributes(api_, kind_.ends(), {}, {});
   PrimitiveDesc made = nullptr;

@@ -48,9 +48,9 @@ struct BeamResult {
 // From a state, the search tries only some stages. For each length that a group can have, it takes
 // the groups that are no longer. Groups with the longest path ahead come first, and the longest
 // groups among these. Groups that overlap an earlier one are skipped. The search tries the first
-// group, the first two groups, and so on, as many as a stage may hold. A group is a connected set of
-// operators that depends on no operator left outside the set. Seen from the other end of the graph,
-// it is a group of some ending.
+// group, the first two groups, and so on, as many as a stage may hold. A group is a connected set
+// of operators that depends on no operator left outside the set. Seen from the other end of the
+// graph, it is a group of some ending.
 //
 // The search also tries stages of operators that can be merged. It takes those that are ready, with
 // the longest paths first, and tries all of them and fewer.

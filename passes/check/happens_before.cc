@@ -9,7 +9,7 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The most words in all rows together.
+// The most 32-bit words in all rows together: 256 MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -86,8 +86,8 @@ void HappensBefore::Learn(int op, int source) {
 }
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
-  // The path leads from each operator to an operator before it. Its end, read backwards, is the
-  // circle.
+  // The path leads from each operator to an operator before it. The end of the path, read
+  // backwards, is the circle.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

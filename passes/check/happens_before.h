@@ -11,8 +11,9 @@ namespace tvm_interop::check {
 // The happens-before relation: which operators end before which others start, whatever the timing.
 //
 // A stream runs its operators in order. So for each operator, one count for each stream says which
-// operators of that stream have ended. A count takes 4 bytes. If there are very many streams, one
-// bit for each pair of operators takes less memory, and bits are stored instead.
+// operators of that stream have ended before the operator starts. A count takes 4 bytes. If there
+// are very many streams, one bit for each pair of operators takes less memory, and bits are stored
+// instead.
 class HappensBefore {
  public:
   // `waits` lists for each operator the operators that it waits for, by number. Throws

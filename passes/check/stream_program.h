@@ -20,8 +20,8 @@ struct Access {
   // The tensor that the bytes belong to, or -1 if unknown. A read of a tensor must find the bytes
   // that were last written as that tensor.
   int tensor = -1;
-  // Several operators may write one range together. Each of them then writes another share,
-  // numbered from 0, out of `shares`. Any other write is share 0 of 1.
+  // Several operators may write one range together. Each of them then writes a different share, and
+  // the shares are numbered from 0 to `shares` - 1. Any other write is share 0 of 1.
   int share = 0;
   int shares = 1;
 };
@@ -29,7 +29,7 @@ struct Access {
 // Operators on streams. A stream runs its operators in the order of their numbers. An operator
 // starts when the operator before it on its stream and all operators that it waits for have ended.
 struct StreamProgram {
-  std::vector<int> stream_of;           // of each operator
+  std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
   // For each operator, whether its writes must not overlap its other accesses.
   std::vector<char> takes_no_overlap;
@@ -41,7 +41,7 @@ struct Fault {
   enum Kind {
     kRace,         // nothing orders the two operators, and at least one writes
     kOverwritten,  // `first` writes over a tensor before `second` has read it
-    kOverlap,      // an operator writes over bytes that it also touches, against `takes_no_overlap`
+    kOverlap,      // an operator in `takes_no_overlap` writes where another of its accesses is
   };
   Kind kind;
   size_t first;  // indices into `accesses`

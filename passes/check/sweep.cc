@@ -13,12 +13,12 @@ struct Segment {
   int64_t end = 0;
   std::vector<const Access*> writers;  // the last one, or the writers of shares of the last tensor
   std::vector<int> readers;            // the operators that have read since then
-  std::vector<int> before;             // the operators before the first of several shares
+  std::vector<int> before;  // the readers and writers right before the first of several shares
 };
 
 using Segments = std::map<int64_t, Segment>;  // by their beginning
 
-// The most steps of a walk in all. A step looks at or copies one access of a segment.
+// The most steps that a walk may take. A step looks at or copies one access of a segment.
 constexpr size_t kMostSteps = size_t{1} << 25;
 
 bool IsAnotherShare(const Segment& segment, const Access& write) {
@@ -97,7 +97,7 @@ class Sweep {
         return;
       }
       if (!segment.writers.empty() && segment.writers.back()->op == write.op) {
-        segment.writers.push_back(&write);  // Nothing says which of them comes last.
+        segment.writers.push_back(&write);  // Nothing orders an operator's own writes.
         return;
       }
       for (const Access* writer : segment.writers) RequireBefore(writer->op, write.op);

@@ -13,8 +13,8 @@ namespace tvm_interop::check {
 // writer, so does every operator that touched the range earlier.
 //
 // Returns true only for a safe program, but may return false for a safe program too. One such
-// program reads bytes of which only some shares are written. Another is made to take long, such as
-// one with thousands of reads, each within the next.
+// program reads bytes of which only some shares are written. Another takes too many steps, such as
+// one with thousands of reads, each within the range of the next.
 bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before);
 
 }  // namespace tvm_interop::check

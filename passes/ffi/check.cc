@@ -66,7 +66,7 @@ ffi::Array<ffi::Bytes> Check(ffi::Bytes streams, ffi::Bytes waits, ffi::Bytes ta
                                    static_cast<int64_t>(fault.second), fault.begin, fault.end});
     }
     return {pack({verdict.circle.begin(), verdict.circle.end()}), pack(faults)};
-  } catch (const std::logic_error& error) {  // A bad number, or too large a program.
+  } catch (const std::logic_error& error) {  // The program has a bad number or is too large.
     throw ffi::Error("PlanError", std::string("the program has ") + error.what(), "");
   }
 }

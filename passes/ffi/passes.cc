@@ -1,6 +1,6 @@
-// The bindings that export the passes to Python. Within passes/, only this folder uses
-// tvm-ffi. It turns arrays into the core's types and back, and it turns the core's errors into the
-// Python classes of the same name.
+// The bindings that export the passes to Python. Within passes/, only this folder uses tvm-ffi. It
+// turns arrays into the core's types and back, and it turns the core's errors into the Python
+// classes of the same name.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>

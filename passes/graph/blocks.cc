@@ -10,12 +10,12 @@ namespace {
 // Grows a prefix of the topological order operator by operator, and says whether a cut lies behind
 // the prefix.
 //
-// There is a cut if every operator in the prefix reaches every operator behind the prefix. A last
-// operator is in the prefix and all its readers are behind. A first operator is behind the prefix
-// and reads only from the prefix. A path from a last operator to a first one is always a single
-// edge. So there is a cut if every last operator has an edge to every first one, and it is enough
-// to count these edges. Each operator becomes a first and a last operator once, so all steps
-// together take O(n + edges).
+// There is a cut if every operator in the prefix reaches every operator behind it. Call an operator
+// in the prefix a last operator if all its readers are behind the prefix. Call an operator behind
+// the prefix a first operator if it reads only from the prefix. A path from a last operator to a
+// first one is always a single edge. So there is a cut exactly if every last operator has an edge
+// to every first one, and it is enough to count these edges. Each operator becomes a first and a
+// last operator once, so all steps together take O(n + edges).
 class Prefix {
  public:
   explicit Prefix(const OpGraph& graph) : graph_(graph), unread_(graph.num_ops()) {

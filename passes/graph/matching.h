@@ -10,7 +10,7 @@ namespace tvm_interop {
 // Maximum matchings of bipartite graphs (Hopcroft and Karp 1973). Each function returns the right
 // partner of every left vertex, or -1 for a left vertex without a partner.
 
-// For graphs with many edges. `adjacency[u]` holds the right neighbours of u, as a set of
+// The form for graphs with many edges. `adjacency[u]` holds the right neighbours of u, as a set of
 // `num_right` bits. A phase takes O(left * right / 64), however many edges there are.
 std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_right);
 
@@ -19,7 +19,7 @@ std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_r
 std::vector<int> GrowMatching(const std::vector<BitSet>& adjacency, int num_right,
                               std::vector<int> matching);
 
-// For graphs with few edges. Takes O(edges * sqrt(vertices)).
+// The form for graphs with few edges. Takes O(edges * sqrt(vertices)).
 std::vector<int> MaximumMatching(const std::vector<std::vector<int>>& adjacency, int num_right);
 
 }  // namespace tvm_interop

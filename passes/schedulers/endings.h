@@ -45,7 +45,6 @@ inline std::vector<double> LeastEndings(int most, int max_groups) {
 // alone. Groups are sorted by first operator, then by size, then by their operators. Endings come
 // in lexicographic order of their groups, and a shorter ending comes before the endings that extend
 // it.
-// in lexicographic order of their groups, a shorter ending before those that extend it.
 template <typename Set>
 class EndingEnumerator {
  public:
@@ -59,7 +58,8 @@ class EndingEnumerator {
   // `max_endings`. Returns whether all endings were visited.
   template <typename Visit>
   bool ForEach(const Set& state, size_t max_endings, Visit visit) {
-    // Each group is an ending by itself, so more groups than allowed endings are too many.
+    // Each group is an ending by itself. So a state with more groups than allowed endings has too
+    // many.
     if (!FindGroups(state, max_endings)) return false;
     pool_.resize(groups_.size());
     for (size_t i = 0; i < pool_.size(); ++i) pool_[i] = i;

@@ -114,7 +114,7 @@ class Annealed {
     }
   }
 
-  // Writes the schedule into `note`, which is quick.
+  // Copies the schedule into `note`. This is quick.
   void Write(Note* note) const {
     note->makespan_us = makespan_us_;
     note->ranks.clear();
@@ -287,7 +287,7 @@ class Annealed {
     return critical[dice_.Below(static_cast<int>(critical.size()))];
   }
 
-  // The positions between which an operator can move: of its last source and of its first reader.
+  // The positions of an operator's last source and of its first reader. It can move between them.
   std::pair<int, int> Bounds(int rank) const {
     std::pair<int, int> bounds = {-1, Size()};
     for (const Arc& arc : costs_.sources(rank)) {

@@ -189,7 +189,7 @@ class Sequence {
     region.first = stages_[kept].position;
     const int last = stages_[stage_of_[ranks.back()]].position;
     region.old_order.assign(sequence_.begin() + region.first, sequence_.begin() + last + 1);
-    // By position in the region: whether a member, or behind one.
+    // By position in the region: whether the stage is a member or waits for one.
     std::vector<char> is_behind(region.old_order.size());
     const auto waits_behind = [&](int s) {
       const int at = stages_[s].position - region.first;

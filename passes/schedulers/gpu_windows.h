@@ -18,7 +18,7 @@ struct GpuSchedule {
   double makespan_us = 0;
 };
 
-// The order in which windows are opened.
+// The order in which `OpenWindows` looks at the operators.
 enum class WindowOrder {
   kPriority,  // HIOS, Algorithm 2
   kStart,     // for schedules that do not follow the priorities, such as HEFT's
@@ -31,7 +31,7 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // Puts neighbours on a GPU side by side (HIOS, Algorithm 2). For each operator that is alone in its
 // stage, up to `window` - 1 operators behind it may join it. They join if three things hold: none
 // of them depends on another, no stages then wait for each other in a circle, and the latency gets
-// lower. Among several numbers of operators the best is taken, with ties to the smallest.
+// lower. If several numbers of operators may join, the best is taken, with ties to the smallest.
 //
 // This differs from the paper's listing in two ways. The listing keeps a merged stage before it
 // knows whether that is better (line 11 before line 14); here only an improvement is kept. The

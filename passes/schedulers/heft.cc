@@ -65,8 +65,8 @@ class Heft {
   }
 
   // The first gap that is long enough for the operator. An operator that ends by the time the
-  // inputs are there stays in front, even if either operator takes no time. It may itself be one of
-  // the inputs.
+  // inputs are there stays in front, even if either operator takes no time. It may be one of the
+  // inputs.
   Slot SlotOn(int rank, int gpu) const {
     double ready_us = 0;
     for (const Arc& source : costs_.sources(rank)) {

@@ -10,7 +10,8 @@ namespace tvm_interop {
 
 struct LongestPath {
   std::vector<int> ranks;  // ascending
-  // Its operators, its edges, and the longest edge to a taken operator at each end.
+  // The length of the path: its operators, its edges, and the longest edge from or to a taken
+  // operator at each end.
   double us;
 };
 
@@ -45,9 +46,9 @@ class PathSearch {
 // A path is valid if none of its inner operators has an edge to or from a mapped operator. The
 // length of a path is the sum over its operators and the edges between them, plus an edge at each
 // end. At the front, this is the longest edge from a mapped operator to the first operator. At the
-// back, it is the longest edge from the last operator to a mapped one. Ties between paths go to the
-// first operator that is earliest in topological order. From there on, ending the path wins over
-// going on; otherwise the earliest next operator wins. Ties between GPUs go to the lowest.
+// back, it is the longest edge from the last operator to a mapped one. Ties go to the path whose
+// first operator is earliest in topological order. From there on, ending the path wins over going
+// on; otherwise the earliest next operator wins. Ties between GPUs go to the lowest.
 //
 // Takes O(paths * gpus * (operators + edges)). Only what lies behind a path's first operator is
 // computed anew.

@@ -9,9 +9,9 @@
 
 namespace tvm_interop {
 
-// The table of Algorithm 3. For each rank and GPU it holds the earliest finish of the operator
-// there, and the GPU of the operator before, which led to this finish. The operator of rank r is
-// only looked at on the GPUs 0 to r. Other entries are infinity and -1.
+// The table of HIOS's Algorithm 3. For each rank and GPU it holds the earliest finish of the
+// operator there, and the GPU of the operator before, which led to this finish. The operator of
+// rank r is only looked at on the GPUs 0 to r. Other entries are infinity and -1.
 class Recurrence {
  public:
   Recurrence(const GpuCosts& costs, int gpus);

@@ -52,8 +52,8 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // change[i] compares the cuts before positions i and i - 1: how many more operators are read
-  // across the former.
+  // change[i] says how many more operators are read across a cut before position i than across a
+  // cut before position i - 1.
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;

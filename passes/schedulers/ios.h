@@ -44,8 +44,8 @@ class PartSearch;
 // The blocks share `max_transitions` evenly. The blocks that need least come first, and a block
 // leaves what it does not use to the blocks after it. A block that needs more than its share is
 // left out or cut in two. Its parts are cut again if need be, and each part is searched by itself.
-// This bounds the memory, but the schedule is then only optimal between the cuts. A part of
-// one operator is never cut: its one transition is kept even if it exceeds the limit.
+// This bounds the memory, but the schedule is then only optimal between the cuts. A part of one
+// operator is never cut: its one transition is kept even if it exceeds the limit.
 //
 // A cut separates operators that can start early from operators that can start late. It lies near
 // the middle of the block, where few operators are read across it.
@@ -66,7 +66,8 @@ class IosSearch {
   IosSearch(const IosSearch&) = delete;
   IosSearch& operator=(const IosSearch&) = delete;
 
-  // The distinct stages. Groups are by first operator, and their operators in topological order.
+  // The distinct stages. Groups are sorted by first operator, and their operators are in
+  // topological order.
   const StageBatch& stages() const { return stages_; }
   const IosStats& stats() const { return stats_; }
   // The parts, in the order in which they run.

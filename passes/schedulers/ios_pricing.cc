@@ -27,9 +27,9 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
   return work_us;
 }
 
-// The `count` stages nearest to the best way, or fewer if there are no more. For these stages, the
-// cheapest way through the stage costs least more than the cheapest way of the part. The nearest
-// stage comes first. Parts that are solved and stages marked in `is_wanted` are left out.
+// The `count` stages that add least to the cost of the cheapest way of their part if it must use
+// them, or fewer if there are no more. The stage that adds least comes first. Parts that are solved
+// and stages marked in `is_wanted` are left out.
 std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
                                        const std::vector<char>& is_priced,
                                        const std::vector<char>& is_wanted, size_t count,

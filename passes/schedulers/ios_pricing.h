@@ -38,10 +38,10 @@ struct PricingProgress {
 };
 
 // The stages worth pricing next. Stage i takes `value_us[i]`, which is a guess unless
-// `is_priced[i]`. Single operators must be priced. First come the stages on the cheapest way
-// through each part. Then come other stages, until there are `at_least`: those for which the
-// cheapest way through the stage costs least more than the best way. The result is empty if the
-// cheapest way is priced.
+// `is_priced[i]`. Single operators must be priced. First come the unpriced stages on the cheapest
+// way through each part; a way is a sequence of stages. Then come the stages that add least to the
+// cost of the cheapest way if it must use them, until there are `at_least` stages. The result is
+// empty if the cheapest way is priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);
@@ -49,16 +49,17 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // Prices only the stages that an optimal schedule may need. As long as no price is below its bound,
 // the outcome is the same as if all stages were priced, to the last bit and tie.
 //
-// A stage takes at least as long as its longest group, with the latencies of the group's operators
-// alone summed up. It also takes at least its total work divided by the cores; an operator with
-// several cores is that much more work. The search is solved with these bounds in place of the
-// unknown prices. Then the stages on the way it finds are priced. This repeats until the search
-// finds a way of priced stages alone. Then no other way is cheaper: its cost is at least its bound,
-// and its bound is no less than the cost of the way found.
+// A stage takes at least as long as its longest group, where a group takes the sum of its
+// operators' latencies alone. It also takes at least its total work divided by the cores; an
+// operator with several cores is that much more work. The search is solved with these bounds in
+// place of the unknown prices. Then the stages of the schedule that it finds are priced. This
+// repeats until all stages of the schedule that it finds have prices. Then no other schedule is
+// cheaper: its cost is at least its bound, and its bound is no less than the cost of the schedule
+// found.
 //
-// Each round also prices stages beyond those on the way. These are the stages for which the
-// cheapest way through the stage costs least more than the best way. A stage is left out if a
-// priced way is cheaper than all ways through the stage.
+// Each round also prices stages beyond those of the schedule. These are the stages that add least
+// to its cost if it must use them. A stage is left out if a schedule of priced stages is cheaper
+// than every schedule with this stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
 // are then scaled down to the worst ratio of price to bound, less the tolerance and the slack. The

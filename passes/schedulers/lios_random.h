@@ -9,7 +9,7 @@
 
 namespace tvm_interop {
 
-// Variants of LIOS. With them, its paper studies the two heuristics of LIOS separately (section V,
+// Variants of LIOS from its paper, which studies the two heuristics of LIOS separately (section V,
 // RQ3). Draws are uniform, and the same seed gives the same draws on every machine.
 
 // LIOS-Rand1 takes any of the ready operators and puts it on the stream where it finishes first.

@@ -13,8 +13,8 @@ using GpuOrders = std::vector<std::vector<int>>;
 
 // A mapping of operators to GPUs that grows, and its latency. Operators are visited by rank. An
 // operator starts once its GPU is free and the mapped operators that it reads have finished. If
-// such an operator is on another GPU, the copy comes on top. Operators that are not mapped do not
-// count (HIOS, section IV-A).
+// such an operator is on another GPU, the time of the copy is added. Operators that are not mapped
+// do not count (HIOS, section IV-A).
 //
 // Only the operators behind the first new one are computed anew. This takes O(gpus log n), plus the
 // operators and edges from there on.

@@ -14,9 +14,9 @@ struct OparaSchedule {
 
 // Opara (Chen et al. 2023).
 //
-// The launch order comes first (Algorithm 2). It takes a memory-bound and a compute-bound operator
-// in turn among the operators that are ready, and a memory-bound one first. If one kind has run
-// out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
+// The launch order comes first (Algorithm 2). Among the operators that are ready, it takes a
+// memory-bound and a compute-bound one in turn, beginning with a memory-bound one. If one kind has
+// run out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
 // ties to the lowest id.
 //
 // The streams follow along the launch order (Algorithm 1). An operator continues the stream of a

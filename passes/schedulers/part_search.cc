@@ -206,8 +206,8 @@ class PartSearchOf : public PartSearch {
 
   // Whether a quick count finds no more than `limit` transitions.
   //
-  // Any set closed under predecessors is a state. In a state, some operators have no other operator
-  // of the state depend on them. Any 1 to `max_groups` of these operators are an ending. Counting
+  // Any set closed under predecessors is a state. In a state, look at the operators on which no
+  // other operator of the state depends. Any 1 to `max_groups` of these are an ending. Counting
   // only such endings is far quicker than enumerating all endings.
   bool MayFit(size_t limit, size_t max_sets, const std::function<bool()>& is_over) const {
     const std::vector<double> least_endings =

@@ -29,8 +29,8 @@ struct CheapestWays {
 // The IOS search of one part of the graph. A part is a block or a piece of a block.
 class PartSearch {
  public:
-  // Searches `ops`, which are in topological order with every operator on a path between two of
-  // them.
+  // A search of `ops`, which must be in topological order and include every operator on a path
+  // between two of them.
   static std::unique_ptr<PartSearch> Make(const OpGraph& graph, std::vector<int> ops,
                                           const EndingLimits& limits);
   // A part that runs all its operators in one stage, whatever its size.
@@ -49,14 +49,14 @@ class PartSearch {
   // Adds the counts of what Enumerate found to `stats`.
   virtual void CountInto(IosStats* stats) const = 0;
   // The stages of the cheapest way through the part, in the order in which they run, as indices
-  // into the batch. `ways` is new, or it is what the last call made of it. It may only be used
-  // again if no value has fallen since. Then only states whose cost has changed are computed again.
+  // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has fallen since.
+  // With the latter, only states whose cost has changed are computed again.
   virtual std::vector<size_t> Solve(const std::vector<double>& value_us,
                                     CheapestWays* ways) const = 0;
   // Appends to `near` the stages without a price that lie on a cheap way. Such a way costs at most
   // `gap_us` more than the cheapest way, and no more than the cheapest way of priced stages alone.
-  // Returns the least gap that may find more stages, or infinity if there are no more. `ways` is
-  // what Solve made of it.
+  // Returns the least gap that may find more stages, or infinity if there are no more. `ways` must
+  // come from Solve.
   virtual double FindNear(const std::vector<double>& value_us, const std::vector<char>& is_priced,
                           const CheapestWays& ways, double gap_us,
                           std::vector<WantedStage>* near) const = 0;

@@ -30,7 +30,7 @@ struct Placement {
 struct Schedule {
   std::vector<Stage> stages;
   std::vector<std::vector<int>> streams;  // the operators of each stream, in order
-  // The placements in the order in which the scheduler made them. Empty if it predicts no times.
+  // The placements in the order in which the scheduler made them. Empty if there are none.
   std::vector<Placement> timeline;
   double makespan_us = 0;  // 0 if the scheduler predicts none
 };

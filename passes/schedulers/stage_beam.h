@@ -52,17 +52,17 @@ struct BeamResult {
 // of operators that depends on no operator left outside the set. Seen from the other end of the
 // graph, it is a group of some ending.
 //
-// The search also tries stages of operators that can be merged. It takes those that are ready, with
-// the longest paths first, and tries all of them and fewer.
+// The search also tries stages of operators that can be merged. Among those that are ready, it
+// takes the two with the longest paths, then the three with the longest paths, and so on.
 //
 // Ties go to the state found first. The same options find the same stages, unless `is_over` ends
 // the search.
 class StageBeam {
  public:
-  // Makes a search of `ops`, which are in topological order with every operator on a path between
-  // two of them. `op_us` and `set_of` are by operator of the graph. `set_of` numbers the sets of
-  // operators that can be merged, and is -1 for an operator in no set. It is empty if there are no
-  // such sets. The graph must outlive the search.
+  // Makes a search of `ops`, which must be in topological order and include every operator on a
+  // path between two of them. `op_us` and `set_of` are by operator of the graph. `set_of` numbers
+  // the sets of operators that can be merged, and is -1 for an operator in no set. It is empty if
+  // there are no such sets. The graph must outlive the search.
   static std::unique_ptr<StageBeam> Make(const OpGraph& graph, const std::vector<int>& ops,
                                          const std::vector<double>& op_us,
                                          const EndingLimits& limits,

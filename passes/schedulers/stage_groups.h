@@ -9,8 +9,8 @@
 namespace tvm_interop {
 
 // Appends a stage of the given operators to the batch. The groups of the stage are the weakly
-// connected components of the operators. Each group is in topological order, and groups are by
-// first operator.
+// connected components of the operators. Each group is in topological order, and the groups are
+// sorted by first operator.
 void AppendStage(const OpGraph& graph, const std::vector<int>& ops, StageBatch* batch);
 
 }  // namespace tvm_interop

@@ -15,8 +15,8 @@ struct Follower {
   double delay_us;
 };
 
-// All requests: the times of given arrivals, ascending, with the model of each, and the followers.
-// The followers apply to every request that is served.
+// The requests of a run. `at_us` holds the times of the given arrivals, ascending, and `models`
+// holds the model of each. `followers` add further requests without end.
 struct ArrivalList {
   std::vector<double> at_us;
   std::vector<int> models;

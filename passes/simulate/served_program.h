@@ -24,7 +24,7 @@ struct ServedOp {
   double work_us;
   double cores;
   double memory_share;
-  int num_waits;  // waits for other streams within its segment
+  int num_waits;  // number of waits for other streams within the segment
   int segment;    // from 0; a segment starts when the segment before it has ended
   int part;       // from 0; the part of the program that the operator belongs to
 };

@@ -38,8 +38,8 @@ class ServingEngine {
  private:
   struct Instance {
     const ServedProgram::Variant* variant = nullptr;
-    // By operator: how many events it still waits for, which are its launch and the ends of
-    // operators before it.
+    // By operator: how many events the operator still waits for. The events are its launch and the
+    // ends of operators before it.
     std::vector<int> waits_for;
     int segment = 0;
     int left = 0;  // operators of the segment that have not ended

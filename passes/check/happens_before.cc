@@ -9,7 +9,7 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// Words of all rows together.
+// The most 32-bit words in all rows together: 256 MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -44,7 +44,8 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
   Search();
 }
 
-// Depth first, against the order: an operator is done when all that come before it are.
+// A depth-first search from each operator to the operators before it. An operator is done when all
+// operators before it are done.
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
@@ -85,7 +86,8 @@ void HappensBefore::Learn(int op, int source) {
 }
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
-  // The path leads from each operator to one before it: the circle is its end, backwards.
+  // The path leads from each operator to an operator before it. The end of the path, read
+  // backwards, is the circle.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

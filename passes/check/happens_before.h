@@ -8,24 +8,25 @@
 
 namespace tvm_interop::check {
 
-// Which operators end before which others start, whatever the timing.
+// The happens-before relation: which operators end before which others start, whatever the timing.
 //
-// A stream runs its operators in order, so for each operator and stream a count says which of them
-// have ended: 4 bytes for each of these. Where there are so many streams that a bit for each two
-// operators is less, that is kept instead.
+// A stream runs its operators in order. So for each operator, one count for each stream says which
+// operators of that stream have ended before the operator starts. A count takes 4 bytes. If there
+// are very many streams, one bit for each pair of operators takes less memory, and bits are stored
+// instead.
 class HappensBefore {
  public:
-  // `waits` are, for each operator, those it waits for. All are numbers of operators. Throws
-  // std::length_error where it would take more than 256 MiB.
+  // `waits` lists for each operator the operators that it waits for, by number. Throws
+  // std::length_error if the relation would take more than 256 MiB.
   HappensBefore(const std::vector<int>& stream_of, const std::vector<std::vector<int>>& waits);
 
   bool operator()(int first, int second) const {
     if (has_counts_) return Row(second)[stream_[first]] > place_[first];
     return (Row(second)[first / 32] >> (first % 32) & 1) != 0;
   }
-  // Operators that wait for each other, from the lowest on; none where all can run.
+  // Operators that wait for each other in a circle, starting with the lowest. Empty if all can run.
   const std::vector<int>& circle() const { return circle_; }
-  // All operators, each behind those that come before it; not where there is a circle.
+  // A topological order of all operators. Incomplete if there is a circle.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -34,10 +35,10 @@ class HappensBefore {
   void Learn(int op, int source);
   void SetCircle(const std::vector<std::pair<int, size_t>>& path, int source);
 
-  std::vector<std::vector<int>> sources_;  // of each operator, those right before it
-  std::vector<uint32_t> stream_, place_;   // of each operator, and its place in the stream
+  std::vector<std::vector<int>> sources_;  // for each operator, the operators right before it
+  std::vector<uint32_t> stream_, place_;   // of each operator: its stream, and its place there
   bool has_counts_;
-  size_t width_;                 // of a row
+  size_t width_;                 // words in a row
   std::vector<uint32_t> known_;  // a row for each operator
   std::vector<int> order_;
   std::vector<int> circle_;

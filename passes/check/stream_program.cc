@@ -35,12 +35,13 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// Comparisons of two accesses at most: where more are needed, the program is one made for that.
+// The most comparisons of two accesses. Only a program made for the purpose needs more.
 constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
 
-// The first bytes of `range` that none of `covers` holds; empty where all are held.
+// The first run of bytes of `range` that no range in `covers` holds. Empty if all bytes are
+// covered.
 Range FirstUncovered(Range range, std::vector<Range> covers) {
   std::sort(covers.begin(), covers.end());
   int64_t end = range.second;
@@ -66,7 +67,7 @@ class Checker {
     Verdict verdict = {happens_before_.circle(), {}};
     if (!verdict.circle.empty()) return verdict;
     if (sweeps && IsSafeBySweep(program_, happens_before_)) return verdict;
-    // Something may be wrong: who it is, with whom, is found by comparing each two.
+    // The program may be unsafe. Comparing every two accesses finds the operators at fault.
     writes_of_read_.resize(accesses_.size());
     ForEachOverlap([this](size_t a, size_t b) { Compare(a, b); });
     for (size_t read = 0; read < accesses_.size(); ++read) {
@@ -105,7 +106,7 @@ class Checker {
     }
   }
 
-  // Two accesses of the same bytes, at least one of them a write.
+  // Compares two accesses of the same bytes. At least one of them is a write.
   void Compare(size_t a, size_t b) {
     const Access &one = accesses_[a], &other = accesses_[b];
     if (one.op == other.op) {
@@ -122,8 +123,8 @@ class Checker {
     Add(Fault::kRace, is_turned ? b : a, is_turned ? a : b, Common(a, b));
   }
 
-  // Whatever was written to the bytes of a read as something else, its own tensor was written there
-  // again after that, and before the read.
+  // Checks that a read finds its own tensor. If another tensor was written to the bytes of the
+  // read, the read's own tensor must be written there again afterwards, and before the read.
   void CheckFindsItsTensor(size_t read) {
     const Access& reader = accesses_[read];
     std::vector<size_t> strangers, own;
@@ -141,8 +142,8 @@ class Checker {
     }
   }
 
-  // The ranges that operators of `writes` write wholly after `earlier`. A range that is written in
-  // shares counts if all its shares are among them.
+  // The ranges that the accesses in `writes` write after the access `earlier`. A range that is
+  // written in shares counts only if all its shares are written after `earlier`.
   std::vector<Range> WrittenAfter(size_t earlier, const std::vector<size_t>& writes) const {
     std::map<std::tuple<int64_t, int64_t, int>, std::vector<char>> seen;
     std::vector<Range> ranges;
@@ -169,13 +170,14 @@ class Checker {
             std::min(accesses_[a].end, accesses_[b].end)};
   }
 
-  // False once there were too many: what has been found by then is told.
+  // Counts steps, and returns false once there are too many. The faults found by then are still
+  // returned.
   bool Spend(size_t steps) {
     steps_ += steps;
     return steps_ <= kMostSteps;
   }
 
-  // Keeps the first of each two operators and kind.
+  // Keeps the first fault for each pair of operators and kind.
   void Add(Fault::Kind kind, size_t first, size_t second, Range bytes) {
     const auto [low, high] = std::minmax(accesses_[first].op, accesses_[second].op);
     faults_.emplace(std::make_tuple(high, low, kind),

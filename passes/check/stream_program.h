@@ -5,66 +5,72 @@
 #include <cstdint>
 #include <vector>
 
-// The checker of finished plans, and of anybody's programs of several streams. It includes nothing
-// of the planners, not even their graphs, so that no mistake of theirs can be a mistake of its own:
-// orders and lifetimes come from the program alone.
+// A checker for finished plans and for any other program of several streams. It includes no code of
+// the planners, not even their graphs, so it cannot repeat a mistake of theirs. It derives orders
+// and lifetimes from the program alone.
 namespace tvm_interop::check {
 
-// Bytes of a buffer that an operator reads or writes, [begin, end).
+// A range of bytes of a buffer, [begin, end), that an operator reads or writes.
 struct Access {
   int op = 0;
   int buffer = 0;
   int64_t begin = 0;
   int64_t end = 0;
   bool writes = false;
-  // Of what the bytes are a part; -1 where nobody says. A read of a tensor must find what was last
-  // written as that tensor.
+  // The tensor that the bytes belong to, or -1 if unknown. A read of a tensor must find the bytes
+  // that were last written as that tensor.
   int tensor = -1;
-  // Writes of one range by `shares` operators that each write another share of it; else 0 of 1.
+  // Several operators may write one range together. Each of them then writes a different share, and
+  // the shares are numbered from 0 to `shares` - 1. Any other write is share 0 of 1.
   int share = 0;
   int shares = 1;
 };
 
-// Operators on streams. A stream runs its operators in the order of their numbers; an operator
-// starts when the one before it on its stream has ended and all that it waits for.
+// Operators on streams. A stream runs its operators in the order of their numbers. An operator
+// starts when the operator before it on its stream and all operators that it waits for have ended.
 struct StreamProgram {
-  std::vector<int> stream_of;           // of each operator
-  std::vector<std::vector<int>> waits;  // for each operator, those it waits for
-  std::vector<char> takes_no_overlap;   // whether it may not write where it reads
+  std::vector<int> stream_of;           // the stream of each operator
+  std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
+  // For each operator, whether its writes must not overlap its other accesses.
+  std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
 
-// What is wrong about two operators, or about one that is both.
+// A fault of two operators, or of one operator with itself.
 struct Fault {
   enum Kind {
-    kRace,         // nothing orders them, and at least one writes
+    kRace,         // nothing orders the two operators, and at least one writes
     kOverwritten,  // `first` writes over a tensor before `second` has read it
-    kOverlap,  // an operator that takes it for granted that it does not writes over what it touches
+    kOverlap,      // an operator in `takes_no_overlap` writes where another of its accesses is
   };
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  int64_t begin;  // the bytes that both touch, or that were lost
+  int64_t begin;  // the bytes that both operators touch, or that were lost
   int64_t end;
 };
 
 struct Verdict {
-  std::vector<int> circle;    // operators that wait for each other; then nothing else is known
-  std::vector<Fault> faults;  // one for each two operators and kind, by the later, then the earlier
+  std::vector<int> circle;  // operators that wait for each other; `faults` is then empty
+  // At most one fault for each pair of operators and kind. The faults are sorted by the higher
+  // number of the pair, then by the lower number.
+  std::vector<Fault> faults;
 };
 
-// Throws std::invalid_argument where a number in the program points nowhere, std::length_error
-// where it may be unsafe and has too many accesses of the same bytes to say why, or too many
-// streams and operators. So it takes seconds at most, whatever the program.
+// Checks a program of several streams.
 //
-// Two operators that touch the same bytes, one of them writing, must be ordered by the streams and
-// the waits, whatever the timing; shares of one range are not in each other's way. That a program
-// is safe is found by a walk through its accesses (`sweep.h`), which grows with them and with the
-// waits. Where it is not, each two accesses of the same bytes are compared, up to a limit beyond
-// which only the faults found by then are told.
+// Two operators that touch the same bytes must be ordered by the streams and the waits, whatever
+// the timing, if one of them writes. Shares of one range need no order among each other. A walk
+// through the accesses (`sweep.h`) shows that a program is safe; its time grows with the accesses
+// and the waits. If the walk does not show this, every two accesses of the same bytes are compared.
+// There is a limit to these comparisons, and only the faults found within the limit are returned.
+//
+// Throws std::invalid_argument if a number in the program points nowhere. Throws std::length_error
+// if the comparisons reach their limit without a fault, or if there are too many streams and
+// operators. So the check takes seconds at most, whatever the program.
 Verdict CheckStreamProgram(const StreamProgram& program);
 
-// The same by comparing each two accesses alone: for tests.
+// The same check without the walk: it compares every two accesses. For tests.
 Verdict CompareEachTwo(const StreamProgram& program);
 
 }  // namespace tvm_interop::check

@@ -8,17 +8,17 @@
 namespace tvm_interop::check {
 namespace {
 
-// What is known of a range of bytes that all operators so far have treated alike.
+// The state of a range of bytes. Every access so far covers the whole range or no byte of it.
 struct Segment {
   int64_t end = 0;
-  std::vector<const Access*> writers;  // the last one, or shares of the last tensor
-  std::vector<int> readers;            // operators, since then
-  std::vector<int> before;             // those before the first of several shares
+  std::vector<const Access*> writers;  // the last one, or the writers of shares of the last tensor
+  std::vector<int> readers;            // the operators that have read since then
+  std::vector<int> before;  // the readers and writers right before the first of several shares
 };
 
 using Segments = std::map<int64_t, Segment>;  // by their beginning
 
-// Looks at an access of a segment, and copies of one: what a walk may take in all.
+// The most steps that a walk may take. A step looks at or copies one access of a segment.
 constexpr size_t kMostSteps = size_t{1} << 25;
 
 bool IsAnotherShare(const Segment& segment, const Access& write) {
@@ -55,7 +55,7 @@ class Sweep {
   }
 
  private:
-  // Whether any writes where another of them is.
+  // Whether two of the accesses overlap and at least one of them is a write.
   static bool Overlaps(std::vector<const Access*> accesses) {
     std::sort(accesses.begin(), accesses.end(), [](const Access* a, const Access* b) {
       return a->buffer != b->buffer ? a->buffer < b->buffer : a->begin < b->begin;
@@ -97,7 +97,7 @@ class Sweep {
         return;
       }
       if (!segment.writers.empty() && segment.writers.back()->op == write.op) {
-        segment.writers.push_back(&write);  // Whichever of the two comes last: nobody says.
+        segment.writers.push_back(&write);  // Nothing orders an operator's own writes.
         return;
       }
       for (const Access* writer : segment.writers) RequireBefore(writer->op, write.op);
@@ -111,7 +111,7 @@ class Sweep {
     });
   }
 
-  // Calls `body` for each segment of the access, also for segments that nobody has touched yet.
+  // Calls `body` for each segment of the access, including segments that nobody has touched yet.
   template <typename Body>
   void Visit(const Access& access, Body body) {
     Segments& segments = buffers_[access.buffer];
@@ -149,13 +149,13 @@ class Sweep {
     return segment.writers.size() + segment.readers.size() + segment.before.size();
   }
 
-  // Gives up where it takes too many steps.
+  // Gives up once the walk takes too many steps.
   void Spend(size_t steps) {
     steps_ += steps;
     Require(steps_ <= kMostSteps);
   }
 
-  // What one operator does to the same bytes twice is its own business.
+  // Two accesses of one operator need no order between them.
   void RequireBefore(int first, int second) {
     Require(first == second || happens_before_(first, second));
   }

@@ -6,13 +6,15 @@
 
 namespace tvm_interop::check {
 
-// Whether the program is safe, without comparing each two operators: a walk through them in one of
-// their orders, in which each range of bytes knows who wrote it last and who has read it since. If
-// all those come before who writes next, so does whoever touched it earlier.
+// Whether the program is safe, found without comparing every two operators.
 //
-// True only where it is safe. False may be said of a safe program too: one that reads what only
-// some of its shares have written, and one made to take long, such as of thousands of reads each
-// within the next.
+// The sweep walks through the operators in a topological order. For each range of bytes it keeps
+// the last writer and the operators that have read since. If all of these come before the next
+// writer, so does every operator that touched the range earlier.
+//
+// Returns true only for a safe program, but may return false for a safe program too. One such
+// program reads bytes of which only some shares are written. Another takes too many steps, such as
+// one with thousands of reads, each within the range of the next.
 bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before);
 
 }  // namespace tvm_interop::check

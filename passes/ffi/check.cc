@@ -1,4 +1,5 @@
-// The checker's door to Python. Numbers travel as bytes of int64, as numpy lays them out.
+// The bindings that export the checker to Python. Numbers are passed as bytes of int64, as numpy
+// lays them out.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstring>
@@ -27,7 +28,7 @@ int ToInt(int64_t number) {
   return static_cast<int>(number);
 }
 
-// `waits` are pairs: an operator, and one that it waits for. `accesses` are rows of eight:
+// `waits` are pairs of an operator and an operator that it waits for. `accesses` are rows of eight:
 // operator, buffer, begin, end, whether it writes, tensor, share, shares.
 StreamProgram ToProgram(const ffi::Bytes& streams, const ffi::Bytes& waits,
                         const ffi::Bytes& takes_no_overlap, const ffi::Bytes& accesses) {
@@ -48,7 +49,8 @@ StreamProgram ToProgram(const ffi::Bytes& streams, const ffi::Bytes& waits,
   return program;
 }
 
-// The circle, then the faults as rows of five: kind, indices of both accesses, begin, end.
+// Returns the circle and the faults. Each fault is a row of five: kind, index of the first access,
+// index of the second access, begin, end.
 ffi::Array<ffi::Bytes> Check(ffi::Bytes streams, ffi::Bytes waits, ffi::Bytes takes_no_overlap,
                              ffi::Bytes accesses) {
   const auto pack = [](const std::vector<int64_t>& numbers) {
@@ -64,7 +66,7 @@ ffi::Array<ffi::Bytes> Check(ffi::Bytes streams, ffi::Bytes waits, ffi::Bytes ta
                                    static_cast<int64_t>(fault.second), fault.begin, fault.end});
     }
     return {pack({verdict.circle.begin(), verdict.circle.end()}), pack(faults)};
-  } catch (const std::logic_error& error) {  // Of a number that points nowhere.
+  } catch (const std::logic_error& error) {  // The program has a bad number or is too large.
     throw ffi::Error("PlanError", std::string("the program has ") + error.what(), "");
   }
 }

@@ -1,8 +1,9 @@
 #ifndef PASSES_FFI_CONVERT_H_
 #define PASSES_FFI_CONVERT_H_
 
-// How the core's types travel over tvm-ffi: long lists of numbers as bytes (int64 or double, as
-// numpy lays them out), short ones as arrays. For the binding files alone.
+// Conversions between the core's types and those of tvm-ffi. Long lists of numbers are passed as
+// bytes: int64 or double, as numpy lays them out. Short lists are passed as arrays. Only the
+// binding files include this header.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ class OpGraphRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(OpGraphRef, ffi::ObjectRef, OpGraphObj);
 };
 
-// Saturates: an id that far out is refused as one that the graph does not have.
+// Saturates at the limits of int. The graph has no operator with such an id, so the id is refused
+// later.
 inline int ToInt(int64_t value) {
   return static_cast<int>(
       std::clamp<int64_t>(value, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
@@ -92,8 +94,8 @@ inline std::vector<Edge> UnpackEdges(const ffi::Bytes& bytes) {
   return edges;
 }
 
-// A stage crosses as lists of numbers: the groups' streams, then each group. Its device comes in a
-// list beside, -1 for none.
+// Each stage is passed as lists of numbers: first the streams of its groups, then the operators of
+// each group. `devices` holds the device of each stage, or -1 for none.
 inline std::vector<Stage> ToStages(const ffi::Array<IntLists>& lists, const IntList& devices) {
   std::vector<Stage> stages;
   for (const IntLists& list : lists) {
@@ -120,7 +122,8 @@ inline ffi::Array<ffi::Bytes> FromBatch(const StageBatch& batch) {
   return {Pack(batch.ops), Pack(batch.group_ends), Pack(batch.stage_ends)};
 }
 
-// A batch of stages of operators that have a latency in `op_us` each.
+// Throws LatencyError unless the batch is well formed and each of its operators has a latency in
+// `op_us`.
 inline StageBatch ToBatch(const ffi::Array<ffi::Bytes>& parts, const std::vector<double>& op_us) {
   StageBatch batch = {Unpack<int64_t>(parts[0]), Unpack<int64_t>(parts[1]),
                       Unpack<int64_t>(parts[2])};
@@ -135,7 +138,7 @@ inline int CheckedOp(const OpGraphRef& graph, int64_t op) {
                    std::to_string(num_ops) + ", numbered from 0");
 }
 
-// A number for each operator of the graph.
+// One number for each operator of the graph. Throws GraphError for any other count.
 template <typename T>
 std::vector<T> UnpackForOps(const OpGraphRef& graph, const ffi::Bytes& bytes) {
   std::vector<T> values = Unpack<T>(bytes);
@@ -154,7 +157,8 @@ inline std::vector<Buffer> ToBuffers(const IntList& nbytes, const IntLists& prod
   return buffers;
 }
 
-// The function with the core's errors turned into tvm-ffi's, which Python raises by their kind.
+// Wraps a function such that the core's errors become errors of tvm-ffi. Python then raises the
+// class that is registered for their kind.
 template <typename Result, typename... Args>
 auto Guarded(Result (*function)(Args...)) {
   return [function](Args... args) -> Result {

@@ -1,4 +1,4 @@
-// The schedulers over several GPUs, for Python.
+// The bindings that export the schedulers over several GPUs to Python.
 #include "passes/simulate/gpus.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -42,7 +42,7 @@ IntList LaunchOrderOf(OpGraphRef graph, ffi::Array<IntLists> stages, IntList dev
   return ToArray(LaunchOrder(graph->graph, ToStages(stages, devices)));
 }
 
-// The paths that `HiosLp` maps, in order: they are the same wherever they go.
+// The paths that `HiosLp` maps, in order. They do not depend on the GPUs that the paths go to.
 IntLists LongestPathsOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us) {
   const GpuCosts costs = ToCosts(graph, op_us, edge_us);
   PathSearch search(costs);
@@ -95,7 +95,7 @@ ffi::Array<ffi::Any> RefineOnGpusOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Byt
   return found;
 }
 
-// Starts and ends of launches, of which each has operators, a lane, a device and a latency.
+// Returns the start and end of each launch. A launch has operators, a lane, a device and a latency.
 ffi::Array<ffi::Bytes> SimulateGpusOf(OpGraphRef graph, IntLists ops, IntList lanes,
                                       IntList devices, ffi::Bytes launch_us, ffi::Bytes edge_us,
                                       bool fifo) {

@@ -1,5 +1,6 @@
-// This folder is all that knows tvm-ffi here: it turns arrays into the core's types and back, and
-// the core's errors into the Python classes of the same name.
+// The bindings that export the passes to Python. Within passes/, only this folder uses tvm-ffi. It
+// turns arrays into the core's types and back, and it turns the core's errors into the Python
+// classes of the same name.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ class IosSearchObj : public ffi::Object {
   template <typename... Args>
   explicit IosSearchObj(OpGraphRef graph, Args&&... args)
       : graph(std::move(graph)), search(std::forward<Args>(args)...) {}
-  const OpGraphRef graph;  // which the search refers to
+  const OpGraphRef graph;  // kept alive for the search, which refers to it
   const IosSearch search;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.IosSearch", IosSearchObj, ffi::Object);
 };
@@ -69,8 +70,8 @@ class IosPricingObj : public ffi::Object {
       : search(std::move(search)),
         book(std::move(book)),
         pricing(this->search->search, &this->book->book) {}
-  const IosSearchRef search;  // which the pricing refers to
-  const StageBookRef book;    // likewise
+  const IosSearchRef search;  // kept alive for the pricing, which refers to it
+  const StageBookRef book;    // also kept alive for the pricing
   mutable IosPricing pricing;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.IosPricing", IosPricingObj, ffi::Object);
 };
@@ -86,7 +87,7 @@ class StageBeamObj : public ffi::Object {
                const EndingLimits& limits, const std::vector<int>& set_of)
       : graph(std::move(graph)),
         beam(StageBeam::Make(this->graph->graph, ops, op_us, limits, set_of)) {}
-  const OpGraphRef graph;  // which the beam refers to
+  const OpGraphRef graph;  // kept alive for the beam, which refers to it
   const std::unique_ptr<StageBeam> beam;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.StageBeam", StageBeamObj, ffi::Object);
 };
@@ -138,7 +139,8 @@ ffi::Bytes PriceStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us_bytes) {
   return Pack(PriceStages(ToBatch(batch, op_us), op_us));
 }
 
-// Whether a search's time is over, by the caller's clock; without one it never is.
+// The caller's function that says whether the time of a search is over. Without it, the time is
+// never over.
 using IsOver = ffi::Optional<ffi::Function>;
 std::function<bool()> AsksWhether(const IsOver& is_over) {
   if (!is_over.has_value()) return [] { return false; };
@@ -163,7 +165,7 @@ IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_gro
                                                      static_cast<size_t>(first_window),
                                                      max_transitions, AsksWhether(is_over)));
 }
-// How many parts there are, and how many transitions were looked at to find them.
+// Returns how many parts there are, and how many transitions were looked at to find them.
 IntList IosEffort(IosSearchRef search) {
   return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }
@@ -175,13 +177,13 @@ ffi::Map<ffi::String, ffi::Any> IosStatsOf(IosSearchRef search) {
           {"states", stats.states}, {"transitions", stats.transitions},
           {"stages", stats.stages}, {"schedules", stats.schedules}};
 }
-// The stages, and the predicted makespan in microseconds.
+// Returns the stages, and the predicted makespan in microseconds.
 ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   const Schedule schedule = search->search.Solve(Unpack<double>(price_us));
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
-// Indices of the stages to price next, the most important first.
+// Returns the indices of the stages to price next, the most important first.
 ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
                      int64_t at_least) {
   PricingProgress progress(search->search.parts().size());
@@ -203,8 +205,8 @@ ffi::Bytes StageBookRead(StageBookRef book, ffi::Array<ffi::Bytes> stages, ffi::
 IosPricingRef IosPricingMake(IosSearchRef search, StageBookRef book) {
   return IosPricingRef(ffi::make_object<IosPricingObj>(search, book));
 }
-// `op_us` and `streams` are empty and 0 where the stages are not packed; `work_us` is empty where
-// operators have one core each.
+// If the stages are not packed, `op_us` is empty and `streams` is 0. If each operator has one core,
+// `work_us` is empty.
 void IosPricingBounds(IosPricingRef pricing, ffi::Bytes alone_us, ffi::Bytes op_us, int64_t streams,
                       int64_t cores, ffi::Bytes work_us, double tolerance, double slack_us,
                       double scale) {
@@ -221,7 +223,8 @@ ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
   return FromBatch(pricing->search->search.stages().Select(next));
 }
-// How many prices were below their bound, and what the bounds are scaled to now.
+// Returns how many prices were below their bound, and the factor that the bounds are now scaled
+// down to.
 ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
   const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
   return {below, pricing->pricing.scale()};
@@ -237,7 +240,8 @@ StageBeamRef StageBeamMake(OpGraphRef graph, IntList ops, ffi::Bytes op_us, int6
   return StageBeamRef(ffi::make_object<StageBeamObj>(
       graph, ToVector(ops), UnpackForOps<double>(graph, op_us), limits, ToVector(set_of)));
 }
-// The stages, their prices, how many transitions were looked at, and whether it got to the end.
+// Returns the stages, their prices, how many transitions were looked at, and whether the search got
+// to the end.
 ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backward, double below_us,
                                   double parallelism, double certain, int64_t max_transitions,
                                   IsOver is_over, ffi::Function ask) {
@@ -255,8 +259,8 @@ ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backwar
   return {FromBatch(found.stages), Pack(found.price_us), found.transitions, found.is_through};
 }
 
-// The streams, the timeline as {operator, stream} and {start, finish} of each placement, and the
-// predicted makespan in microseconds.
+// Returns the streams, the timeline and the predicted makespan in microseconds. The timeline is two
+// lists: {operator, stream} and {start, finish} of each placement.
 ffi::Array<ffi::Any> FromTimeline(const Schedule& schedule) {
   std::vector<int64_t> where;
   std::vector<double> when_us;
@@ -299,19 +303,20 @@ ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
 }
 
-// The streams, then how many reduced edges, matched ones, chains and waits there are.
+// Returns the streams, then the numbers of reduced edges, matched edges, chains and waits.
 ffi::Array<ffi::Any> Nimble(OpGraphRef graph) {
   const NimbleSchedule schedule = ScheduleNimble(graph->graph);
   return {ToArrays(schedule.streams), schedule.reduced_edges, schedule.matching, schedule.chains,
           schedule.waits()};
 }
-// The streams and the launch order.
+// Returns the streams and the launch order.
 ffi::Array<ffi::Any> Opara(OpGraphRef graph, ffi::Bytes demand, ffi::Bytes is_memory_bound) {
   const OparaSchedule schedule = ScheduleOpara(graph->graph, UnpackForOps<double>(graph, demand),
                                                UnpackForOps<char>(graph, is_memory_bound));
   return {ToArrays(schedule.streams), ToArray(schedule.launch_order)};
 }
-// Operators of the same stream run in `order`; in order of earliest start where that is empty.
+// Operators of the same stream run in `order`. If `order` is empty, they run in order of earliest
+// start.
 IntLists FoldStreamsOf(OpGraphRef graph, IntLists streams, ffi::Bytes op_us_bytes,
                        int64_t num_streams, IntList order) {
   const std::vector<double> op_us = UnpackForOps<double>(graph, op_us_bytes);
@@ -332,7 +337,7 @@ ffi::Array<ffi::Any> PlanMemoryOf(OpGraphRef graph, IntLists streams, IntLists w
                                      ToBuffers(nbytes, producers, users), alignment);
   return {IntList(plan.offsets.begin(), plan.offsets.end()), plan.arena_bytes};
 }
-// The order, and the most bytes in use at once in it and in the topological order.
+// Returns the order, and the most bytes in use at once in this order and in the topological order.
 ffi::Array<ffi::Any> MemoryOrderOf(OpGraphRef graph, IntList nbytes, IntLists producers,
                                    IntLists users) {
   const std::vector<Buffer> buffers = ToBuffers(nbytes, producers, users);

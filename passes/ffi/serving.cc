@@ -1,4 +1,5 @@
-// The serving simulator's door to Python. Sets of parts travel as the bits of an int64.
+// The bindings that export the serving simulator to Python. Sets of parts are passed as the bits of
+// an int64.
 #include "passes/simulate/serving.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -29,7 +30,8 @@ class ServingEngineObj : public ffi::Object {
  public:
   explicit ServingEngineObj(const ServingDevice& device) : engine(device) {}
   mutable ServingEngine engine;
-  mutable std::unordered_map<int, ServedProgramRef> running;  // which the engine refers to
+  // The programs of running instances, kept alive because the engine refers to them.
+  mutable std::unordered_map<int, ServedProgramRef> running;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.ServingEngine", ServingEngineObj, ffi::Object);
 };
 
@@ -38,13 +40,14 @@ class ServingEngineRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(ServingEngineRef, ffi::ObjectRef, ServingEngineObj);
 };
 
-// Cores, bandwidth, interference, and what a wait, a barrier and a launch cost.
+// `figures` are the cores, the bandwidth, the interference, and the delays of a wait, a barrier and
+// a launch in microseconds.
 ServingDevice ToDevice(const ffi::Bytes& figures) {
   const std::vector<double> values = Unpack<double>(figures);
   return {{values.at(0), values.at(1), values.at(2)}, values.at(3), values.at(4), values.at(5)};
 }
 
-// `places` are rows of three: waits, segment, part.
+// `places` are rows of three numbers: waits, segment, part.
 ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Bytes op_us,
                                    ffi::Bytes op_cores, ffi::Bytes memory_share, ffi::Bytes places,
                                    bool has_barriers) {
@@ -61,7 +64,8 @@ ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Byte
       ServedProgram(graph->graph, ToVectors(streams), ops, has_barriers)));
 }
 
-// Microseconds, and how long of it all cores were busy.
+// Returns the time of the run and the integral over time of the share of busy cores, in
+// microseconds.
 ffi::Array<double> RunAlone(ServedProgramRef program, int64_t present, ffi::Bytes device) {
   const AloneRun run = program->program.Alone(static_cast<uint64_t>(present), ToDevice(device));
   return {run.us, run.busy_us};
@@ -84,9 +88,10 @@ int64_t AdvanceEngine(ServingEngineRef engine, double until_us) {
 double EngineNow(ServingEngineRef engine) { return engine->engine.now_us(); }
 double EngineBusy(ServingEngineRef engine) { return engine->engine.busy_us(); }
 
-// `places` hold for each model the combined block of each of its blocks, and its part there.
-// `followers` are rows of two models and microseconds. Returns the models, the times as rows of
-// three (arrived, dequeued, finished), and busy microseconds and rounds.
+// `places` hold two lists for each model: the combined block of each of the model's blocks, and the
+// block's part there. `followers` are rows of two models and a delay in microseconds. Returns the
+// models, the times as rows of three (arrived, dequeued, finished), and the busy microseconds with
+// the number of rounds.
 ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
                                           ffi::Array<IntLists> places, ffi::Bytes interval_us,
                                           int64_t buffer, ffi::Array<ffi::Bytes> arrivals,

@@ -8,9 +8,9 @@
 
 namespace tvm_interop {
 
-// A set of small integers. `Words` is either std::array<uint64_t, W> (the search's inner loops,
-// where the size is known when compiling) or std::vector<uint64_t> (any size).
-// The operands of a binary operation must have the same number of words.
+// A set of small integers. `Words` is std::array<uint64_t, W> in the inner loops of the searches,
+// where the size is known at compile time. It is std::vector<uint64_t> for sets of any size. The
+// operands of a binary operation must have the same number of words.
 template <typename Words>
 class BasicBitSet {
  public:
@@ -54,8 +54,8 @@ class BasicBitSet {
     for (uint64_t word : words_) count += __builtin_popcountll(word);
     return count;
   }
-  // Whether more than `limit` members from `first` on are also in `other`. Stops as soon as it
-  // knows.
+  // Whether the two sets have more than `limit` common members, counting only members of at least
+  // `first`. Stops counting as soon as the answer is known.
   bool HasMoreInCommon(const BasicBitSet& other, int limit, int first) const {
     int count = __builtin_popcountll(words_[Word(first)] & other.words_[Word(first)] &
                                      (~uint64_t{0} << (static_cast<size_t>(first) % 64)));
@@ -64,9 +64,9 @@ class BasicBitSet {
     }
     return count > limit;
   }
-  // The smallest member, or -1.
+  // The smallest member, or -1 if the set is empty.
   int First() const { return NextAfter(-1); }
-  // The smallest member above i, or -1.
+  // The smallest member above i, or -1 if there is none.
   int NextAfter(int i) const {
     const size_t start = static_cast<size_t>(i + 1);
     size_t w = start / 64;
@@ -107,7 +107,7 @@ using BitSet = BasicBitSet<std::vector<uint64_t>>;
 template <size_t W>
 using FixedBitSet = BasicBitSet<std::array<uint64_t, W>>;
 
-// The empty set with room for 0..size-1.
+// An empty set with room for the numbers 0 to size - 1.
 inline BitSet EmptyBitSet(int size) {
   return BitSet(std::vector<uint64_t>((static_cast<size_t>(size) + 63) / 64));
 }

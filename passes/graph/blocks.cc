@@ -7,11 +7,15 @@
 namespace tvm_interop {
 namespace {
 
-// Grows a prefix of the topological order operator by operator, and knows whether a cut lies behind
-// it: whether every operator before reaches every operator behind. A path across from a last one
-// before (of which all readers are behind) to a first one behind (which reads only from before) can
-// be nothing but an edge between the two. So a cut it is where each of these pairs has an edge, and
-// counting edges is enough. Each operator is a first and a last one once: O(n + edges) in all.
+// Grows a prefix of the topological order operator by operator, and says whether a cut lies behind
+// the prefix.
+//
+// There is a cut if every operator in the prefix reaches every operator behind it. Call an operator
+// in the prefix a last operator if all its readers are behind the prefix. Call an operator behind
+// the prefix a first operator if it reads only from the prefix. A path from a last operator to a
+// first one is always a single edge. So there is a cut exactly if every last operator has an edge
+// to every first one, and it is enough to count these edges. Each operator becomes a first and a
+// last operator once, so all steps together take O(n + edges).
 class Prefix {
  public:
   explicit Prefix(const OpGraph& graph) : graph_(graph), unread_(graph.num_ops()) {
@@ -54,17 +58,17 @@ class Prefix {
   }
 
   const OpGraph& graph_;
-  std::vector<size_t> unread_;  // of each operator, how many that it reads are behind
+  std::vector<size_t> unread_;  // by operator: how many of its predecessors are behind
   std::vector<char> is_last_, is_first_;
   int64_t lasts_ = 0, firsts_ = 0;
-  int64_t edges_ = 0;  // from the last ones to the first ones
+  int64_t edges_ = 0;  // from last operators to first ones
 };
 
 }  // namespace
 
 std::vector<std::vector<int>> FindBlocks(const OpGraph& graph) {
-  // Whatever lies before a cut comes before it in any topological order, so each cut is a prefix of
-  // this one: a prefix whose members all reach everything behind it.
+  // The operators before a cut come before all others in any topological order. So the operators
+  // before each cut are a prefix of this order.
   Prefix prefix(graph);
   std::vector<std::vector<int>> blocks;
   std::vector<int> component;

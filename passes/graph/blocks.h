@@ -7,13 +7,14 @@
 
 namespace tvm_interop {
 
-// The blocks that IOS searches one by one: operators in topological order, blocks in order, every
-// operator in exactly one.
+// The blocks that IOS searches one by one. Every operator is in exactly one block. The blocks are
+// in topological order, and so are the operators of each block.
 //
-// A cut lies between two halves of the graph when every operator before it reaches every one after
-// it; the components between neighbouring cuts are the finest series decomposition. A component of
-// one operator right behind a component of several is their exit (the concat of an Inception
-// module) and joins it; any other component is a block of its own. O(n + edges).
+// A cut divides the graph in two halves such that every operator before the cut reaches every
+// operator after it. The components between neighbouring cuts are the finest series decomposition.
+// A component of one operator that follows a component of several is the exit of the larger
+// component, such as the concat of an Inception module. The exit joins the larger component. Any
+// other component is a block of its own. Takes O(n + edges).
 std::vector<std::vector<int>> FindBlocks(const OpGraph& graph);
 
 }  // namespace tvm_interop

@@ -6,8 +6,9 @@
 
 namespace tvm_interop {
 
-// What the algorithms throw. By its `kind` the bindings raise a class of Python's: GraphError,
-// ScheduleError, LatencyError or PlanError.
+// The exception that the algorithms throw. The bindings raise a Python error for it. `kind` is the
+// name under which Python registers the class of the error: GraphError, ScheduleError, LatencyError
+// or PlanError.
 class PassError : public std::runtime_error {
  public:
   PassError(const char* kind, const std::string& message)
@@ -19,7 +20,7 @@ class PassError : public std::runtime_error {
 };
 
 inline PassError GraphError(const std::string& message) { return {"GraphError", message}; }
-// TVM's own schedules have an error that it registers by the short name.
+// TVM registers its own error as `ScheduleError`, so this error is registered by another name.
 inline PassError ScheduleError(const std::string& message) {
   return {"InterOpScheduleError", message};
 }

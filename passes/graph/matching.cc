@@ -27,9 +27,9 @@ class HopcroftKarp {
   }
 
  private:
-  // Breadth first from the free left vertices: layers_[d] holds the right vertices that an
-  // alternating path of 2d+1 edges reaches first. Ends at the first layer with a free one; false
-  // when there is none.
+  // A breadth-first search from the free left vertices. layers_[d] holds the right vertices to
+  // which the shortest alternating path has 2d+1 edges. The search ends at the first layer that
+  // holds a free right vertex. Returns false if no free right vertex can be reached.
   bool BuildLayers() {
     layers_.clear();
     BitSet unseen = EmptyBitSet(num_right_);
@@ -59,8 +59,9 @@ class HopcroftKarp {
     return reached_free;
   }
 
-  // Depth first along the layers from the free vertex `root`, with a stack of its own: paths get as
-  // long as the graph. A right vertex that was tried leaves its layer, whether it led on or not.
+  // A depth-first search along the layers, from the free left vertex `root`. It keeps its own
+  // stack, because a path can be as long as the graph. A right vertex leaves its layer as soon as
+  // it is tried, even if it leads to no free vertex.
   void Augment(int root) {
     std::vector<int> path_left = {root};
     std::vector<int> path_right;
@@ -94,7 +95,7 @@ class HopcroftKarp {
   std::vector<BitSet> layers_;
 };
 
-// The textbook's form, on lists.
+// The textbook form of the algorithm of Hopcroft and Karp, on adjacency lists.
 class SparseHopcroftKarp {
  public:
   SparseHopcroftKarp(const std::vector<std::vector<int>>& adjacency, int num_right)
@@ -117,7 +118,8 @@ class SparseHopcroftKarp {
  private:
   static constexpr int kUnreached = std::numeric_limits<int>::max();
 
-  // How far each left vertex is from a free one; false when no free right vertex can be reached.
+  // Sets the layer of each left vertex: the number of matched edges on the shortest alternating
+  // path from a free left vertex. Returns false if no free right vertex can be reached.
   bool BuildLayers() {
     layer_.assign(adjacency_.size(), kUnreached);
     std::vector<int> queue;
@@ -156,7 +158,7 @@ class SparseHopcroftKarp {
         if (layer_[next] == layer_[u] + 1) path.push_back(next);
         continue;
       }
-      // Each vertex on the path takes the neighbour it tried last.
+      // Each left vertex on the path is matched to the neighbour that it tried last.
       for (int left : path) {
         right_of_[left] = adjacency_[left][tried_[left] - 1];
         left_of_[right_of_[left]] = left;
@@ -167,8 +169,8 @@ class SparseHopcroftKarp {
 
   const std::vector<std::vector<int>>& adjacency_;
   std::vector<int> right_of_, left_of_;
-  std::vector<int> layer_;     // of left vertices
-  std::vector<size_t> tried_;  // how many neighbours of each left vertex this phase has tried
+  std::vector<int> layer_;     // the layer of each left vertex
+  std::vector<size_t> tried_;  // by left vertex: how many of its neighbours this phase has tried
 };
 
 }  // namespace

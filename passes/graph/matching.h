@@ -7,18 +7,19 @@
 
 namespace tvm_interop {
 
-// Maximum matchings of bipartite graphs (Hopcroft and Karp 1973): for each left vertex its right
-// partner, or -1.
+// Maximum matchings of bipartite graphs (Hopcroft and Karp 1973). Each function returns the right
+// partner of every left vertex, or -1 for a left vertex without a partner.
 
-// For many edges: `adjacency[u]` holds the right neighbours of u, each set of `num_right` bits. A
-// phase costs O(left * right / 64), however many edges there are.
+// The form for graphs with many edges. `adjacency[u]` holds the right neighbours of u, as a set of
+// `num_right` bits. A phase takes O(left * right / 64), however many edges there are.
 std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_right);
 
-// The same, grown out of `matching`: what is matched there stays matched, if not to the same.
+// Finds a maximum matching that starts from `matching`. A vertex that is matched in `matching`
+// stays matched, but its partner may change.
 std::vector<int> GrowMatching(const std::vector<BitSet>& adjacency, int num_right,
                               std::vector<int> matching);
 
-// For few edges: O(edges * sqrt(vertices)).
+// The form for graphs with few edges. Takes O(edges * sqrt(vertices)).
 std::vector<int> MaximumMatching(const std::vector<std::vector<int>>& adjacency, int num_right);
 
 }  // namespace tvm_interop

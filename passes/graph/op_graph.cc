@@ -102,7 +102,8 @@ int OpGraph::Width() const {
   if (names_.empty()) return 0;
   std::call_once(closure_->width_once, [this] {
     descendants(0);
-    // Most of the matching is found along the few edges, which are quicker to search.
+    // The graph has fewer edges than its closure, so a matching along the graph's edges is quicker
+    // to find. It already holds most of the final matching.
     const std::vector<int> along_edges = MaximumMatching(successors_, num_ops());
     int unmatched = 0;
     for (int partner : GrowMatching(closure_->descendants, num_ops(), along_edges)) {

@@ -13,37 +13,41 @@ namespace tvm_interop {
 
 using Edge = std::pair<int, int>;
 
-// The operators of a model and who reads whose output. Immutable. Ids are the caller's own, in any
-// order; every algorithm that needs an order takes `topological_order`.
+// The graph of a model's operators. An edge leads from an operator to an operator that reads its
+// output. A graph is immutable. Operator ids need not be in topological order; an algorithm that
+// needs an order takes `topological_order`.
 class OpGraph {
  public:
-  // Throws GraphError on an empty or repeated name, an edge to an id that is none, an edge from an
-  // operator to itself, and a cycle (naming the operators on one).
+  // Throws GraphError for an empty or repeated name, an edge to or from an unknown operator, an
+  // edge from an operator to itself, and a cycle. The message about a cycle names the operators on
+  // one.
   OpGraph(std::vector<std::string> names, std::vector<Edge> edges);
 
   int num_ops() const { return static_cast<int>(names_.size()); }
   const std::vector<std::string>& names() const { return names_; }
   const std::string& name(int op) const { return names_[op]; }
-  // As given: an operator that reads another's output twice has two edges from it.
+  // The edges as given. An operator that reads another's output twice has two edges from it.
   const std::vector<Edge>& edges() const { return edges_; }
-  // Each neighbour once, ascending.
+  // The neighbours of an operator, each once, in ascending order.
   const std::vector<int>& predecessors(int op) const { return predecessors_[op]; }
   const std::vector<int>& successors(int op) const { return successors_[op]; }
 
-  // Of the operators that are ready, the lowest id first.
+  // A topological order. Among the operators that are ready, the lowest id comes first.
   const std::vector<int>& topological_order() const { return order_; }
-  // Where each operator stands in `topological_order`.
+  // The position of each operator in `topological_order`.
   const std::vector<int>& positions() const { return positions_; }
 
-  // The operators that a path of at least one edge leads to, or comes from. All the sets of one
-  // direction are computed at the first call: n * n / 8 bytes.
+  // The operators that a path of at least one edge leads to (descendants) or comes from
+  // (ancestors). The first call of either function computes the sets of all operators, which take
+  // n * n / 8 bytes.
   const BitSet& descendants(int op) const;
   const BitSet& ancestors(int op) const;
   // Whether a path of at least one edge leads from `from` to `to`.
   bool Reaches(int from, int to) const { return descendants(from).Test(to); }
 
-  // The most operators of which none reaches another (Dilworth: operators less the maximum
-  // matching of the transitive closure).
+  // The largest number of operators such that no path connects any two of them. By Dilworth's
+  // theorem it is the number of operators minus the size of a maximum matching of the transitive
+  // closure.
   int Width() const;
 
  private:
@@ -57,7 +61,8 @@ class OpGraph {
   std::vector<Edge> edges_;
   std::vector<std::vector<int>> predecessors_, successors_;
   std::vector<int> order_, positions_;
-  // Behind a pointer so that a graph can be moved; once_flags so that threads can share it.
+  // The closure is behind a pointer, because a once_flag cannot be moved but a graph can. The
+  // once_flags allow several threads to use one graph.
   std::unique_ptr<Closure> closure_;
 };
 

@@ -7,28 +7,30 @@
 
 namespace tvm_interop {
 
-// Where an operator runs: its stream, and its position there.
+// The place where an operator runs: its stream and its position on the stream.
 struct StreamPlace {
   int stream = -1;
   int position = -1;
 };
 
-// The place of each operator. Throws PlanError when one is not on exactly one stream.
+// The place of each operator. Throws PlanError for an operator on no stream or on more than one,
+// and for an unknown operator.
 std::vector<StreamPlace> StreamPlaces(const OpGraph& graph,
                                       const std::vector<std::vector<int>>& streams);
 
-// For each operator, those that it points to in the streams' order or in `edges`, repeats kept.
-// Throws PlanError for an edge to an operator that is none.
+// For each operator, the operators that follow it directly: the next one on its stream and the
+// targets of its edges in `edges`. Repeats are kept. Throws PlanError for an edge with an unknown
+// operator.
 std::vector<std::vector<int>> OrderSuccessors(const OpGraph& graph,
                                               const std::vector<std::vector<int>>& streams,
                                               const std::vector<Edge>& edges);
 
-// A topological order of such successors; throws PlanError, naming operators that wait for each
-// other in a circle, where there is none.
+// A topological order of the operators, given the successors of each. Throws PlanError if there is
+// none, and names operators that wait for each other in a circle.
 std::vector<int> OrderOrThrow(const OpGraph& graph,
                               const std::vector<std::vector<int>>& successors);
 
-// The edges from each operator in `waits[op]` to op.
+// For each operator `op`, the edges from the operators in `waits[op]` to `op`.
 std::vector<Edge> WaitEdges(const OpGraph& graph, const std::vector<std::vector<int>>& waits);
 
 }  // namespace tvm_interop

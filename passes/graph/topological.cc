@@ -29,8 +29,8 @@ std::vector<int> TopologicalOrder(const std::vector<std::vector<int>>& successor
 }
 
 std::vector<int> FindCycle(const std::vector<std::vector<int>>& successors) {
-  // What TopologicalOrder leaves over has a predecessor that is left over too: walking backwards
-  // among them must come round.
+  // Every vertex that TopologicalOrder leaves out has a predecessor that is left out too. So a walk
+  // backwards along such predecessors must come back to a vertex that it has seen.
   std::vector<char> left(successors.size(), 1);
   for (int v : TopologicalOrder(successors)) left[v] = 0;
   std::vector<int> before(successors.size(), -1);
@@ -48,7 +48,7 @@ std::vector<int> FindCycle(const std::vector<std::vector<int>>& successors) {
   std::vector<int> cycle = {start};
   for (int v = before[start]; v != start; v = before[v]) cycle.push_back(v);
   std::reverse(cycle.begin(), cycle.end());
-  // It starts at its lowest vertex, so that the same cycle always reads the same.
+  // The cycle starts at its lowest vertex, so that the same cycle always reads the same.
   std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end()), cycle.end());
   return cycle;
 }

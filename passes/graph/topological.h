@@ -5,11 +5,12 @@
 
 namespace tvm_interop {
 
-// Vertices ordered so that every edge goes forward; of those that are ready the lowest first.
-// Vertices on a cycle, or behind one, are left out: the result is then shorter than `successors`.
+// The vertices in an order in which every edge goes forward. Among the vertices that are ready, the
+// lowest comes first. Vertices on a cycle or behind one are left out, so the result is then shorter
+// than `successors`.
 std::vector<int> TopologicalOrder(const std::vector<std::vector<int>>& successors);
 
-// The vertices of one cycle, in order. There must be one.
+// The vertices of one cycle, in the order of its edges. The graph must have a cycle.
 std::vector<int> FindCycle(const std::vector<std::vector<int>>& successors);
 
 }  // namespace tvm_interop

@@ -11,7 +11,7 @@ std::vector<std::vector<int>> TransitiveReduction(const OpGraph& graph) {
   for (int op = 0; op < graph.num_ops(); ++op) {
     reduced[op] = graph.successors(op);
     if (reduced[op].size() < 2) continue;
-    // Only a successor that comes earlier can reach another.
+    // A successor can reach only those successors that come later in the topological order.
     std::sort(reduced[op].begin(), reduced[op].end(),
               [&](int a, int b) { return position[a] < position[b]; });
     reached = graph.descendants(reduced[op].front());

@@ -7,9 +7,10 @@
 
 namespace tvm_interop {
 
-// The edges of the graph that no longer path replaces, each once: for each operator its successors,
-// in topological order. Of an acyclic graph these are its minimum equivalent graph, and there is
-// only one. O(edges * n / 64) after the closure.
+// The transitive reduction of the graph: the edges that no longer path replaces. Returns the
+// successors that are left for each operator, in topological order and without repeats. An acyclic
+// graph has exactly one such reduction, and it is the minimum equivalent graph. Takes
+// O(edges * n / 64) after the closure.
 std::vector<std::vector<int>> TransitiveReduction(const OpGraph& graph);
 
 }  // namespace tvm_interop

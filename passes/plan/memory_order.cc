@@ -5,7 +5,7 @@
 namespace tvm_interop {
 namespace {
 
-// The buffers in use while operators run one after the other.
+// Counts the bytes in use while operators run one after the other.
 class Usage {
  public:
   Usage(size_t num_ops, const std::vector<Buffer>& buffers) : buffers_(buffers), touched_(num_ops) {
@@ -20,7 +20,7 @@ class Usage {
     left_ = touching_;
   }
 
-  // By how many bytes the operator's end differs from the time before it.
+  // The change in the bytes in use from before the operator's start to after its end.
   int64_t Change(int op) const { return Allocated(op) - Freed(op); }
 
   void Run(int op) {
@@ -50,8 +50,9 @@ class Usage {
 
   const std::vector<Buffer>& buffers_;
   std::vector<std::vector<size_t>> touched_;  // by operator: the buffers it writes or reads
-  std::vector<size_t> touching_;              // of each buffer: how many operators do
-  std::vector<size_t> left_;                  // and how many of them are yet to
+  std::vector<size_t> touching_;              // by buffer: how many operators write or read it
+  // By buffer: how many of these operators have not run yet.
+  std::vector<size_t> left_;
   int64_t live_ = 0, peak_ = 0;
 };
 

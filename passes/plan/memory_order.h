@@ -9,14 +9,15 @@
 
 namespace tvm_interop {
 
-// An order of all operators, on one stream, that keeps the bytes in use at once low: of the
-// operators that are ready, again and again the one that adds least to them, what it frees taken
-// off; ties by lowest id. Greedy, so not the least there is (finding that is NP-hard); where the
-// topological order needs less, it is that. Throws PlanError for a buffer that is malformed.
+// An order of all operators on one stream that keeps the bytes in use at once low. The order is
+// greedy: among the ready operators, the one that adds least to the bytes in use comes next. The
+// bytes that an operator frees are subtracted from what it adds. Ties go to the lowest id. The
+// result is not always the best order, which is NP-hard to find. If the topological order needs
+// fewer bytes, it is returned instead. Throws PlanError for a malformed buffer.
 std::vector<int> MemoryOrder(const OpGraph& graph, const std::vector<Buffer>& buffers);
 
 // The most bytes in use at once when the operators run in this order. A buffer is in use from the
-// start of its producer to the end of its last user, or of its producer where there is none.
+// start of the first operator that writes or reads it to the end of the last one.
 int64_t PeakBytes(const std::vector<int>& order, const std::vector<Buffer>& buffers);
 
 }  // namespace tvm_interop

@@ -13,7 +13,7 @@
 namespace tvm_interop {
 namespace {
 
-// Knows which buffers are done with before others are written.
+// Says which buffers are used for the last time before other buffers are written.
 class Lifetimes {
  public:
   Lifetimes(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
@@ -22,7 +22,8 @@ class Lifetimes {
         places_(StreamPlaces(graph, streams)),
         finished_before_(graph.num_ops(), streams.size()),
         last_touch_(buffers.size()) {
-    // An operator starts once all that its predecessors know of has finished, and they themselves.
+    // Once an operator starts, its predecessors have finished. Everything that finished before one
+    // of these predecessors has finished too.
     const auto successors = OrderSuccessors(graph, streams, WaitEdges(graph, waits));
     for (int op : OrderOrThrow(graph, successors)) {
       for (int next : successors[op]) {
@@ -63,7 +64,7 @@ class Lifetimes {
   const std::vector<Buffer>& buffers_;
   const std::vector<StreamPlace> places_;
   VectorClocks finished_before_;
-  // Of each buffer: on each stream that touches it, the last operator that does.
+  // For each buffer, the last operator that touches it on each stream.
   std::vector<std::vector<StreamPlace>> last_touch_;
 };
 
@@ -93,7 +94,7 @@ void CheckBuffers(const OpGraph& graph, const std::vector<Buffer>& buffers, int6
                       std::to_string(buffers[b].nbytes) + " bytes; it must have 0 or more");
     }
     if (buffers[b].nbytes == 0) continue;
-    // The most that they can take is one after the other, each rounded up.
+    // At worst, the buffers lie one after the other, and each is rounded up to the alignment.
     if (buffers[b].nbytes > left - (alignment - 1)) {
       throw PlanError("the buffers up to " + std::to_string(b) +
                       " have more bytes than can be addressed; make them smaller");
@@ -114,10 +115,10 @@ MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>&
 
   MemoryPlan plan;
   plan.offsets.resize(buffers.size());
-  std::vector<size_t> placed;  // by ascending offset, so that the sweep ends at the first gap
+  std::vector<size_t> placed;  // by ascending offset, so that the search ends at the first gap
   for (size_t b : by_size) {
     const int64_t nbytes = buffers[b].nbytes;
-    if (nbytes == 0) break;  // only empty ones are left, and they fit anywhere
+    if (nbytes == 0) break;  // only empty buffers are left, and they fit anywhere
     int64_t offset = 0;
     for (size_t other : placed) {
       if (plan.offsets[other] >= offset + nbytes) break;

@@ -11,8 +11,8 @@ namespace tvm_interop {
 // A tensor that needs storage while the model runs.
 struct Buffer {
   int64_t nbytes = 0;
-  std::vector<int> producers;  // the operators that write it, each a part of it
-  std::vector<int> users;      // the operators that read it
+  std::vector<int> producers;  // the operators that write the tensor, each a part
+  std::vector<int> users;      // the operators that read the tensor
 };
 
 struct MemoryPlan {
@@ -20,15 +20,18 @@ struct MemoryPlan {
   int64_t arena_bytes = 0;
 };
 
-// Lays the buffers into one arena. Two share bytes only where, in these streams with these waits,
-// every operator that touches the one has finished before any of the other's producers starts; so
-// an operator never writes over what it reads. Largest first, ties by lowest index, each at the
-// lowest aligned offset that is free. Throws PlanError for a buffer that is malformed.
+// Lays the buffers into one arena. Two buffers share bytes only if these streams and waits order
+// their uses: every operator that reads or writes the one has finished before any producer of the
+// other starts. So an operator never overwrites its own inputs. The largest buffer is placed first,
+// with ties by lowest index. Each buffer goes to the lowest aligned offset that is free. Throws
+// PlanError for a malformed buffer.
 MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                       const std::vector<std::vector<int>>& waits,
                       const std::vector<Buffer>& buffers, int64_t alignment);
 
-// Throws PlanError for an alignment or a buffer that is no such thing.
+// Throws PlanError for an alignment below 1 and for a malformed buffer. A buffer is malformed if it
+// has no producer, names an unknown operator or has a negative size. The sizes of all buffers
+// together must fit an int64.
 void CheckBuffers(const OpGraph& graph, const std::vector<Buffer>& buffers, int64_t alignment);
 
 }  // namespace tvm_interop

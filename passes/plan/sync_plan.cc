@@ -8,8 +8,8 @@
 namespace tvm_interop {
 namespace {
 
-// Of the operators that one operator needs from other streams: the last of each stream, by
-// ascending stream, since a stream runs in order.
+// Keeps the last operator of each stream, by ascending stream. `ops` are the operators of other
+// streams that one operator needs. A stream runs in order, so it is enough to wait for the last.
 std::vector<int> LastOfEachStream(std::vector<int> ops, const std::vector<StreamPlace>& places) {
   std::sort(ops.begin(), ops.end(), [&](int a, int b) {
     if (places[a].stream != places[b].stream) return places[a].stream < places[b].stream;
@@ -48,7 +48,8 @@ std::vector<std::vector<int>> PlanSync(const OpGraph& graph,
     const int previous = position > 0 ? streams[stream][position - 1] : -1;
     if (previous >= 0) clocks.Join(op, previous);
     for (int source : candidates) {
-      // A wait is superfluous where something else that op comes after has waited already.
+      // A wait for `source` is redundant if another operator that comes before op runs after
+      // `source`.
       bool covered = previous >= 0 && is_behind(source, previous);
       for (size_t i = 0; i < candidates.size() && !covered; ++i) {
         covered = candidates[i] != source && is_behind(source, candidates[i]);

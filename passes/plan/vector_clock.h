@@ -8,8 +8,9 @@
 
 namespace tvm_interop {
 
-// For each operator, how many operators of each stream have finished when it has: streams run in
-// order, so a count says which. 4 bytes for each operator and stream.
+// Vector clocks: for each operator, the number of operators of each stream that are known to have
+// finished. A stream runs in order, so this number also says which operators have finished. Takes 4
+// bytes for each operator and stream.
 class VectorClocks {
  public:
   VectorClocks(size_t num_ops, size_t num_streams)
@@ -18,7 +19,7 @@ class VectorClocks {
   const uint32_t* of(int op) const { return &counts_[static_cast<size_t>(op) * num_streams_]; }
   uint32_t* of(int op) { return &counts_[static_cast<size_t>(op) * num_streams_]; }
 
-  // What `from` knows to have finished, `op` knows too.
+  // Raises each count of `op` to at least the count of `from`.
   void Join(int op, int from) {
     uint32_t* to = of(op);
     const uint32_t* other = of(from);

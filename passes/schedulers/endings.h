@@ -10,17 +10,20 @@
 
 namespace tvm_interop {
 
-// Limits on the endings of a state that are enumerated. IOS, section 4.3, calls them r and s.
+// Limits on the endings that are enumerated for a state. IOS, section 4.3, calls the limits r and
+// s.
 struct EndingLimits {
   int max_group_ops = 0;  // r; 0 for any number
   int max_groups = 0;     // s; 0 for any number
-  // Only groups with a single root, as the code behind the paper's published counts has them: an
-  // operator and all that it reaches. Otherwise any weakly connected group.
+  // Whether to enumerate only groups with a single root. Such a group is an operator and all
+  // operators that it reaches, as in the code behind the paper's published counts. Otherwise a
+  // group is any weakly connected set.
   bool single_root = false;
 };
 
-// How many ways there are to choose 1 to `max_groups` (0: any number) of b operators, for each b up
-// to `most`: a state that b independent operators can end has at least as many endings.
+// For each b up to `most`, the number of ways to choose 1 to `max_groups` out of b operators, where
+// 0 stands for any number. If b independent operators can all come last in a state, the state has
+// at least this many endings.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);
@@ -33,27 +36,30 @@ inline std::vector<double> LeastEndings(int most, int max_groups) {
   return endings;
 }
 
-// Enumerates the endings of a state: the nonempty sets of operators of which no operator that stays
-// behind depends (IOS, section 4.1). An ending's groups are its weakly connected components. Two
-// disjoint sets that are each closed under successors have no edge between them, so an ending is
-// exactly a choice of disjoint connected closed groups.
+// Enumerates the endings of a state. An ending is a nonempty set of operators such that no operator
+// outside the set depends on it (IOS, section 4.1). The groups of an ending are its weakly
+// connected components. Two disjoint sets that are each closed under successors have no edge
+// between them. So an ending is exactly a choice of disjoint connected closed groups.
 //
 // Operators are numbered along a topological order. The order of enumeration depends on the state
-// alone: groups are sorted by first operator, then by size, then by their operators; endings come
-// in lexicographic order of their groups, a shorter ending before those that extend it.
+// alone. Groups are sorted by first operator, then by size, then by their operators. Endings come
+// in lexicographic order of their groups, and a shorter ending comes before the endings that extend
+// it.
 template <typename Set>
 class EndingEnumerator {
  public:
-  // `up_sets[u]` holds u and all that it reaches, `empty` is a set of the same size without
-  // members.
+  // `up_sets[u]` holds the operator u and all operators that u reaches. `empty` is an empty set of
+  // the same size.
   EndingEnumerator(std::vector<Set> up_sets, Set empty, EndingLimits limits)
       : up_sets_(std::move(up_sets)), empty_(std::move(empty)), limits_(limits) {}
 
-  // Calls `visit(ending, groups)`, groups by ascending first operator, until it returns false or
-  // the state turns out to have more than `max_endings` endings. Returns whether it got to the end.
+  // Calls `visit(ending, groups)` for each ending, with the groups by ascending first operator.
+  // Stops as soon as `visit` returns false. Visits nothing if the state has more groups than
+  // `max_endings`. Returns whether all endings were visited.
   template <typename Visit>
   bool ForEach(const Set& state, size_t max_endings, Visit visit) {
-    // Each group is an ending by itself: more groups than endings allowed is already too many.
+    // Each group is an ending by itself. So a state with more groups than allowed endings has too
+    // many.
     if (!FindGroups(state, max_endings)) return false;
     pool_.resize(groups_.size());
     for (size_t i = 0; i < pool_.size(); ++i) pool_[i] = i;
@@ -66,7 +72,7 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      // Most operators of a large state reach too many others: this is the innermost test.
+      // This test comes first because most operators of a large state reach too many others.
       const int limit = limits_.max_group_ops;
       if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
       const Set group = up_sets_[u] & state;
@@ -74,7 +80,8 @@ class EndingEnumerator {
       found_.Insert(group);
     });
     if (!limits_.single_root) {
-      // Any connected group grows out of a rooted one by uniting it with rooted ones it touches.
+      // Any connected group grows from a rooted group by union with other rooted groups that touch
+      // it.
       for (size_t i = 0; i < found_.size() && found_.size() <= max_groups; ++i) {
         const Set group = found_[i];
         for (const auto& [root, rooted] : rooted_) {
@@ -108,7 +115,8 @@ class EndingEnumerator {
     return false;
   }
 
-  // Extends `ending` by each of the groups pool_[begin, end), all of them disjoint from it.
+  // Extends `ending` by each of the groups in pool_[begin, end). These are all disjoint from
+  // `ending`.
   template <typename Visit>
   bool Extend(const Set& ending, size_t begin, size_t end, Visit& visit) {
     for (size_t i = begin; i < end; ++i) {
@@ -131,7 +139,7 @@ class EndingEnumerator {
   const std::vector<Set> up_sets_;
   const Set empty_;
   const EndingLimits limits_;
-  // Kept between states for their memory.
+  // These members are kept between states to reuse their memory.
   SetIndex<Set> found_;
   std::vector<std::pair<int, Set>> rooted_;
   std::vector<Set> groups_;

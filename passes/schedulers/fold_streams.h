@@ -7,16 +7,16 @@
 
 namespace tvm_interop {
 
-// Lays streams onto at most `num_streams`: whole streams, the one with the most `op_us` first onto
-// the least loaded (PackGroups; ties: lowest). Where several share one, their operators run in
-// `order`, which must be a topological order of the graph. Streams that already fit stay as they
-// are.
+// Folds streams onto at most `num_streams` streams. Each stream stays whole. The stream with the
+// most `op_us` goes first, onto the least loaded one (PackGroups; ties go to the lowest). If
+// streams share one, their operators run in `order`, which must be a topological order of the
+// graph. Streams that already fit are returned unchanged.
 std::vector<std::vector<int>> FoldStreams(const std::vector<std::vector<int>>& streams,
                                           const std::vector<double>& op_us, int num_streams,
                                           const std::vector<int>& order);
 
-// The operators by the time at which each could start if there were no lack of streams; ties in
-// topological order. A topological order itself.
+// The operators by the time at which each could start if there were always a free stream. Ties are
+// in topological order, and so the result is a topological order too.
 std::vector<int> EarliestFirst(const OpGraph& graph, const std::vector<double>& op_us);
 
 }  // namespace tvm_interop

@@ -8,10 +8,11 @@
 
 namespace tvm_interop {
 
-// When each of many streams is free, in a tree of minima: a graph may be thousands wide.
+// The times at which many streams become free. They are kept in a tree of minima, because a graph
+// may be thousands of operators wide.
 class FreeStreams {
  public:
-  // All free at 0.
+  // All streams are free at time 0.
   explicit FreeStreams(int num_streams) {
     while (leaves_ < static_cast<size_t>(num_streams)) leaves_ *= 2;
     least_.assign(2 * leaves_, std::numeric_limits<double>::infinity());
@@ -27,8 +28,8 @@ class FreeStreams {
     while (i /= 2) Refresh(i);
   }
 
-  // Where an operator that is ready at `ready_us` starts first; of equals the lowest stream.
-  // O(log streams).
+  // The stream on which an operator that is ready at `ready_us` starts first. Ties go to the lowest
+  // stream. Takes O(log streams).
   int Earliest(double ready_us) const {
     const double by = std::max(ready_us, least_[1]);
     size_t i = 1;

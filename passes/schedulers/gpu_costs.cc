@@ -43,7 +43,7 @@ GpuCosts::GpuCosts(const OpGraph& graph, const std::vector<double>& op_us,
     : graph_(graph) {
   CheckCosts(graph, op_us, edge_us);
   const int n = graph.num_ops();
-  // The costs of each operator's edges, as its sorted neighbours have them.
+  // The transfer times of each operator's edges, in the order of its successors.
   std::vector<std::vector<double>> reader_us(n);
   for (int op = 0; op < n; ++op) reader_us[op].resize(graph.successors(op).size());
   for (size_t e = 0; e < edge_us.size(); ++e) {

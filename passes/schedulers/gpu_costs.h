@@ -7,7 +7,8 @@
 
 namespace tvm_interop {
 
-// A neighbour in the graph, and what its edge costs where the two are on different GPUs.
+// A neighbour in the graph, and the transfer time of the edge to it if the two are on different
+// GPUs.
 struct Arc {
   int rank;
   double us;
@@ -23,16 +24,17 @@ class ArcRange {
   const Arc *begin_, *end_;
 };
 
-// What operators take, and copies between GPUs, with the operators renumbered by priority.
+// The latencies of operators and of copies between GPUs. Operators are renumbered by priority, and
+// an operator's new number is its rank.
 //
 // The priority of an operator is the longest path from its start to the end of the graph, all
-// copies counted (HIOS, section IV-A). Rank 0 has the highest priority; ties go to the earlier
-// operator in topological order, so that every edge leads to a higher rank.
+// copies counted (HIOS, section IV-A). Rank 0 has the highest priority. Ties go to the earlier
+// operator in topological order, so every edge leads to a higher rank.
 class GpuCosts {
  public:
-  // `op_us` is by operator, `edge_us` by edge of `graph.edges()`; of repeated edges the largest
-  // counts. Throws ScheduleError for a number of costs that does not fit, and for a cost that is
-  // negative or not finite, naming the operators.
+  // `op_us` is by operator, and `edge_us` is by edge of `graph.edges()`. Among repeated edges, the
+  // largest value counts. Throws ScheduleError if a list has the wrong length. Throws it too,
+  // naming the operators, for a value that is negative or not finite.
   GpuCosts(const OpGraph& graph, const std::vector<double>& op_us,
            const std::vector<double>& edge_us);
 
@@ -41,14 +43,14 @@ class GpuCosts {
   int op(int rank) const { return op_of_[rank]; }
   int rank(int op) const { return rank_of_[op]; }
   double us(int rank) const { return us_[rank]; }
-  // Where the operator stands in the graph's topological order: ties are broken by it.
+  // The operator's position in the graph's topological order, which breaks ties.
   int position(int rank) const { return graph_.positions()[op_of_[rank]]; }
   ArcRange sources(int rank) const { return Range(sources_, rank); }
   ArcRange readers(int rank) const { return Range(readers_, rank); }
 
  private:
   struct Arcs {
-    std::vector<int> begins;  // of each rank in `arcs`, and the end
+    std::vector<int> begins;  // where each rank begins in `arcs`, then the end
     std::vector<Arc> arcs;
   };
   static ArcRange Range(const Arcs& arcs, int rank) {

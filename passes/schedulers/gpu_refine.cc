@@ -17,7 +17,7 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kTooLate = std::numeric_limits<double>::infinity();
-// Heat at the beginning and at the end, as shares of what an operator takes on average.
+// The temperature at the beginning and at the end, as a share of an operator's mean latency.
 constexpr double kHottest = 0.2;
 constexpr double kColdest = 0.002;
 constexpr int kBetweenMarks = 16;
@@ -36,7 +36,8 @@ class Dice {
   std::mt19937_64 engine_;
 };
 
-// Stages in order: what each runs, as one list and where each stage ends in it, and its GPU.
+// A compact copy of a schedule, with the stages in order. `ranks` lists the operators of all
+// stages, `ends` says where each stage ends in this list, and `gpus` holds the GPU of each stage.
 struct Note {
   double makespan_us = 0;
   std::vector<int> ranks;
@@ -89,7 +90,7 @@ class Annealed {
     return longest_us;
   }
 
-  // One random change. It stays if the makespan is below `limit_us`.
+  // Makes one random change. It stays if the makespan is then below `limit_us`.
   void Change(double limit_us) {
     const double kind = dice_.Share();
     int first = -1;
@@ -113,7 +114,7 @@ class Annealed {
     }
   }
 
-  // The schedule as it is, quick to write down.
+  // Copies the schedule into `note`. This is quick.
   void Write(Note* note) const {
     note->makespan_us = makespan_us_;
     note->ranks.clear();
@@ -147,7 +148,7 @@ class Annealed {
     int position = 0;       // in the sequence
   };
 
-  // By start, so that neighbours in the sequence run at about the same time.
+  // The stages by start, so that neighbours in the sequence run at about the same time.
   std::vector<int> InOrder(const GpuStages& initial) const {
     std::vector<std::vector<int>> successors(stages_.size());
     for (int rank = 0; rank < costs_.num_ops(); ++rank) {
@@ -183,7 +184,7 @@ class Annealed {
     for (int i = from; i < Size(); ++i) stages_[sequence_[i]].position = i;
   }
 
-  // Sets what the stage takes; false where nobody knows.
+  // Sets the latency of the stage. Returns false if it is unknown.
   bool Price(Stage* stage) const {
     if (stage->ranks.size() == 1) {
       stage->us = costs_.us(stage->ranks.front());
@@ -197,8 +198,8 @@ class Annealed {
     return true;
   }
 
-  // The makespan with all from position `from` on computed anew, or kTooLate as soon as it cannot
-  // be below `limit_us`.
+  // The makespan, with all stages from position `from` on computed anew. Returns kTooLate as soon
+  // as the makespan cannot be below `limit_us`.
   double Visit(int from, double limit_us) {
     int i = from / kBetweenMarks * kBetweenMarks;
     if (from == 0) {
@@ -244,7 +245,8 @@ class Annealed {
     critical_.clear();
   }
 
-  // The operators of a longest path: back from what ends last, along what each waited for.
+  // The operators of a longest path. The walk goes back from the stage that ends last, each time to
+  // the stage that was waited for.
   const std::vector<int>& Critical() {
     if (!critical_.empty()) return critical_;
     std::vector<int> before(stages_.size(), -1);  // on its GPU
@@ -285,7 +287,7 @@ class Annealed {
     return critical[dice_.Below(static_cast<int>(critical.size()))];
   }
 
-  // The positions between which an operator can move: of its last source, and of its first reader.
+  // The positions of an operator's last source and of its first reader. It can move between them.
   std::pair<int, int> Bounds(int rank) const {
     std::pair<int, int> bounds = {-1, Size()};
     for (const Arc& arc : costs_.sources(rank)) {
@@ -307,9 +309,10 @@ class Annealed {
     return dice_.Within(first, last);
   }
 
-  // Each of the changes returns the first position that it touched, or -1 where it changed nothing.
+  // Each of the following changes returns the first position that it touched, or -1 if it changed
+  // nothing.
 
-  // An operator goes to another place, or another GPU, and is alone there.
+  // Moves an operator to another place or another GPU, where it is alone in a stage.
   int MoveOperator() {
     const int rank = AnyOperator();
     const int s = stage_of_[rank];
@@ -322,7 +325,7 @@ class Annealed {
     Remember(s);
     if (is_alone) {
       stages_[s].gpu = gpu;
-      if (to > at) --to;  // Once it is gone from where it was.
+      if (to > at) --to;  // The stage is gone from its old position.
       const int first = std::min(at, to);
       RememberSequence(first, std::max(at, to) + 1);
       const auto begin = sequence_.begin();
@@ -340,7 +343,7 @@ class Annealed {
     return first;
   }
 
-  // An operator joins a stage of others.
+  // Lets an operator join a stage of other operators.
   int JoinStage() {
     const int rank = AnyOperator();
     const int s = stage_of_[rank];
@@ -392,7 +395,8 @@ class Annealed {
     return first;
   }
 
-  // Takes an operator out of a stage of several; false where nobody knows what the rest takes.
+  // Takes an operator out of a stage of several. Returns false if the latency of the rest is
+  // unknown.
   bool Leave(int rank) {
     Stage& stage = stages_[stage_of_[rank]];
     stage.ranks.erase(std::find(stage.ranks.begin(), stage.ranks.end(), rank));
@@ -416,7 +420,7 @@ class Annealed {
     return s;
   }
 
-  // What a change replaced, to go back to.
+  // The following functions store what a change replaces, so that GoBack can restore it.
 
   void Remember(int s) { old_stages_.emplace_back(s, stages_[s]); }
   void RememberSequence(int first, int last) {
@@ -459,10 +463,10 @@ class Annealed {
   std::vector<int> stage_of_;      // by rank
   std::vector<double> behind_us_;  // by rank: the longest path behind it, without copies
   std::vector<int> sequence_;      // of stages
-  std::vector<int> free_stages_;   // that the sequence does not hold
+  std::vector<int> free_stages_;   // stages that the sequence does not hold
   std::vector<double> marks_;      // when each GPU is free before every kBetweenMarks-th stage
   std::vector<double> free_us_;
-  std::vector<int> critical_;  // ranks; empty where not known
+  std::vector<int> critical_;  // ranks; empty if not computed yet
   double makespan_us_ = 0;
 
   std::vector<std::pair<int, Stage>> old_stages_;
@@ -488,7 +492,7 @@ RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
   double heat_us = hottest_us;
   const double longest_path_us = state.longest_path_us();
   RefineResult result;
-  // Nothing gets shorter than the longest path without copies.
+  // No schedule is shorter than the longest path without copies.
   for (; result.trials < options.trials && best.makespan_us > longest_path_us; ++result.trials) {
     if (result.trials % kTrialsBetweenClocks == 0) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
@@ -497,8 +501,8 @@ RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
       const double done = static_cast<double>(result.trials) / static_cast<double>(options.trials);
       heat_us = hottest_us * std::pow(kColdest / kHottest, done);
     }
-    // Metropolis: a change for the worse by d is kept with probability exp(-d / heat). The random
-    // number comes first, and says how late is too late.
+    // Metropolis: a change that is worse by d is kept with probability exp(-d / temperature). The
+    // random number is drawn first, because it gives the limit at which a change is too slow.
     const double slack_us = -heat_us * std::log(1.0 - dice.Share());
     state.Change(std::nextafter(state.makespan_us() + slack_us, kTooLate));
     if (state.makespan_us() < best.makespan_us) state.Write(&best);

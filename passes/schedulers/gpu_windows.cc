@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNoLower = std::numeric_limits<double>::infinity();
 
-// An order of all operators that agrees with the data and with each GPU.
+// An order of all operators that agrees with the dependencies and with the order of each GPU.
 std::vector<int> CommonOrder(const OpGraph& graph, const GpuOrders& orders) {
   std::vector<std::vector<int>> successors(graph.num_ops());
   for (int op = 0; op < graph.num_ops(); ++op) successors[op] = graph.successors(op);
@@ -30,7 +30,8 @@ std::vector<int> CommonOrder(const OpGraph& graph, const GpuOrders& orders) {
                       graph.name(cycle.front()) + "` wait for each other in a circle");
 }
 
-// Stages in one order that agrees with the data and with each GPU, and when each ends.
+// All stages in one order that agrees with the dependencies and with each GPU, and the end of each
+// stage.
 class Sequence {
  public:
   Sequence(const GpuCosts& costs, const GpuOrders& orders)
@@ -56,21 +57,22 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // The operator behind this one on its GPU if both are alone in their stages; else -1.
+  // The operator behind this one on its GPU if both are alone in their stages, or -1.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
   }
 
-  // Whether the longest path that we know leads past one of these operators. If it does not, it
-  // stays as long as it is whatever becomes of them.
+  // Whether the known longest path leads through one of these operators. If not, this path keeps
+  // its length whatever happens to them.
   bool MayShorten(const std::vector<int>& ranks) const {
     return std::any_of(ranks.begin(), ranks.end(),
                        [this](int rank) { return is_critical_[stage_of_[rank]] != 0; });
   }
 
-  // The latency with these operators, one behind the other on a GPU, as one stage that takes `us`;
-  // kNoLower where it is not below `limit_us`, or stages wait for each other in a circle.
+  // The latency if these operators, one behind the other on a GPU, become one stage that takes
+  // `us`. Returns kNoLower if the latency is not below `limit_us` or if stages wait for each other
+  // in a circle.
   double Try(const std::vector<int>& ranks, double us, double limit_us) {
     const Region region = RegionOf(ranks);
     if (region.has_circle) return kNoLower;
@@ -100,17 +102,18 @@ class Sequence {
   struct Stage {
     std::vector<int> ranks;
     int gpu;
-    int before, behind;  // on its GPU; -1 for none
+    int before, behind;  // neighbours on its GPU; -1 for none
     double us;
     double end_us = 0;
     double visited_us = 0;  // its end by the last Visit
     int position = 0;       // in the sequence
   };
 
-  // The part of the sequence from the first to the last of the operators to merge.
+  // The part of the sequence from the first to the last operator to merge.
   struct Region {
     int first;
-    std::vector<int> old_order, new_order;  // of stages; the new one has the first for all members
+    // Of stages; in the new one, the first member stands for all.
+    std::vector<int> old_order, new_order;
     bool has_circle = false;
   };
 
@@ -120,8 +123,8 @@ class Sequence {
     for (int i = from; i < Size(); ++i) stages_[sequence_[i]].position = i;
   }
 
-  // When the stage's inputs are there and its GPU is free, and the stage it waited for, or -1.
-  // Stages from position `from` on have the ends of the last visit.
+  // The time at which the stage's inputs are there and its GPU is free, and the stage it waited
+  // for, or -1. For stages from position `from` on, the ends of the last visit count.
   std::pair<double, int> Start(const Stage& stage, int from) const {
     std::pair<double, int> start = {0, -1};
     const auto wait = [&](int s, double copy_us) {
@@ -139,8 +142,8 @@ class Sequence {
     return start;
   }
 
-  // The latency with the stages from position `from` on visited anew; kNoLower where it is not
-  // below `limit_us`.
+  // Computes the ends of the stages from position `from` on anew, and returns the latency. Returns
+  // kNoLower if the latency is not below `limit_us`.
   double Visit(int from, double limit_us) {
     double latest_us = 0;
     for (int i = 0; i < from; ++i) latest_us = std::max(latest_us, stages_[sequence_[i]].end_us);
@@ -157,7 +160,7 @@ class Sequence {
     for (int i = from; i < Size(); ++i) {
       stages_[sequence_[i]].end_us = stages_[sequence_[i]].visited_us;
     }
-    // Back from a stage that ends last, along what each waited for.
+    // Walk back from a stage that ends last, each time to the stage that was waited for.
     is_critical_.assign(stages_.size(), 0);
     int last = -1;
     for (int s : sequence_) {
@@ -166,8 +169,8 @@ class Sequence {
     for (; last >= 0; last = Start(stages_[last], Size()).second) is_critical_[last] = 1;
   }
 
-  // So that what is merged stands close together. Of stages that start at once, those that others
-  // wait for stay in front.
+  // Sorts the stages by start, so that stages to merge stand close together. Stages that start at
+  // the same time keep their order, so a stage stays behind the stages that it waits for.
   void SortByStart() {
     std::vector<double> start_us(stages_.size());
     for (int s : sequence_) start_us[s] = Start(stages_[s], Size()).first;
@@ -186,7 +189,8 @@ class Sequence {
     region.first = stages_[kept].position;
     const int last = stages_[stage_of_[ranks.back()]].position;
     region.old_order.assign(sequence_.begin() + region.first, sequence_.begin() + last + 1);
-    std::vector<char> is_behind(region.old_order.size());  // a member, by position in the region
+    // By position in the region: whether the stage is a member or waits for one.
+    std::vector<char> is_behind(region.old_order.size());
     const auto waits_behind = [&](int s) {
       const int at = stages_[s].position - region.first;
       return at >= 0 && is_behind[at];
@@ -219,7 +223,7 @@ class Sequence {
     Number(first);
   }
 
-  // Returns the members as they were.
+  // Merges the stages, and returns the members as they were.
   std::vector<Stage> Merge(const std::vector<int>& ranks, double us, const Region& region) {
     std::vector<Stage> members;
     for (int rank : ranks) members.push_back(stages_[stage_of_[rank]]);
@@ -241,7 +245,7 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The last member is the one that whoever is behind comes after.
+    // The stage behind the merged one comes right after the last member.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }
@@ -261,7 +265,8 @@ bool AreIndependent(const OpGraph& graph, int op, const std::vector<int>& others
   });
 }
 
-// The best window that begins with `first`, as ranks and its price; no ranks where none is better.
+// The best window that begins with `first`: its ranks and its price. No ranks if no window is
+// better.
 std::pair<std::vector<int>, double> BestWindow(const GpuCosts& costs, Sequence* sequence, int first,
                                                int window, const StagePrices& prices) {
   std::pair<std::vector<int>, double> best;

@@ -10,7 +10,7 @@
 
 namespace tvm_interop {
 
-// The stages of each GPU, in order: ids of operators that start together.
+// The stages of each GPU, in order. Each stage is the ids of operators that start together.
 using GpuStages = std::vector<std::vector<std::vector<int>>>;
 
 struct GpuSchedule {
@@ -18,29 +18,33 @@ struct GpuSchedule {
   double makespan_us = 0;
 };
 
-// The order in which windows are opened.
+// The order in which `OpenWindows` looks at the operators.
 enum class WindowOrder {
   kPriority,  // HIOS, Algorithm 2
   kStart,     // for schedules that do not follow the priorities, such as HEFT's
 };
 
-// All that `OpenWindows` may ask the price of: 2 to `window` operators, one behind the other on a
-// GPU, none of which depends on another. Each operator is a group.
+// All windows that `OpenWindows` may need the price of. A window is 2 to `window` operators, one
+// behind the other on a GPU, none of which depends on another. Each operator is a group.
 StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int window);
 
-// Neighbours on a GPU put side by side (HIOS, Algorithm 2): for each operator that is alone in its
-// stage, the 1 to `window` - 1 operators behind it join it if none depends on another, no stages
-// then wait for each other in a circle, and the latency becomes lower; of several such numbers the
-// best, ties the smallest. The listing keeps a merged stage before it knows whether that is better
-// (line 11 before line 14), and looks for circles along the data alone; here only what is better
-// stays, and circles may lead along the order of the operators on a GPU too.
+// Puts neighbours on a GPU side by side (HIOS, Algorithm 2). For each operator that is alone in its
+// stage, up to `window` - 1 operators behind it may join it. They join if three things hold: none
+// of them depends on another, no stages then wait for each other in a circle, and the latency gets
+// lower. If several numbers of operators may join, the best is taken, with ties to the smallest.
 //
-// A stage starts once its GPU is free and all inputs of all its operators are there, and its
-// operators end together. Windows that `prices` lacks stay apart; with `window` 1 all do, and the
-// makespan is that of the orders as they are. Throws ScheduleError, naming the
-// operators, where these wait for each other in a circle.
+// This differs from the paper's listing in two ways. The listing keeps a merged stage before it
+// knows whether that is better (line 11 before line 14); here only an improvement is kept. The
+// listing looks for circles along the data alone; here a circle may also lead along the order of
+// operators on a GPU.
 //
-// O(n + edges) for each operator on a longest path: a stage that is on none cannot shorten it.
+// A stage starts once its GPU is free and all inputs of all its operators are there. Its operators
+// end together. Windows without a price in `prices` stay apart. With `window` 1 all operators stay
+// apart, and the makespan is that of the orders as they are. Throws ScheduleError, naming the
+// operators, if the orders make operators wait for each other in a circle.
+//
+// Takes O(n + edges) for each operator on a longest path. A window off the known longest path is
+// not tried, because it cannot shorten that path.
 GpuSchedule OpenWindows(const GpuCosts& costs, const GpuOrders& orders, int window,
                         const StagePrices& prices, WindowOrder order);
 

@@ -6,9 +6,9 @@
 
 namespace tvm_interop {
 
-// The greedy schedule of IOS, section 6.1: again and again one stage of all the operators that are
-// ready, each a group with a stream of its own. At most `max_groups` (0 for any number) go into a
-// stage, lowest ids first; the others wait for the next.
+// The greedy schedule of IOS, section 6.1. Each stage holds the operators that are ready, each in a
+// group with a stream of its own. At most `max_groups` operators (0 for any number) go into a
+// stage, with the lowest ids first. The others wait for the next stage.
 Schedule ScheduleGreedy(const OpGraph& graph, int max_groups);
 
 }  // namespace tvm_interop

@@ -64,8 +64,9 @@ class Heft {
     return best;
   }
 
-  // The first gap that holds the operator. Operators that end when its inputs are there, or before,
-  // stay in front of it, whatever the length of either: one of them may be its input.
+  // The first gap that is long enough for the operator. An operator that ends by the time the
+  // inputs are there stays in front, even if either operator takes no time. It may be one of the
+  // inputs.
   Slot SlotOn(int rank, int gpu) const {
     double ready_us = 0;
     for (const Arc& source : costs_.sources(rank)) {
@@ -99,7 +100,8 @@ class Heft {
     gpu_of_[rank] = -1;
   }
 
-  // When the last reader of `rank` finishes if `rank` takes `slot`; stops at `limit_us`.
+  // The time at which the last reader of `rank` finishes if `rank` takes `slot`. Stops early when
+  // the time exceeds `limit_us`.
   double LastReader(int rank, const Slot& slot, double limit_us) {
     Put(rank, slot);
     double latest_us = 0;
@@ -123,7 +125,7 @@ class Heft {
 
   const GpuCosts& costs_;
   std::vector<std::vector<Busy>> busy_;  // of each GPU, in order
-  std::vector<int> gpu_of_;              // by rank; -1 where not placed
+  std::vector<int> gpu_of_;              // by rank; -1 if not placed
   std::vector<double> finish_us_;        // by rank
   std::vector<int> readers_;
 };

@@ -6,14 +6,17 @@
 
 namespace tvm_interop {
 
-// HEFT (Topcuoglu et al., 2002): by rank, each operator goes to the GPU on which it finishes first,
-// into the first gap between others that holds it. Ties: the lowest GPU.
+// HEFT (Topcuoglu et al., 2002). Operators are placed by rank. Each goes to the GPU on which it
+// finishes first, into the first gap between other operators that is long enough. Ties go to the
+// lowest GPU.
 //
-// With `look_ahead` (Bittencourt et al., 2010) it goes to the GPU on which the last of its readers,
-// placed next on their best GPUs one after the other, finishes first.
+// With `look_ahead` (Bittencourt et al., 2010), the readers of an operator are placed tentatively
+// after it, one after the other, each on its best GPU. The operator goes to the GPU for which the
+// last of its readers finishes first. Ties go to the GPU on which the operator itself finishes
+// first.
 //
-// O(n * gpus * (edges of an operator + operators of a GPU)); with look-ahead times gpus and the
-// readers of an operator.
+// Takes O(n * gpus * (edges of an operator + operators of a GPU)). Look-ahead multiplies this by
+// the number of GPUs and by the readers of an operator.
 GpuOrders ScheduleHeft(const GpuCosts& costs, int gpus, bool look_ahead);
 
 }  // namespace tvm_interop

@@ -31,7 +31,7 @@ LongestPath PathSearch::TakeLongest() {
       }
     }
     next_[*rank] = next;
-    // Within a path it may go on only where it is clean.
+    // A path that comes here goes on only if no neighbour of the operator is taken.
     tail_us_[*rank] = costs_.us(*rank) + (is_clean_[*rank] ? behind_us : out_us_[*rank]);
     const double head_us = in_us_[*rank] + costs_.us(*rank) + behind_us;
     if (head_us > path.us || (head_us == path.us && IsEarlier(*rank, first))) {
@@ -76,7 +76,8 @@ int BestGpu(ListOnGpus* mapping, const std::vector<int>& path) {
       best_us = us;
       best = gpu;
     }
-    // Nothing is lower than what there is without the path; other empty GPUs would give the same.
+    // No latency is lower than the one without the path. Other empty GPUs would give the same
+    // latency.
     if (best_us <= mapping->latency_us() || mapping->is_empty(gpu)) break;
   }
   return best;

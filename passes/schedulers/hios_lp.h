@@ -10,17 +10,19 @@ namespace tvm_interop {
 
 struct LongestPath {
   std::vector<int> ranks;  // ascending
-  double us;               // its operators, its edges, and the longest edge at either end
+  // The length of the path: its operators, its edges, and the longest edge from or to a taken
+  // operator at each end.
+  double us;
 };
 
-// Finds the longest valid path among the operators that are not taken yet, by a recurrence over
-// them from the last to the first: O(n + edges).
+// Finds the longest valid path among the operators that are not taken yet; see MapLongestPaths. It
+// uses a recurrence over these operators from the last to the first, which takes O(n + edges).
 class PathSearch {
  public:
   explicit PathSearch(const GpuCosts& costs);
 
   bool done() const { return left_.empty(); }
-  // The longest valid path; its operators are taken.
+  // Returns the longest valid path and takes its operators.
   LongestPath TakeLongest();
 
  private:
@@ -29,24 +31,26 @@ class PathSearch {
 
   const GpuCosts& costs_;
   std::vector<int> left_;        // ranks, ascending
-  std::vector<char> is_taken_;   // by rank, as the rest
+  std::vector<char> is_taken_;   // by rank, like the members below
   std::vector<char> is_clean_;   // whether no neighbour is taken
-  std::vector<double> in_us_;    // the longest edge from one that is taken
-  std::vector<double> out_us_;   // the longest edge to one that is taken
-  std::vector<double> tail_us_;  // the longest way on within a path, or at its end
-  std::vector<int> next_;        // where the longest way leads; -1 where it ends
+  std::vector<double> in_us_;    // the longest edge from a taken operator
+  std::vector<double> out_us_;   // the longest edge to a taken operator
+  std::vector<double> tail_us_;  // the longest rest of a path that comes here
+  std::vector<int> next_;        // the operator that follows on the longest path, or -1
 };
 
-// HIOS-LP's mapping (HIOS, Algorithm 1 without line 11): again and again the longest valid path of
-// operators that are not mapped yet goes to the GPU on which the latency is lowest.
+// HIOS-LP's mapping (HIOS, Algorithm 1 without line 11). In each step, it takes the longest valid
+// path of operators that are not mapped yet. This path goes to the GPU on which the latency is
+// lowest.
 //
-// A path is valid where no operator within it, its ends apart, has an edge to or from a mapped
-// one. Its length is that of its operators, of the edges between them, and of the longest edge by
-// which a mapped operator leads to its first one, and its last one to a mapped one. Ties: the first
-// operator that comes first in topological order; from there on ending before going on, then the
-// next operator that comes first; the lowest GPU.
+// A path is valid if none of its inner operators has an edge to or from a mapped operator. The
+// length of a path is the sum over its operators and the edges between them, plus an edge at each
+// end. At the front, this is the longest edge from a mapped operator to the first operator. At the
+// back, it is the longest edge from the last operator to a mapped one. Ties go to the path whose
+// first operator is earliest in topological order. From there on, ending the path wins over going
+// on; otherwise the earliest next operator wins. Ties between GPUs go to the lowest.
 //
-// O(paths * gpus * (operators + edges)), of which only what lies behind a path's first operator is
+// Takes O(paths * gpus * (operators + edges)). Only what lies behind a path's first operator is
 // computed anew.
 GpuOrders MapLongestPaths(const GpuCosts& costs, int gpus);
 

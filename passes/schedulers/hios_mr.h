@@ -9,24 +9,25 @@
 
 namespace tvm_interop {
 
-// The table of Algorithm 3: for each rank and GPU, the earliest finish there, and the GPU of the
-// operator before that led to it. Infinity and -1 where no mapping is looked at: the first operator
-// is on GPU 0, and no GPU is used before all those in front of it could be.
+// The table of HIOS's Algorithm 3. For each rank and GPU it holds the earliest finish of the
+// operator there, and the GPU of the operator before, which led to this finish. The operator of
+// rank r is only looked at on the GPUs 0 to r. Other entries are infinity and -1.
 class Recurrence {
  public:
   Recurrence(const GpuCosts& costs, int gpus);
 
   double finish_us(int rank, int gpu) const { return finish_us_[At(rank, gpu)]; }
   int before(int rank, int gpu) const { return before_[At(rank, gpu)]; }
-  // The GPU of each operator, by rank, in the best of the mappings found.
+  // The GPU of each operator, by rank, in the best mapping found.
   std::vector<int> Best();
 
  private:
   size_t At(int rank, int gpu) const { return static_cast<size_t>(rank) * gpus_ + gpu; }
-  // Calls visit(finish, gpu) for all that led to `rank` on `gpu`, and fills `gpu_of_`.
+  // Calls visit(finish, gpu) for `rank` on `gpu` and for all operators before it that led there.
+  // Fills `gpu_of_`.
   template <typename Visit>
   void WalkBack(int rank, int gpu, Visit visit);
-  // Puts `rank` on each GPU, behind the mapping that has the operator before on `before`.
+  // Puts `rank` on each GPU, behind the mapping that has the operator before it on GPU `before`.
   void Extend(int rank, int before);
 
   const GpuCosts& costs_;
@@ -36,12 +37,13 @@ class Recurrence {
   std::vector<int> gpu_of_;        // by rank, as the last WalkBack found it
 };
 
-// HIOS-MR's mapping (HIOS, Algorithm 3 without line 23): by rank, the earliest finish of each
-// operator on each GPU, over the GPUs of the operator before it. The listing takes the GPU on which
-// the last operator ends first; where a graph has several sinks, another may end later, so here the
-// mappings that lead there are compared by their latency. Ties: the lowest GPU.
+// HIOS-MR's mapping (HIOS, Algorithm 3 without line 23). By rank, it computes the earliest finish
+// of each operator on each GPU, over the GPUs of the operator before it. The paper's listing takes
+// the GPU on which the last operator ends first. If a graph has several sinks, another operator may
+// end later. So here the mappings that lead to the last operator are compared by their latency.
+// Ties go to the lowest GPU.
 //
-// O(n * gpus * (n + gpus) + gpus^2 * edges).
+// Takes O(n * gpus * (n + gpus) + gpus^2 * edges).
 GpuOrders MapByRecurrence(const GpuCosts& costs, int gpus);
 
 }  // namespace tvm_interop

@@ -19,7 +19,7 @@ void CheckOptions(const IosOptions& options) {
   if (options.limits.max_group_ops < 0 || options.limits.max_groups < 0) {
     throw ScheduleError("`max_group_ops` and `max_groups` must be 0 (no limit) or more");
   }
-  // A single operator has one transition: with fewer allowed no cut would ever be enough.
+  // A single operator has one transition. If fewer were allowed, no cut would ever be enough.
   if (options.max_transitions < 1) throw ScheduleError("`max_transitions` must be 1 or more");
 }
 
@@ -33,7 +33,7 @@ int WidthOf(const OpGraph& graph, const std::vector<int>& ops) {
   return width;
 }
 
-// The operators in topological order, those that can start early first.
+// The operators by the time at which each can start. Ties are in topological order.
 std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_us) {
   std::vector<double> start_us(graph.num_ops());
   for (int op : graph.topological_order()) {
@@ -46,12 +46,14 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
   return order;
 }
 
-// How many of the first operators go before a cut: of the middle third, where fewest are read by
-// those behind it, and of those nearest to the middle.
+// How many of the first operators go before a cut. The cut lies in the middle third, where the
+// operators behind it read the fewest operators before it. Ties go to the cut nearest to the
+// middle.
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // How many operators start, and end, to be read across the cut before each place.
+  // change[i] says how many more operators are read across a cut before position i than across a
+  // cut before position i - 1.
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;
@@ -75,9 +77,10 @@ size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   return best;
 }
 
-// A part has at least this many transitions. Any set closed under predecessors is a state, since
-// single operators can always be taken off. So each choice of b out of the `width` operators of an
-// antichain is what some state ends in, and any 1 to `max_groups` of those b are an ending of it.
+// A lower bound on the number of transitions of a part. Any set closed under predecessors is a
+// state, since single operators can always be taken off. Take any b of the `width` operators of an
+// antichain. Some state has exactly these b operators last, and any 1 to `max_groups` of them are
+// an ending of that state.
 double LeastTransitions(int width, int max_groups) {
   const std::vector<double> endings_of = LeastEndings(width, max_groups);
   double least = 0, choose = 1;  // "width choose b"
@@ -129,7 +132,7 @@ IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options,
     return too_large;
   };
   std::vector<size_t> too_large = search(easy_first, false);
-  // They may fit into what the others have left.
+  // These blocks may fit into the transitions that the other blocks have left.
   if (options.cuts) {
     early_first = EarlyFirst(graph, op_us);
     search(too_large, true);
@@ -151,10 +154,10 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   const auto topological = [&](int a, int b) {
     return graph.positions()[a] < graph.positions()[b];
   };
-  size_t width = 2;  // what the last window could have
+  size_t width = 2;  // the width to start with, that of the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
-    // As wide as it fits, from the width of the last one on.
+    // The window gets as wide as fits, starting from the width of the last window.
     std::vector<Part> fitting;
     size_t fits = 1;
     bool grows = true;

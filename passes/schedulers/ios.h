@@ -15,47 +15,50 @@ namespace tvm_interop {
 
 struct IosOptions {
   EndingLimits limits{3, 8, false};
-  // The most transitions (a state and one of its endings, 8 bytes each) kept for the whole graph.
-  // The stages may take about as much memory again, and so may, while it is searched, the sets of
-  // operators of one part.
+  // The most transitions kept for the whole graph. A transition is a state and one of its endings,
+  // and takes 8 bytes. The stages may take about as much memory again. So may the sets of operators
+  // of one part while the part is searched.
   int64_t max_transitions = 8'000'000;
-  // Whether a block with more than its share is cut; otherwise it is left out.
+  // Whether a block with more transitions than its share is cut. Otherwise the block is left out.
   bool cuts = true;
-  // Asked now and then. Once it returns true, no further block is enumerated: blocks that were not
-  // enumerated are left out. It is not asked where blocks are cut.
+  // Called now and then if blocks are not cut. Once it returns true, no further block is
+  // enumerated, and the blocks that were not enumerated are left out.
   std::function<bool()> is_over = [] { return false; };
 };
 
 struct IosStats {
   int64_t blocks = 0;
   int64_t parts_cut = 0;    // cuts made because a block had too many transitions
-  int64_t states = 0;       // nonempty
-  int64_t transitions = 0;  // states and one of their endings
+  int64_t states = 0;       // nonempty states
+  int64_t transitions = 0;  // pairs of a state and one of its endings
   int64_t stages = 0;       // distinct endings
-  double schedules = 1;     // ways through the states, over all blocks
+  double schedules = 1;     // number of ways through the states, multiplied over all blocks
 };
 
 class PartSearch;
 
-// IOS: dynamic programming over the endings of a graph (Ding et al. 2021, Algorithm 1), block by
-// block, concurrent execution only. It enumerates when it is made, so that all the stages can be
-// priced in one batch, and solves once they are.
+// IOS: dynamic programming over the endings of a graph (Ding et al. 2021, Algorithm 1). It works
+// block by block and uses concurrent execution only. The constructor enumerates, so that all stages
+// can be priced in one batch. `Solve` then finds the cheapest schedule.
 //
-// `max_transitions` are shared out evenly between the blocks, those that must have least first;
-// what one leaves goes to those after it. A block with more than its share is left out, or cut in
-// two, again if need be, and each part is searched by itself: bounded memory for a schedule that is
-// then only optimal between the cuts. (Every operator has a transition at least.) A cut lies
-// between operators that can start early and those that start late, near the middle, where few
-// operators are read across it.
+// The blocks share `max_transitions` evenly. The blocks that need least come first, and a block
+// leaves what it does not use to the blocks after it. A block that needs more than its share is
+// left out or cut in two. Its parts are cut again if need be, and each part is searched by itself.
+// This bounds the memory, but the schedule is then only optimal between the cuts. A part of one
+// operator is never cut: its one transition is kept even if it exceeds the limit.
+//
+// A cut separates operators that can start early from operators that can start late. It lies near
+// the middle of the block, where few operators are read across it.
 class IosSearch {
  public:
-  // All of `graph`, which must outlive the search. `op_us` says when operators can start; empty if
-  // all take equally long.
+  // Searches all of `graph`, which must outlive the search. `op_us` says when operators can start,
+  // which decides where cuts lie. It is empty if all operators take equally long.
   IosSearch(const OpGraph& graph, const IosOptions& options, const std::vector<double>& op_us = {});
-  // Stages that are known, and what can be made of their operators in windows of neighbouring
-  // stages: each as wide as `max_transitions_of_window` lets it be, the first of them
-  // `first_window` stages wide at most. A stage that is in no window stays as it is, and so does
-  // each that is left once `is_over` is true.
+  // Searches windows of neighbouring stages in a known list of stages. In each window it looks for
+  // all stages that can be made of the window's operators. A window is as wide as
+  // `max_transitions_of_window` allows. The first window is at most `first_window` stages wide. A
+  // stage in no window stays as it is, and so does every stage that is left once `is_over` returns
+  // true.
   IosSearch(const OpGraph& graph, const EndingLimits& limits,
             const std::vector<std::vector<int>>& stages, size_t first_window,
             int64_t max_transitions_of_window, const std::function<bool()>& is_over);
@@ -63,26 +66,27 @@ class IosSearch {
   IosSearch(const IosSearch&) = delete;
   IosSearch& operator=(const IosSearch&) = delete;
 
-  // The distinct stages, each operator list in topological order, groups by first operator.
+  // The distinct stages. Groups are sorted by first operator, and their operators are in
+  // topological order.
   const StageBatch& stages() const { return stages_; }
   const IosStats& stats() const { return stats_; }
   // The parts, in the order in which they run.
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
   // The operators of each block that was left out, in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
-  // How many transitions were looked at, those of parts that turned out to have too many too.
+  // How many transitions were looked at, including those of parts that had too many.
   int64_t transitions_tried() const { return transitions_tried_; }
-  // Which operator has which name.
+  // The graph that is searched.
   const OpGraph& graph() const { return graph_; }
 
-  // The cheapest schedule when stage i takes `price_us[i]`, each group on a stream of its own. Of
-  // equally cheap endings of a state the first in enumeration order is taken. Infinity stands for a
-  // stage that must not be chosen. Throws ScheduleError for a price that is missing, negative or
-  // not a number.
+  // The cheapest schedule if stage i takes `price_us[i]`, with each group on a stream of its own.
+  // Among equally cheap endings of a state, the first in enumeration order is taken. A price of
+  // infinity marks a stage that must not be chosen. Throws ScheduleError if a price is missing.
+  // Throws LatencyError, naming the operators, if a price is negative or not a number.
   Schedule Solve(const std::vector<double>& price_us) const;
 
-  // Throws ScheduleError, naming the operators, unless there is a usable price for each of
-  // `stages`.
+  // Throws ScheduleError unless there is one price for each of `stages`. Throws LatencyError,
+  // naming the operators, if a price is negative or not a number.
   void CheckPrices(const std::vector<size_t>& stages, const std::vector<double>& price_us) const;
 
  private:
@@ -91,15 +95,16 @@ class IosSearch {
     StageBatch stages;
   };
 
-  // Appends the part that these operators make, unless it has more than `max_transitions` or time
-  // is over.
+  // Searches the operators as one part and appends the part. Returns false, and appends nothing, if
+  // the part has more than `max_transitions` or time is over.
   bool SearchWhole(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
                    const std::function<bool()>& is_over, std::vector<Part>* parts);
-  // Appends the parts that they are searched as, cut until they have no more.
+  // Searches the operators and appends the parts, cut until no part has more than
+  // `max_transitions`.
   void Search(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
               const std::vector<int>& early_first, std::vector<Part>* parts);
 
-  // Takes over a part behind those that it has.
+  // Adds a part behind the parts that the search has.
   void Append(Part part);
 
   const OpGraph& graph_;

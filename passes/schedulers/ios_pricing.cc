@@ -11,8 +11,8 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The next call looks further than this one had to: each asks for more stages, and looking twice
-// costs more than looking too far.
+// The next call looks further than this call had to, by this factor. Each call asks for more
+// stages, and looking twice takes longer than looking too far.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
@@ -27,8 +27,9 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
   return work_us;
 }
 
-// The `count` stages, fewer if there are no more, through which the cheapest way of all parts not
-// solved costs least more, that least first. Without those that `is_wanted` marks.
+// The `count` stages that add least to the cost of the cheapest way of their part if it must use
+// them, or fewer if there are no more. The stage that adds least comes first. Parts that are solved
+// and stages marked in `is_wanted` are left out.
 std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
                                        const std::vector<char>& is_priced,
                                        const std::vector<char>& is_wanted, size_t count,
@@ -191,7 +192,8 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
-  progress_ = PricingProgress(search_.parts().size());  // values have fallen
+  // The old progress is invalid, because values have fallen.
+  progress_ = PricingProgress(search_.parts().size());
 }
 
 }  // namespace tvm_interop

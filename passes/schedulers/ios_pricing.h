@@ -12,83 +12,90 @@
 
 namespace tvm_interop {
 
-// How a stage is bounded from below by what its operators take alone.
+// How to bound the latency of a stage from below by the latencies of its operators alone.
 struct StageBounds {
-  std::vector<double> op_us;  // of each operator, to pack groups by; used where num_streams > 0
-  int num_streams = 0;        // stages are packed onto that many streams first; 0 for no limit
-  int cores = 0;              // a stage takes its total work over `cores` or more; 0 for no limit
-  // Microseconds that each operator takes of all the cores it uses, together; empty where that is
-  // what it takes alone.
+  std::vector<double> op_us;  // by operator, to pack groups by; used only if num_streams > 0
+  int num_streams = 0;        // how many streams the stages are packed onto first; 0 for no limit
+  // A stage takes at least its total work divided by `cores`; 0 for no limit.
+  int cores = 0;
+  // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
+  // if the work of an operator is its latency alone.
   std::vector<double> work_us = {};
-  double tolerance = 0;  // the share by which a price may fall short of its bound,
-  double slack_us = 0;   // and by how many microseconds besides
-  double scale = 1;      // what the bounds were scaled down to before
+  double tolerance = 0;  // the share by which a price may be below its bound
+  double slack_us = 0;   // microseconds by which a price may be below its bound in addition
+  double scale = 1;      // the factor that earlier searches scaled the bounds down to
 };
 
-// What one call of WantedStages leaves for the next. It holds as long as no value falls: start anew
-// when one does.
+// What one call of WantedStages leaves for the next. It is valid as long as no value falls. When a
+// value falls, start with a new one.
 struct PricingProgress {
   explicit PricingProgress(size_t num_parts) : ways(num_parts), is_solved(num_parts) {}
 
-  std::vector<CheapestWays> ways;  // of each part
-  std::vector<char> is_solved;     // of each part: its cheapest way is priced
-  double gap_us = 0;               // how far above the cheapest way to look first; any will do
+  std::vector<CheapestWays> ways;  // by part
+  std::vector<char> is_solved;     // by part: whether the cheapest way is priced
+  // How far above the cheapest way to look first; any value is correct.
+  double gap_us = 0;
 };
 
-// The stages worth pricing next, where stage i takes `value_us[i]`, or is guessed to unless
-// `is_priced[i]`; single operators must be priced. First those on the cheapest way through each
-// part, then, up to `at_least`, those through which the cheapest way costs least more. None where
-// the cheapest way is priced.
+// The stages worth pricing next. Stage i takes `value_us[i]`, which is a guess unless
+// `is_priced[i]`. Single operators must be priced. First come the unpriced stages on the cheapest
+// way through each part; a way is a sequence of stages. Then come the stages that add least to the
+// cost of the cheapest way if it must use them, until there are `at_least` stages. The result is
+// empty if the cheapest way is priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);
 
-// Prices only those stages that an optimal schedule may need. As long as no price is below its
-// bound, the outcome is the same, to the last bit and tie, as when all are priced.
+// Prices only the stages that an optimal schedule may need. As long as no price is below its bound,
+// the outcome is the same as if all stages were priced, to the last bit and tie.
 //
-// A stage takes at least as long as its longest group, operators summed as they take alone, and at
-// least its total work over the cores: an operator that has several cores is that much more work.
-// The search is solved with these bounds in place of the prices that are not known yet; the stages
-// on the way it finds are priced; and so on until it finds a way of priced stages alone. No other
-// way is cheaper then: its cost is at least what the bounds say, and that is no less.
+// A stage takes at least as long as its longest group, where a group takes the sum of its
+// operators' latencies alone. It also takes at least its total work divided by the cores; an
+// operator with several cores is that much more work. The search is solved with these bounds in
+// place of the unknown prices. Then the stages of the schedule that it finds are priced. This
+// repeats until all stages of the schedule that it finds have prices. Then no other schedule is
+// cheaper: its cost is at least its bound, and its bound is no less than the cost of the schedule
+// found.
 //
-// Each round, stages beyond those on the way are taken along: those through which the cheapest way
-// costs least more than the best, unless a priced way is known that is no dearer.
+// Each round also prices stages beyond those of the schedule. These are the stages that add least
+// to its cost if it must use them. A stage is left out if a schedule of priced stages is cheaper
+// than every schedule with this stage.
 //
-// A price below its bound by more than the tolerance and the slack is counted, and all bounds are
-// scaled down to the worst ratio seen, less both: the search goes on with what can still be
-// trusted.
+// A price that is below its bound by more than the tolerance and the slack is counted. All bounds
+// are then scaled down to the worst ratio of price to bound, less the tolerance and the slack. The
+// search goes on with these lower bounds.
 class IosPricing {
  public:
-  // What is in `book` is not asked for, and what is asked for goes into it. Both must outlive the
-  // pricing.
+  // Stages with a price in `book` are not asked for, and new prices are written into `book`.
+  // `search` and `book` must outlive the pricing.
   IosPricing(const IosSearch& search, StageBook* book);
 
-  // The bounds are made of what each operator of the graph takes alone, and stages of one operator
-  // take that.
+  // Sets the bounds. `alone_us` is the latency of each operator of the graph alone. It is also the
+  // price of a stage of one operator.
   void SetBounds(const std::vector<double>& alone_us, const StageBounds& bounds);
 
-  // Prices of stages that are known without being asked for; after SetBounds, before Next.
+  // Gives prices of stages without being asked. Call it after SetBounds and before Next.
   void Give(const std::vector<size_t>& stages, const std::vector<double>& price_us);
 
-  // The stages to price next, ascending; none once the optimum is known. All those on the best
-  // way, and more up to `at_least`.
+  // The stages to price next, ascending: all unpriced stages on the best way, and more up to
+  // `at_least`. Empty once the optimum is known.
   std::vector<size_t> Next(size_t at_least);
-  // Prices of what Next returned last. Returns how many were below their bound. Infinity says that
-  // the stage could not be priced: it is not chosen, nor is any other that has no price yet, and
-  // Next asks for no more.
+  // Sets the prices of the stages that Next returned last. Returns how many prices were below their
+  // bound. Infinity says that a stage could not be priced. That stage is not chosen then, nor is
+  // any other stage without a price, and Next asks for no more.
   int64_t SetPrices(const std::vector<double>& price_us);
 
-  // What each stage takes, or at least takes: what to solve the search with.
+  // The latency of each stage, or its lower bound if there is no price. The search is solved with
+  // these values.
   const std::vector<double>& value_us() const { return value_us_; }
-  // How many stages have a price, or are known to get none.
+  // How many stages have a price or are known to get none.
   size_t num_priced() const;
-  // What the bounds were scaled down to, 1 at first.
+  // The factor that the bounds are scaled down to. It is 1 until SetBounds.
   double scale() const { return scale_; }
 
  private:
   void Relax(double scale);
-  // Leaves what is not priced out of the search.
+  // Leaves all stages without a price out of the search.
   void GiveUp();
 
   const IosSearch& search_;

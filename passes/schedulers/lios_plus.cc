@@ -29,15 +29,15 @@ Schedule ScheduleLiosPlus(const OpGraph& graph, const std::vector<double>& op_us
                         "; it must be finite and not negative");
   }
   const std::vector<double> path_us = LongestRemainingPaths(graph, op_us);
-  std::vector<int> sources;  // the streams of what an operator reads, each once
+  std::vector<int> sources;  // the streams of the operators that an operator reads, each once
   const auto choose = [&](int op, double ready_us, const FreeStreams& free,
                           const std::vector<int>& stream_of) {
     sources.clear();
     for (int source : graph.predecessors(op)) sources.push_back(stream_of[source]);
     std::sort(sources.begin(), sources.end());
     sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
-    // Of the streams that hold none of them the one that is free first, or else one that is at
-    // least as good because it does.
+    // The first choice is the stream that is free first, with a wait for every source stream. A
+    // source stream itself saves one wait, so it may be better.
     StreamChoice best = EarliestStream(ready_us, free);
     best.start_us += wait_us * static_cast<double>(sources.size());
     for (int stream : sources) {

@@ -11,12 +11,12 @@ namespace tvm_interop {
 // The operators of each GPU, by id, in the order in which it runs them.
 using GpuOrders = std::vector<std::vector<int>>;
 
-// A mapping of operators to GPUs that grows, and its latency: operators are visited by rank, each
-// starts once its GPU is free and the mapped operators that it reads have finished, with the copy
-// on top where they are on another GPU. Operators that are not mapped count nothing (HIOS, section
-// IV-A).
+// A mapping of operators to GPUs that grows, and its latency. Operators are visited by rank. An
+// operator starts once its GPU is free and the mapped operators that it reads have finished. If
+// such an operator is on another GPU, the time of the copy is added. Operators that are not mapped
+// do not count (HIOS, section IV-A).
 //
-// Only what lies behind the first of the new operators is computed anew: O(gpus log n) and the
+// Only the operators behind the first new one are computed anew. This takes O(gpus log n), plus the
 // operators and edges from there on.
 class ListOnGpus {
  public:
@@ -24,12 +24,13 @@ class ListOnGpus {
 
   static constexpr double kNoLower = std::numeric_limits<double>::infinity();
 
-  // The latency with `ranks`, in ascending order and not mapped yet, on `gpu` besides; kNoLower as
-  // soon as it is known to be `limit_us` or more.
+  // The latency if `ranks` are on `gpu` as well. `ranks` are ascending and not mapped yet. Returns
+  // kNoLower as soon as the latency is known to be `limit_us` or more.
   double Try(const std::vector<int>& ranks, int gpu, double limit_us);
   void Map(const std::vector<int>& ranks, int gpu);
 
-  // With what is mapped now. More operators never make it lower: they only hold up others.
+  // The latency of the present mapping. More operators never lower it, because they only delay
+  // others.
   double latency_us() const { return latest_us_.empty() ? 0 : latest_us_.back(); }
   bool is_mapped(int rank) const { return gpu_of_[rank] >= 0; }
   bool is_empty(int gpu) const { return on_gpu_[gpu].empty(); }
@@ -41,13 +42,13 @@ class ListOnGpus {
   double Visit(const std::vector<int>& ranks, int gpu, double limit_us);
 
   const GpuCosts& costs_;
-  std::vector<int> gpu_of_;               // by rank; -1 where not mapped
+  std::vector<int> gpu_of_;               // by rank; -1 if not mapped
   std::vector<double> finish_us_;         // by rank
   std::vector<std::vector<int>> on_gpu_;  // ranks, ascending
   std::vector<int> mapped_;               // ranks, ascending
-  std::vector<double> latest_us_;         // beside `mapped_`: the latest finish up to there
-  std::vector<int> visited_;              // by the last Visit
-  std::vector<double> visited_us_;        // by rank: finishes by the last Visit
+  std::vector<double> latest_us_;         // for each of `mapped_`: the latest finish up to there
+  std::vector<int> visited_;              // ranks visited by the last Visit
+  std::vector<double> visited_us_;        // by rank: the finish by the last Visit
 };
 
 }  // namespace tvm_interop

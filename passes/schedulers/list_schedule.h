@@ -12,16 +12,17 @@
 
 namespace tvm_interop {
 
-// What a stream is chosen by.
+// The stream chosen for an operator, and the operator's start on it.
 struct StreamChoice {
   int stream;
   double start_us;
 };
 
-// List scheduling: again and again `wait_list` gives one of the operators that are ready, and
-// `choose(op, ready_us, free, stream_of)` says where and when it starts; `stream_of` holds the
-// stream of each operator placed before. `wait_list` has Push(op), Pop() and empty(); operators
-// that become ready together are pushed by ascending id. Streams that stay empty are left out.
+// List scheduling: places the operators one by one. `wait_list` gives the next of the operators
+// that are ready. `choose(op, ready_us, free, stream_of)` then says where and when this operator
+// starts. `stream_of` holds the stream of each operator placed before. `wait_list` has Push(op),
+// Pop() and empty(). Operators that become ready together are pushed by ascending id. Streams that
+// stay empty are left out.
 template <typename WaitList, typename Choose>
 Schedule ListSchedule(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
                       WaitList wait_list, Choose choose) {
@@ -68,7 +69,8 @@ Schedule ListSchedule(const OpGraph& graph, const std::vector<double>& op_us, in
   return schedule;
 }
 
-// The operator of highest priority first; of equals the one that waits longest.
+// A wait list that gives the operator of highest priority first. Ties go to the operator that has
+// waited longest.
 class PriorityWaitList {
  public:
   // `priority` must outlive the list.
@@ -102,7 +104,7 @@ class PriorityWaitList {
   int arrivals_ = 0;
 };
 
-// The stream on which the operator finishes first; of equals the lowest.
+// The stream on which the operator finishes first. Ties go to the lowest stream.
 inline StreamChoice EarliestStream(double ready_us, const FreeStreams& free) {
   const int stream = free.Earliest(ready_us);
   return {stream, std::max(free[stream], ready_us)};

@@ -13,8 +13,9 @@ struct VertexCover {
   std::vector<char> left, right;
 };
 
-// A least vertex cover of the bipartite graph of `edges` (Koenig): of the left vertices those that
-// no alternating path from a free one reaches, of the right vertices those that one does.
+// A minimum vertex cover of the bipartite graph of `edges` (Koenig). It follows alternating paths
+// from the free left vertices. The cover holds the left vertices that no such path reaches and the
+// right vertices that some such path reaches.
 VertexCover LeastCover(const std::vector<std::vector<int>>& edges,
                        const std::vector<int>& matching) {
   VertexCover cover = {std::vector<char>(edges.size(), 1), std::vector<char>(edges.size(), 0)};
@@ -34,7 +35,7 @@ VertexCover LeastCover(const std::vector<std::vector<int>>& edges,
     for (int v : edges[u]) {
       if (cover.right[v]) continue;
       cover.right[v] = 1;
-      // The matching is maximum, so v has a partner.
+      // The vertex v has a partner, because the matching is maximum.
       cover.left[left_of[v]] = 0;
       open.push_back(left_of[v]);
     }
@@ -42,7 +43,7 @@ VertexCover LeastCover(const std::vector<std::vector<int>>& edges,
   return cover;
 }
 
-// The edges that a matching with as many edges of E' as possible may use.
+// The edges that a matching may use if it holds as many edges of E' as possible.
 std::vector<BitSet> TightEdges(const OpGraph& graph, const std::vector<std::vector<int>>& reduced,
                                const VertexCover& cover) {
   BitSet uncovered = EmptyBitSet(graph.num_ops());

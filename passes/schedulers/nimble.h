@@ -9,32 +9,35 @@
 namespace tvm_interop {
 
 struct NimbleSchedule {
-  std::vector<std::vector<int>> streams;  // by first operator in topological order
+  std::vector<std::vector<int>> streams;  // by first operator, in topological order
   int64_t reduced_edges = 0;              // |E'|
   int64_t matching = 0;                   // |M|
-  int64_t chains = 0;                     // operators less |M|
+  int64_t chains = 0;                     // number of operators - |M|
 
   int64_t waits() const { return reduced_edges - matching; }
 };
 
-// Nimble's stream assignment (Kwon et al. 2020, section 4.2, Algorithm 1), and what its streams
-// are reduced to.
+// Nimble's stream assignment (Kwon et al. 2020, section 4.2, Algorithm 1), followed by a second
+// step that needs fewer streams for the same number of waits.
 //
-// E' is the minimum equivalent graph. An edge of it needs no wait where its ends are neighbours on
-// a stream, and each operator has one neighbour on either side: the edges spared are a matching of
-// E' (producers left, consumers right), so |E'| - |M| waits are the fewest for any assignment that
-// keeps parallel operators apart. M joins the operators into chains.
+// E' is the minimum equivalent graph. An edge of E' needs no wait if its ends are neighbours on a
+// stream. Each operator has at most one neighbour on either side. So the edges without a wait form
+// a matching of E', with producers on the left and consumers on the right. M is a maximum matching
+// of E'. Hence |E'| - |M| waits are the fewest for any assignment that keeps parallel operators
+// apart. M joins the operators into chains.
 //
-// A stream may go on with any operator that its last one reaches: that orders nothing anew and
-// costs no wait. So streams are matchings of the closure, and of those that hold |M| edges of E' a
-// largest is wanted. By complementary slackness these are exactly the matchings that cover a least
-// vertex cover of E' (Koenig) and use only its tight edges: edges of E' covered once, and other
-// edges of the closure with no end in it. M covers it, and growing M along tight edges keeps what
-// is covered. So the second matching costs no wait, and no assignment with as few waits has fewer
-// streams. On networks that is the graph's width. Where the two aims conflict, waits come first and
-// there are a few streams more.
+// The second step reduces the number of streams. A stream may continue with any operator that its
+// last operator reaches. This adds no new order and costs no wait. So streams are matchings of the
+// transitive closure. Among the matchings that hold |M| edges of E', we want a largest one. By
+// complementary slackness, these are exactly the matchings that cover a minimum vertex cover of E'
+// (Koenig) and use only its tight edges. An edge of E' is tight if exactly one end is in the cover.
+// Another edge of the closure is tight if no end is in the cover. M covers the vertex cover, and
+// growing M along tight edges keeps it covered. So the second matching costs no wait, and no
+// assignment with as few waits has fewer streams.
 //
-// O(n^2 / 64) a phase of the second matching; its phases are few.
+// On networks, the number of streams is the graph's width. If the fewest waits and the fewest
+// streams conflict, waits come first and there are a few streams more. A phase of the second
+// matching takes O(n^2 / 64), and there are few phases.
 NimbleSchedule ScheduleNimble(const OpGraph& graph);
 
 }  // namespace tvm_interop

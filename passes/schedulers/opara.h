@@ -12,15 +12,19 @@ struct OparaSchedule {
   std::vector<int> launch_order;
 };
 
-// Opara (Chen et al. 2023). The launch order first (Algorithm 2): of the operators that are ready,
-// alternately a memory-bound and a compute-bound one, memory-bound first, and of the other kind
-// where one kind has run out; always the one of least `demand`, ties to the lowest id. Then the
-// streams along that order (Algorithm 1): an operator goes on with the stream of the first of its
-// predecessors, by ascending id, that has launched no other successor before; otherwise it opens a
-// stream. O(n log n + edges).
+// Opara (Chen et al. 2023).
 //
-// The paper allocates along any topological order and does not say which successor is the first;
-// its code launches first and allocates along the launches, and so do we.
+// The launch order comes first (Algorithm 2). Among the operators that are ready, it takes a
+// memory-bound and a compute-bound one in turn, beginning with a memory-bound one. If one kind has
+// run out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
+// ties to the lowest id.
+//
+// The streams follow along the launch order (Algorithm 1). An operator continues the stream of a
+// predecessor that has launched no other successor before. If there are several such predecessors,
+// the lowest id counts. If there is none, the operator opens a stream. Takes O(n log n + edges).
+//
+// The paper allocates streams along any topological order and does not say which successor is the
+// first. Its code launches first and allocates streams along the launches, and so do we.
 OparaSchedule ScheduleOpara(const OpGraph& graph, const std::vector<double>& demand,
                             const std::vector<char>& is_memory_bound);
 

@@ -5,8 +5,8 @@
 
 namespace tvm_interop {
 
-// The stream of each group when a stage has more groups than streams: longest group first onto the
-// least loaded stream (Graham's LPT); ties go to the lowest group, the lowest stream.
+// The stream of each group if a stage has more groups than streams. The longest group goes first,
+// onto the least loaded stream (Graham's LPT). Ties go to the lowest group and the lowest stream.
 std::vector<int> PackGroups(const std::vector<double>& group_us, int num_streams);
 
 }  // namespace tvm_interop

@@ -13,10 +13,10 @@
 namespace tvm_interop {
 namespace {
 
-// A search this small is never cut for the memory of its sets.
+// A search may store this many words of sets, and numbers of stages, on top of its limit.
 constexpr size_t kSmall = 1 << 16;
 constexpr size_t kLook = 256;       // states between two looks at the clock
-constexpr double kRounding = 1e-9;  // far above it, far below what matters
+constexpr double kRounding = 1e-9;  // far above rounding errors, far below differences that matter
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename Set>
@@ -80,7 +80,7 @@ class PartSearchOf : public PartSearch {
         ways[state] += ways[transitions_[t].next];
       }
     }
-    stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // less the empty one
+    stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // without the empty state
     stats->transitions += static_cast<int64_t>(transitions_.size());
     stats->stages += static_cast<int64_t>(num_stages_);
     stats->schedules *= ways[0];
@@ -91,9 +91,10 @@ class PartSearchOf : public PartSearch {
     ways->cost_us.resize(state_sizes_.size());
     ways->first.resize(state_sizes_.size(), CheapestWays::kUnknown);
     for (uint32_t state : smallest_first_) {
-      if (state_sizes_[state] == 0) continue;  // the end costs nothing
-      // No total is less than it was. If that of the first transition of the way is what it was, it
-      // still is the least, and none before it is as low.
+      if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
+      // No total has fallen since the last call. If the total of the way's first transition has not
+      // changed, it is still the least, and the totals of the transitions before it are still
+      // greater.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
@@ -148,21 +149,22 @@ class PartSearchOf : public PartSearch {
     uint32_t next;
   };
 
-  // Ways that cost at most some limit; infinity where there are none.
+  // The costs of ways within a limit. A cost is infinity if there is no such way.
   struct WaysThrough {
-    std::vector<double> cost_us;   // of the cheapest through each stage
-    double priced_us;              // the cheapest of priced stages alone
-    double beyond_us = kInfinity;  // no way above the limit is cheaper
+    std::vector<double> cost_us;   // of the cheapest way through each stage
+    double priced_us;              // of the cheapest way of priced stages alone
+    double beyond_us = kInfinity;  // a lower bound on the ways above the limit
   };
 
-  // Follows only states and transitions that lie on some way that costs no more than the limit. If
-  // the limit is near the best cost, these are few.
+  // Follows only states and transitions on ways that cost no more than the limit. There are few of
+  // them if the limit is near the best cost.
   WaysThrough FindWaysThrough(const std::vector<double>& value_us,
                               const std::vector<char>& is_priced, const CheapestWays& ways,
                               double limit_us) const {
     WaysThrough found;
     found.cost_us.resize(num_stages_, kInfinity);
-    // What the way to each state costs, and of priced stages alone.
+    // The cost of the cheapest way to each state, over all ways and over ways of priced stages
+    // alone.
     std::vector<double> reached(state_sizes_.size(), kInfinity);
     std::vector<double> reached_priced(state_sizes_.size(), kInfinity);
     reached[0] = 0;
@@ -196,15 +198,17 @@ class PartSearchOf : public PartSearch {
     return found;
   }
 
-  // What the cheapest way costs that starts with a transition.
+  // The cost of the cheapest way that starts with the transition.
   double Total(const Transition& transition, const std::vector<double>& value_us,
                const CheapestWays& ways) const {
     return ways.cost_us[transition.next] + value_us[first_stage_ + transition.stage];
   }
 
-  // Whether a quick look finds no more than `limit` transitions. Any set closed under predecessors
-  // is a state, and of the operators in it that nothing in it depends on any 1 to `max_groups` are
-  // an ending: far fewer to go through than the endings themselves.
+  // Whether a quick count finds no more than `limit` transitions.
+  //
+  // Any set closed under predecessors is a state. In a state, look at the operators on which no
+  // other operator of the state depends. Any 1 to `max_groups` of these are an ending. Counting
+  // only such endings is far quicker than enumerating all endings.
   bool MayFit(size_t limit, size_t max_sets, const std::function<bool()>& is_over) const {
     const std::vector<double> least_endings =
         LeastEndings(static_cast<int>(ops_.size()), limits_.max_groups);
@@ -238,7 +242,7 @@ class PartSearchOf : public PartSearch {
     batch->stage_ends.push_back(static_cast<int64_t>(batch->group_ends.size()));
   }
 
-  // A transition leads to a smaller state, so this is an order to solve in.
+  // A transition leads to a smaller state, so the states can be solved in this order.
   std::vector<uint32_t> SmallestFirst() const {
     std::vector<std::vector<uint32_t>> by_size(ops_.size() + 1);
     for (size_t i = 0; i < state_sizes_.size(); ++i) {
@@ -254,17 +258,17 @@ class PartSearchOf : public PartSearch {
   const Set empty_;
   const std::vector<Set> up_sets_;
   const EndingLimits limits_;
-  // State 0 is the whole part. The transitions of state i are those from first_transition_[i] up to
+  // State 0 is the whole part. State i has the transitions from first_transition_[i] up to
   // first_transition_[i + 1].
   std::vector<int> state_sizes_;
   std::vector<size_t> first_transition_;
   std::vector<Transition> transitions_;
-  std::vector<uint32_t> smallest_first_;  // the states
+  std::vector<uint32_t> smallest_first_;  // the states by ascending size
   size_t first_stage_ = 0;
   size_t num_stages_ = 0;
 };
 
-// A stage that stays as it is.
+// A part that is one stage and stays as it is.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

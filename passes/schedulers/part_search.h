@@ -11,13 +11,14 @@
 
 namespace tvm_interop {
 
-// A stage whose price may matter.
+// A stage whose price may change which schedule is the cheapest.
 struct WantedStage {
   size_t stage;          // index into the batch
-  double above_best_us;  // how much more than the best the cheapest way through it costs
+  double above_best_us;  // cost of the cheapest way through the stage, less that of the best way
 };
 
-// The cheapest ways from each state of a part to its end.
+// The cheapest way from each state of a part to the end of the part. A way is a chain of
+// transitions.
 struct CheapestWays {
   static constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
 
@@ -25,35 +26,37 @@ struct CheapestWays {
   std::vector<size_t> first;  // the transition that the way starts with
 };
 
-// IOS on one part of the graph: a block, or a piece of one.
+// The IOS search of one part of the graph. A part is a block or a piece of a block.
 class PartSearch {
  public:
-  // `ops` in topological order, with all that lies on a path between two of them.
+  // A search of `ops`, which must be in topological order and include every operator on a path
+  // between two of them.
   static std::unique_ptr<PartSearch> Make(const OpGraph& graph, std::vector<int> ops,
                                           const EndingLimits& limits);
-  // All the operators in one stage, whatever its size.
+  // A part that runs all its operators in one stage, whatever its size.
   static std::unique_ptr<PartSearch> MakeFixed(const OpGraph& graph, std::vector<int> ops);
   virtual ~PartSearch() = default;
 
-  // Finds the states, the transitions between them and the distinct stages, which go to `stages`.
-  // False when there are more than `max_transitions`, or when `is_over` says so; `stages` is then
-  // left as it was.
+  // Finds the states, the transitions between them and the distinct stages, and writes the stages
+  // to `stages`. Returns false if there are more than `max_transitions`, if the sets take more
+  // memory than the transitions may, or if `is_over` returns true. Then `stages` stays as it was.
   virtual bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                          StageBatch* stages) = 0;
-  // Tells it that its stages start at `first_stage` in the batch that holds all parts' stages.
+  // Sets the index of the part's first stage in the batch that holds the stages of all parts.
   virtual void SetFirstStage(size_t first_stage) = 0;
-  // How many transitions it holds.
+  // The number of transitions that the part holds.
   virtual size_t num_transitions() const = 0;
-  // Adds what Enumerate found to `stats`.
+  // Adds the counts of what Enumerate found to `stats`.
   virtual void CountInto(IosStats* stats) const = 0;
-  // The stages of the cheapest way through, first to run first, as indices into the batch. `ways`
-  // is new, or what the last call made of it if no value has fallen since: then only states with
-  // another cost are looked at again.
+  // The stages of the cheapest way through the part, in the order in which they run, as indices
+  // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has fallen since.
+  // With the latter, only states whose cost has changed are computed again.
   virtual std::vector<size_t> Solve(const std::vector<double>& value_us,
                                     CheapestWays* ways) const = 0;
-  // Appends to `near` the stages not priced that are on a way that costs at most `gap_us` more than
-  // the cheapest, and no more than the cheapest of priced stages alone. Returns the least gap that
-  // may find more of them, infinity where there are no more. `ways` is what Solve made of it.
+  // Appends to `near` the stages without a price that lie on a cheap way. Such a way costs at most
+  // `gap_us` more than the cheapest way, and no more than the cheapest way of priced stages alone.
+  // Returns the least gap that may find more stages, or infinity if there are no more. `ways` must
+  // come from Solve.
   virtual double FindNear(const std::vector<double>& value_us, const std::vector<char>& is_priced,
                           const CheapestWays& ways, double gap_us,
                           std::vector<WantedStage>* near) const = 0;

@@ -20,8 +20,9 @@ Set MakeEmpty(size_t size) {
   }
 }
 
-// Of each operator, itself and what it reaches within `ops`, as positions in `ops`. These must be
-// in topological order, and no path between two of them may leave the part.
+// For each operator in `ops`, the operator itself and the operators in `ops` that it reaches.
+// Operators are given as positions in `ops`. `ops` must be in topological order, and no path
+// between two of them may leave the part.
 template <typename Set>
 std::vector<Set> PartUpSets(const OpGraph& graph, const std::vector<int>& ops) {
   std::unordered_map<int, int> local;

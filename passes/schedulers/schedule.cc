@@ -31,7 +31,7 @@ struct Place {
   int stage = -1, group = -1, index = -1;
 };
 
-// Where each operator is; each must be there once.
+// The place of each operator. Throws ScheduleError unless each operator is there once.
 std::vector<Place> PlacesOf(const OpGraph& graph, const std::vector<Stage>& stages) {
   std::vector<Place> places(graph.num_ops());
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -85,7 +85,7 @@ void CheckWithinStages(const OpGraph& graph, const std::vector<Place>& places) {
   }
 }
 
-// For each stage on a GPU, those that wait for it.
+// For each stage, the stages that wait for it.
 std::vector<std::vector<int>> Followers(const OpGraph& graph, const std::vector<Stage>& stages,
                                         const std::vector<Place>& places) {
   std::vector<std::vector<int>> followers(stages.size());
@@ -137,7 +137,8 @@ void CheckBetweenStages(const OpGraph& graph, const std::vector<Stage>& stages,
   for (int op : graph.topological_order()) {
     for (int source : graph.predecessors(op)) {
       if (places[source].stage <= places[op].stage) continue;
-      // On different GPUs it is no fault: what matters there is that nothing waits in a circle.
+      // On different GPUs this is no fault. It only matters there that stages do not wait in a
+      // circle.
       if (stages[places[source].stage].device != stages[places[op].stage].device) continue;
       throw ScheduleError(Reads(graph, op, source) + " but is in stage " +
                           std::to_string(places[op].stage) + ", before it in stage " +

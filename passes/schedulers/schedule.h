@@ -7,16 +7,17 @@
 
 namespace tvm_interop {
 
-// Groups that run side by side; the operators of a group run in order.
+// Groups of operators that run side by side. The operators of a group run in order.
 struct Stage {
   std::vector<std::vector<int>> groups;
   std::vector<int> streams;  // of each group
-  // Which of several GPUs it runs on; -1 where there is one device. With GPUs, a stage waits for
-  // the one before it on its own GPU and for its inputs, wherever the others stand in the list.
+  // The GPU that the stage runs on, or -1 if there is only one device. On several GPUs, a stage
+  // waits for its inputs and for the stage before it on its own GPU. Its place among the stages of
+  // other GPUs does not matter.
   int device = -1;
 };
 
-// One operator as a scheduler predicts it.
+// The time and stream that a scheduler predicts for one operator.
 struct Placement {
   int op;
   int stream;
@@ -24,29 +25,31 @@ struct Placement {
   double finish_us;
 };
 
-// Which operators run side by side. Either staged or streamed: of `stages` and `streams` one is
-// empty.
+// Which operators run side by side. A schedule is either staged or streamed, so `stages` or
+// `streams` is empty.
 struct Schedule {
   std::vector<Stage> stages;
   std::vector<std::vector<int>> streams;  // the operators of each stream, in order
-  // In the order in which the scheduler placed them; empty where it predicts nothing.
+  // The placements in the order in which the scheduler made them. Empty if there are none.
   std::vector<Placement> timeline;
-  double makespan_us = 0;  // predicted, by those schedulers that do
+  double makespan_us = 0;  // 0 if the scheduler predicts none
 };
 
-// Both throw ScheduleError at the first fault, naming the operators at fault: an operator that the
-// graph does not have, that is there twice or not at all, or that would run before one it reads.
+// Both functions throw ScheduleError at the first fault and name the operators at fault. An
+// operator is at fault if the graph does not have it, if it is there twice or not at all, or if it
+// would run before an operator that it reads.
 //
-// Operators of different groups of a stage may not depend on each other, whatever their streams:
-// the groups were priced as running side by side.
+// Operators in different groups of a stage may not depend on each other, whatever their streams.
+// The reason is that the price of a stage assumes that its groups run side by side.
 //
-// Stages on GPUs may not wait for each other in a circle, each for its inputs and for the stage
-// before it on its GPU.
+// A stage on a GPU waits for its inputs and for the stage before it on its GPU. Stages may not wait
+// for each other in a circle.
 void ValidateStages(const OpGraph& graph, const std::vector<Stage>& stages);
 void ValidateStreams(const OpGraph& graph, const std::vector<std::vector<int>>& streams);
 
-// The order in which stages on GPUs are launched, as indices: each behind those that it waits for;
-// of those that are ready, the first in the list. Throws as ValidateStages does.
+// The order in which stages on GPUs are launched, as indices. Each stage comes behind the stages
+// that it waits for. Among the stages that are ready, the first in the list comes next. Throws as
+// ValidateStages does.
 std::vector<int> LaunchOrder(const OpGraph& graph, const std::vector<Stage>& stages);
 
 }  // namespace tvm_interop

@@ -9,15 +9,15 @@
 
 namespace tvm_interop {
 
-// Numbers the distinct sets put into it 0, 1, 2, ... in order of arrival. An open-addressing hash
-// table of numbers beside a flat vector of sets: the search makes two look-ups per transition, and
-// std::unordered_map would spend most of them on cache misses.
+// Numbers the distinct sets put into it 0, 1, 2, ... in order of arrival. It is an open-addressing
+// hash table of numbers, beside a flat vector of sets. The search makes two look-ups per
+// transition, and std::unordered_map would spend most of their time on cache misses.
 template <typename Set>
 class SetIndex {
  public:
   SetIndex() : slots_(kMinSlots, kFree) {}
 
-  // The set's number, and whether it is new.
+  // The number of the set, and whether the set is new.
   std::pair<uint32_t, bool> Insert(const Set& set) {
     const size_t mask = slots_.size() - 1;
     size_t slot = set.Hash() & mask;

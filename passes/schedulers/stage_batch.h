@@ -7,7 +7,7 @@
 
 namespace tvm_interop {
 
-// Many stages in three flat lists, so that a hundred thousand of them cross into Python, and into a
+// Many stages in three flat lists. So even a hundred thousand stages are passed to Python, and to a
 // vectorised latency model, as three arrays.
 struct StageBatch {
   std::vector<int64_t> ops;         // of all groups, one group after the other
@@ -16,26 +16,28 @@ struct StageBatch {
 
   size_t num_stages() const { return stage_ends.size(); }
   std::vector<std::vector<int>> GroupsOf(size_t stage) const;
-  // Appends all the stages of another.
+  // Appends all stages of another batch.
   void Append(const StageBatch& other);
-  // Some of its stages, in the order given.
+  // A batch of some of the stages, in the order given.
   StageBatch Select(const std::vector<size_t>& stages) const;
 };
 
-// Throws LatencyError, naming the offender, where an entry of a batch points outside of it, or one
-// of its operators is none of `num_ops`. Everything below takes this for granted.
+// Throws LatencyError, naming the offender, if an entry of the batch points outside the batch, or
+// if an operator is not one of `num_ops`. The functions below take a checked batch for granted.
 void CheckBatch(const StageBatch& batch, size_t num_ops);
 
-// The stream of each group, stage after stage, if every stage runs on at most `num_streams` streams
-// (PackGroups, weighed by the sums of `op_us`).
+// The stream of each group, stage after stage, if every stage runs on at most `num_streams`
+// streams. PackGroups chooses the streams, with the sum of a group's `op_us` as the length of the
+// group.
 std::vector<int> PackGroupsOfStages(const StageBatch& batch, const std::vector<double>& op_us,
                                     int num_streams);
 
-// The same stages as they run on at most `num_streams` streams: groups that share a stream
-// (PackGroupsOfStages) become one group, in their old order.
+// The same stages as they run on at most `num_streams` streams. PackGroupsOfStages chooses the
+// streams. Groups that share a stream become one group, in their old order.
 StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams);
 
-// A stage takes as long as its longest group, a group as long as its operators together.
+// The latency of each stage in microseconds. A stage takes as long as its longest group, and a
+// group takes the sum of its `op_us`.
 std::vector<double> PriceStages(const StageBatch& batch, const std::vector<double>& op_us);
 
 }  // namespace tvm_interop

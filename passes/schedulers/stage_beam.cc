@@ -16,10 +16,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// More groups of one operator that is ready are not looked at: without a limit on their size there
+// The most groups looked at for one ready operator. Without a limit on the size of groups, there
 // may be any number.
 constexpr size_t kMaxGroupsOfOp = 32;
-// Lengths of groups tried from one state.
+// The most lengths of groups that are tried from one state.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>
@@ -50,7 +50,7 @@ class StageBeamOf : public StageBeam {
     if (options.backward != is_backward_) TurnRound();
     SetPaths();
     BeamResult result;
-    std::vector<std::vector<State>> levels(ops_.size() + 1);  // by operators done
+    std::vector<std::vector<State>> levels(ops_.size() + 1);  // by number of operators done
     std::vector<SetIndex<Set>> seen(ops_.size() + 1);
     State first = {empty_, empty_, 0, 0, -1, 0};
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -75,7 +75,7 @@ class StageBeamOf : public StageBeam {
         State next = {from.done | step.ops,   step.ready, from.cost_us + price_us_[step.stage], 0,
                       static_cast<int>(done), step.from};
         const double rest_us = LongestPath(next.ready);
-        // An equally cheap way is no better.
+        // A sequence that costs exactly `below_us` is no improvement.
         if (!(next.cost_us + options.certain * rest_us < options.below_us)) continue;
         const double work_us = total_us - WorkOf(next.done);
         next.rank_us = next.cost_us + std::max(rest_us, work_us / options.parallelism);
@@ -99,18 +99,18 @@ class StageBeamOf : public StageBeam {
     Set ready;
     double cost_us;
     double rank_us;
-    int before_level;  // the state it comes from, -1 for none
+    int before_level;  // level of the state it comes from, -1 for none
     int before;
   };
   struct Group {
     Set ops;
     double us;
-    double path_us;  // the longest from it to the end
+    double path_us;  // the longest path from the group to the end
   };
   struct Step {
-    int from;  // in its level
+    int from;  // index of the state before the step, in its level
     Set ops;
-    Set ready;  // after it
+    Set ready;  // the operators that are ready after the step
     uint32_t stage;
   };
 
@@ -151,8 +151,8 @@ class StageBeamOf : public StageBeam {
     level->shrink_to_fit();
   }
 
-  // Adds to `group` an operator, and all that must run before it and is left. False where that is
-  // more than a group may have.
+  // Adds to `group` an operator and all operators left that must run before it. Returns false if
+  // the group would get too many operators.
   bool Add(int op, const Set& done, Set* group, int* count) const {
     if (group->Test(op) || done.Test(op)) return true;
     if (limits_.max_group_ops > 0 && *count >= limits_.max_group_ops) return false;
@@ -174,7 +174,7 @@ class StageBeamOf : public StageBeam {
     return roots == 1;
   }
 
-  // All groups that can run next, up to a number for each operator that is ready.
+  // Finds the groups that can run next, up to kMaxGroupsOfOp for each ready operator.
   void FindGroups(const State& state) {
     found_.Clear();
     groups_.clear();
@@ -202,7 +202,7 @@ class StageBeamOf : public StageBeam {
     });
   }
 
-  // Lengths that stages are tried with, ascending.
+  // The lengths of groups that are tried, ascending.
   std::vector<double> Lengths() const {
     std::vector<double> lengths;
     for (const Group& group : groups_) lengths.push_back(group.us);
@@ -220,7 +220,7 @@ class StageBeamOf : public StageBeam {
                  std::vector<Step>* steps) {
     FindGroups(state);
     tried_.Clear();
-    // Whether the stage is new here and may be on a way cheap enough; the step then, too.
+    // Adds a step if its stage is new here and may be on a sequence that is cheap enough.
     const auto try_stage = [&](const Set& ops, const std::vector<Set>& groups, double longest_us) {
       if (!tried_.Insert(ops).second) return;
       const Set ready = ReadyAfter(state, ops);
@@ -242,8 +242,8 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    std::map<int, std::vector<Set>> mergeable;  // by set, those with the longest paths
-    for (const Group& group : groups_) {        // ahead first
+    std::map<int, std::vector<Set>> mergeable;  // by set, the longest path ahead first
+    for (const Group& group : groups_) {
       const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;
       if (set >= 0) mergeable[set].push_back(group.ops);
     }
@@ -273,7 +273,7 @@ class StageBeamOf : public StageBeam {
     return ready;
   }
 
-  // The stage's number; stages not priced yet are put into the batch to ask for.
+  // The number of the stage. A stage without a price goes into the batch to ask for.
   uint32_t NumberOf(const Set& ops, const std::vector<Set>& groups) {
     const auto [number, is_new] = stages_.Insert(ops);
     if (is_new) Append(groups, &to_ask_);
@@ -321,14 +321,14 @@ class StageBeamOf : public StageBeam {
   std::vector<double> us_;
   std::vector<int> set_of_;
   bool is_backward_ = false;
-  // What must run before and after each operator, seen in the direction of the search.
+  // The operators right before and right after each operator, in the direction of the search.
   std::vector<std::vector<int>> before_, after_;
   std::vector<double> path_us_;
-  // Stages met so far and their prices: those of the first price_us_.size() are known.
+  // The stages met so far and their prices. The first price_us_.size() stages have prices.
   SetIndex<Set> stages_;
   std::vector<double> price_us_;
   StageBatch to_ask_;
-  // Kept between states for their memory.
+  // These members are kept between states to reuse their memory.
   SetIndex<Set> found_, tried_;
   std::vector<Group> groups_;
 };

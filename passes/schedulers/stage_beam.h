@@ -13,58 +13,63 @@
 
 namespace tvm_interop {
 
-// What stages take as they will run, one price for each; infinity for one that must not be chosen.
+// Asks for the latency of each stage as it will run, one price for each stage. A price of infinity
+// marks a stage that must not be chosen.
 using AskPrices = std::function<std::vector<double>(const StageBatch&)>;
 
 struct BeamOptions {
-  size_t width = 1;       // states kept of those with equally many operators left
-  bool backward = false;  // from the last stage to the first
-  // No way is followed that cannot cost less than this.
+  size_t width = 1;       // states kept for each number of operators left
+  bool backward = false;  // whether to search from the last stage to the first
+  // A sequence of stages is dropped once it cannot cost less than this.
   double below_us = 0;
-  // How many operators a good schedule runs at once on average: what is left takes at least its
-  // work over that many, or so the search guesses when it ranks states.
+  // How many operators a good schedule runs at once on average. To rank states, the search guesses
+  // that the operators that are left take at least their work divided by this number.
   double parallelism = 1;
-  // The share of the longest path left that no schedule can do without: less than 1 where stages
-  // may be cheaper than their operators suggest.
+  // The share of the longest path left that every schedule needs. It is less than 1 if stages may
+  // be cheaper than their operators suggest.
   double certain = 1;
   int64_t max_transitions = 0;
-  // Looked at between stages; the search ends early when it is true.
+  // Called now and then. The search ends early once it returns true.
   std::function<bool()> is_over = [] { return false; };
 };
 
 struct BeamResult {
-  StageBatch
-      stages;  // in the order in which they run; none where no way costs less than `below_us`
+  StageBatch stages;             // in running order; none if no sequence costs less than `below_us`
   std::vector<double> price_us;  // of each stage
   int64_t transitions = 0;
-  bool is_through = false;  // neither out of transitions nor over
+  bool is_through = false;  // whether the search got to the end
 };
 
 // Looks for a cheap sequence of stages in a part of a graph that is too large to enumerate. A state
-// is the set of operators that are left; states with equally many are compared by what they cost so
-// far and a guess of what is left costs, and the best `width` are followed. No guarantee: the
-// search gives good sequences, and better ones for more width.
+// is the set of operators that are left. States with equally many operators left are compared by
+// their cost so far plus a guess of the cost that is left. The best `width` of them are followed.
+// The result need not be optimal. More width gives better sequences.
 //
-// From a state it tries these stages only. For each length that a group can have: the groups no
-// longer than that, those with the longest path ahead first, the longest of them first, as many as
-// there may be, and fewer. A group closed under what is left (any connected set of operators that
-// depends on nothing left outside of it) is a group of some ending seen from the other side. And of
-// operators that can be merged, those that are ready: all, and fewer, the longest paths first.
+// From a state, the search tries only some stages. For each length that a group can have, it takes
+// the groups that are no longer. Groups with the longest path ahead come first, and the longest
+// groups among these. Groups that overlap an earlier one are skipped. The search tries the first
+// group, the first two groups, and so on, as many as a stage may hold. A group is a connected set
+// of operators that depends on no operator left outside the set. Seen from the other end of the
+// graph, it is a group of some ending.
 //
-// Ties go to the state found first; the same options find the same stages, unless `is_over` ends
-// it.
+// The search also tries stages of operators that can be merged. Among those that are ready, it
+// takes the two with the longest paths, then the three with the longest paths, and so on.
+//
+// Ties go to the state found first. The same options find the same stages, unless `is_over` ends
+// the search.
 class StageBeam {
  public:
-  // `ops` are closed under paths between them and in topological order; `op_us` is by operator of
-  // the graph, and so is `set_of`, which numbers the sets of operators that can be merged: -1 for
-  // one in none; empty where there are none. The graph must outlive it.
+  // Makes a search of `ops`, which must be in topological order and include every operator on a
+  // path between two of them. `op_us` and `set_of` are by operator of the graph. `set_of` numbers
+  // the sets of operators that can be merged, and is -1 for an operator in no set. It is empty if
+  // there are no such sets. The graph must outlive the search.
   static std::unique_ptr<StageBeam> Make(const OpGraph& graph, const std::vector<int>& ops,
                                          const std::vector<double>& op_us,
                                          const EndingLimits& limits,
                                          const std::vector<int>& set_of = {});
   virtual ~StageBeam() = default;
 
-  // `ask` is called with stages that no earlier call had, in few batches.
+  // Searches once. `ask` gets stages in few batches, and never a stage that an earlier call had.
   virtual BeamResult Run(const BeamOptions& options, const AskPrices& ask) = 0;
 };
 

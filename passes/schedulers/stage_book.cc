@@ -5,7 +5,7 @@
 namespace tvm_interop {
 namespace {
 
-// Calls `visit(stage, ops)` for each.
+// Calls `visit(stage, ops)` for each stage of the batch.
 template <typename Visit>
 void ForEachStage(const StageBatch& stages, Visit visit) {
   std::vector<int64_t> ops;

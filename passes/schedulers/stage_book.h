@@ -10,12 +10,13 @@
 
 namespace tvm_interop {
 
-// What stages of one graph take, as far as somebody has said so: no search asks for one twice. A
-// stage is known by its operators; they must always come in the same order, such as AppendStage's.
+// The known prices of the stages of one graph, so that no search asks for a price twice. A stage is
+// identified by its operators. They must always come in the same order, such as the order of
+// AppendStage.
 class StageBook {
  public:
   void Write(const StageBatch& stages, const std::vector<double>& price_us);
-  // Not a number where nobody has said it.
+  // The price of each stage, or NaN if it is unknown.
   std::vector<double> Read(const StageBatch& stages) const;
 
  private:

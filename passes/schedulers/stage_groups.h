@@ -8,8 +8,9 @@
 
 namespace tvm_interop {
 
-// Appends the stage of some operators: its groups are their weakly connected components, each in
-// topological order, by first operator.
+// Appends a stage of the given operators to the batch. The groups of the stage are the weakly
+// connected components of the operators. Each group is in topological order, and the groups are
+// sorted by first operator.
 void AppendStage(const OpGraph& graph, const std::vector<int>& ops, StageBatch* batch);
 
 }  // namespace tvm_interop

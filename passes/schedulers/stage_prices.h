@@ -10,12 +10,12 @@
 
 namespace tvm_interop {
 
-// What operators take that start together on one GPU, as far as somebody asked: by their ids in any
-// order.
+// The known latencies of operators that start together on one GPU. They are found by the operators'
+// ids, in any order.
 class StagePrices {
  public:
   StagePrices() = default;
-  // Every group of a stage is one operator; `price_us` is by stage.
+  // Every group of a stage must be one operator. `price_us` is by stage.
   StagePrices(const StageBatch& stages, const std::vector<double>& price_us) {
     size_t begin = 0;
     for (size_t s = 0; s < price_us.size(); ++s) {
@@ -28,7 +28,7 @@ class StagePrices {
     }
   }
 
-  // Null where nobody asked.
+  // The latency of these operators together, or null if it is unknown.
   const double* Find(std::vector<int> ops) const {
     std::sort(ops.begin(), ops.end());
     const auto found = price_us_.find(ops);

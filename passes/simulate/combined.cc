@@ -17,12 +17,13 @@ struct Arrival {
   double at_us;
   int64_t number;
   int model;
-  bool operator<(const Arrival& other) const {  // The latest first, as priority_queue wants it.
+  // A priority_queue pops the greatest element, so a later arrival is less than an earlier one.
+  bool operator<(const Arrival& other) const {
     return at_us != other.at_us ? at_us > other.at_us : number > other.number;
   }
 };
 
-// Requests that wait for a block.
+// The requests that wait for one block.
 struct Buffer {
   struct Item {
     int request;
@@ -109,7 +110,7 @@ class Serving {
     if (!following_.empty()) at_us = std::min(at_us, following_.top().at_us);
     return at_us;
   }
-  // When the oldest request of the queue may leave it.
+  // The time at which the oldest request of the model's queue may leave the queue.
   double NextDequeue(int model) const {
     if (queues_[model].empty() || IsFull(buffers_[model][0])) return kNever;
     const double arrived_us = run_.requests[queues_[model].front()].arrived_us;
@@ -123,7 +124,7 @@ class Serving {
     return at_us;
   }
 
-  // All that arrives and leaves its queue by then, in order of time.
+  // Lets requests arrive and leave their queues up to `until_us`, in order of time.
   void Launch(double until_us) {
     while (true) {
       const double arrival_us = NextArrival();
@@ -168,7 +169,7 @@ class Serving {
     run_.requests.push_back(request);
   }
 
-  // The combined block to run next; -1 where none has input.
+  // The combined block to run next, or -1 if none has input.
   int Choose() {
     std::fill(has_input_.begin(), has_input_.end(), Input{});
     for (size_t model = 0; model < buffers_.size(); ++model) {
@@ -188,7 +189,7 @@ class Serving {
   }
 
   bool IsBetter(int program, int than) const {
-    // The shares compared as whole numbers.
+    // The two shares are multiplied by both numbers of parts, to compare them as integers.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =
@@ -216,7 +217,7 @@ class Serving {
     }
     const AloneRun alone = combination_.programs[program]->Alone(present, device_);
     const double end_us = now_us_ + alone.us;
-    // Of a run that goes on beyond the end only what lies before it counts.
+    // If the run goes on beyond `until_us`, only the time before `until_us` counts.
     run_.busy_us +=
         end_us <= until_us ? alone.busy_us : alone.busy_us * (until_us - now_us_) / alone.us;
     ++run_.rounds;
@@ -224,7 +225,7 @@ class Serving {
       now_us_ = until_us;
       return;
     }
-    // What leaves its queue meanwhile is in front of what comes from this run.
+    // Requests that arrive or leave their queue during the run come before the results of the run.
     Launch(end_us);
     now_us_ = end_us;
     for (const Taken& taken : taken_) {
@@ -249,7 +250,7 @@ class Serving {
   const ServingDevice& device_;
   const Combination& combination_;
   const ArrivalList& arrivals_;
-  size_t next_ = 0;  // of the arrivals listed
+  size_t next_ = 0;  // index of the next arrival in `arrivals_`
   std::priority_queue<Arrival> following_;
   int64_t num_followers_ = 0;
   std::vector<std::deque<int>> queues_;

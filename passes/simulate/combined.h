@@ -7,34 +7,38 @@
 
 namespace tvm_interop {
 
-// A request that arrives when another of some model has been served.
+// A rule that brings new requests: when a request of `model` has been served, a request of
+// `next_model` arrives `delay_us` later.
 struct Follower {
-  int model;  // whose end brings it
+  int model;  // the model whose request has been served
   int next_model;
   double delay_us;
 };
 
-// What arrives: `at_us` ascending, and followers without end.
+// The requests of a run. `at_us` holds the times of the given arrivals, ascending, and `models`
+// holds the model of each. `followers` add further requests without end.
 struct ArrivalList {
   std::vector<double> at_us;
   std::vector<int> models;
   std::vector<Follower> followers;
 };
 
-// TOP's way of execution (Lin et al., TPDS 36(2), 2025, section IV): each model is a chain of
-// blocks, and the set of all blocks is partitioned into combined blocks.
+// Execution as in TOP (Lin et al., TPDS 36(2), 2025, section IV). Each model is a chain of blocks,
+// and the set of all blocks is partitioned into combined blocks.
 struct Combination {
-  // The program of each combined block; its parts are its blocks.
+  // The program of each combined block. The parts of the program are the blocks of the combined
+  // block.
   std::vector<const ServedProgram*> programs;
-  // By model and block: its combined block, and the part that it is there.
+  // By model and block: the combined block that holds the block, and the block's part in its
+  // program.
   std::vector<std::vector<int>> program_of;
   std::vector<std::vector<int>> part_of;
-  // Of each model: a request leaves its queue no sooner than so long after the one before it.
+  // By model: the least time between two requests that leave the model's queue.
   std::vector<double> interval_us;
-  int buffer;  // the most requests that wait for a block other than in the queue
+  int buffer;  // the most requests that the buffer in front of a block holds
 };
 
-// One request; times are NaN where it did not come so far.
+// One request. A time is NaN if the request did not get that far.
 struct ServedRequest {
   int model;
   double arrived_us;
@@ -48,13 +52,15 @@ struct CombinedRun {
   int64_t rounds = 0;
 };
 
-// Serves until `until_us`, one combined block after the other. Of those that have input for some of
-// their blocks, that runs next of whose blocks the largest share has input; ties: whose oldest
-// input has waited longest, then the lowest index. Each of these blocks takes its oldest request;
-// the others' operators are left out. A block whose next block's buffer is full counts as one
-// without input, a full first buffer blocks the queue.
+// Serves requests until `until_us`, one combined block after the other. The combined block that
+// runs next is the one with the largest share of blocks that have input. A tie goes to the combined
+// block whose oldest input has waited longest, then to the lowest index. Each block with input
+// takes its oldest request. The operators of the other blocks are left out. A block counts as one
+// without input while the buffer of the next block is full. The queue of a model stands still while
+// the buffer of its first block is full.
 //
-// Throws ScheduleError where a block has no place in a program.
+// Throws ScheduleError for a model without blocks, a block that is in no combined block, and a
+// request of an unknown model.
 CombinedRun SimulateCombined(const ServingDevice& device, const Combination& combination,
                              const ArrivalList& arrivals, double until_us);
 

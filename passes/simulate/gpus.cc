@@ -14,7 +14,8 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
   }
   const auto device_of = [&](int op) { return launches[launch_of[op]].device; };
   std::vector<std::vector<std::pair<int, double>>> inputs(graph.num_ops());
-  std::vector<std::map<int, double>> copies(graph.num_ops());  // by the GPU that reads
+  // Transfer times by the GPU that reads.
+  std::vector<std::map<int, double>> copies(graph.num_ops());
   for (size_t e = 0; e < edge_us.size(); ++e) {
     const auto& [from, to] = graph.edges()[e];
     if (launch_of[from] == launch_of[to]) continue;
@@ -25,8 +26,9 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
   }
 
   Times times = {std::vector<double>(launches.size()), std::vector<double>(launches.size())};
-  std::map<int, double> free_us;                  // by lane
-  std::map<std::pair<int, int>, double> link_us;  // free, by source and target
+  std::map<int, double> free_us;  // by lane
+  // The time at which each link is free, by source and target GPU.
+  std::map<std::pair<int, int>, double> link_us;
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch& launch = launches[i];
     double start_us = free_us[launch.lane];
@@ -34,7 +36,7 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
       for (const auto& [source, us] : inputs[op]) {
         double there_us = times.end_us[launch_of[source]];
         if (device_of(source) != launch.device) {
-          // With FIFO links, `copies` has become when each copy is there.
+          // With kFifo, `copies` already holds the time at which each copy arrives.
           there_us = links == Links::kDelay ? there_us + us : copies[source][launch.device];
         }
         start_us = std::max(start_us, there_us);

@@ -7,28 +7,28 @@
 
 namespace tvm_interop {
 
-// What runs as one: an operator of a stream, or a stage.
+// A unit of execution: one operator of a stream, or one stage.
 struct Launch {
   std::vector<int> ops;
-  int lane;  // a stream, or of stages their GPU: what runs one launch after the other
+  int lane;  // the operator's stream or the stage's GPU; a lane runs one launch at a time
   int device;
   double us;
 };
 
 struct Times {
-  std::vector<double> start_us, end_us;  // of each launch
+  std::vector<double> start_us, end_us;  // by launch
 };
 
 enum class Links {
   kDelay,  // each edge between GPUs is a delay of its own (HIOS)
-  kFifo,   // one copy for each operator and GPU that reads it, one after the other on each link
+  kFifo,   // one copy for each operator and GPU that reads it; each link makes one copy at a time
 };
 
-// When each launch starts and ends: once its lane is free and all inputs of all its operators are
-// there. `launches` are in an order in which each comes behind those that it waits for; copies go
-// over a link in that order too, as plans have them. `edge_us` is by edge of `graph.edges()`. Where
-// copies are one for each operator and GPU, the longest of its readers' edges there counts.
-// O(operators + edges).
+// The times at which each launch starts and ends. A launch starts once its lane is free and all
+// inputs of all its operators have arrived. In `launches`, each launch must come after the launches
+// it waits for. Copies go over a link in the order of `launches` too, as in plans. `edge_us` holds
+// the transfer time of each edge of `graph.edges()`. With kFifo, a copy takes the longest transfer
+// time of the edges to its readers on that GPU. Takes O(operators + edges).
 Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
                    const std::vector<double>& edge_us, Links links);
 

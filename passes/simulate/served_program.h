@@ -11,71 +11,75 @@
 
 namespace tvm_interop {
 
-// A device that serves, and what its host adds.
+// A device that serves requests, and the delays that its host adds.
 struct ServingDevice {
   DeviceLimits limits;
-  double wait_us = 0;     // what a wait costs the stream that waits
-  double barrier_us = 0;  // what the host takes to notice that a segment has ended
-  double launch_us = 0;   // what the one host thread takes to launch an operator
+  double wait_us = 0;     // how long a wait delays the stream that waits
+  double barrier_us = 0;  // how long the host takes to notice the end of a segment
+  double launch_us = 0;   // how long the host's one thread takes to launch an operator
 };
 
-// What an operator of a program asks of the device.
+// The demand of one operator of a program on the device.
 struct ServedOp {
   double work_us;
   double cores;
   double memory_share;
-  int num_waits;  // across streams, within its segment
-  int segment;    // starts when the segment before it has ended; from 0
-  int part;       // of a program of several parts, the one that it belongs to; from 0
+  int num_waits;  // number of waits for other streams within the segment
+  int segment;    // from 0; a segment starts when the segment before it has ended
+  int part;       // from 0; the part of the program that the operator belongs to
 };
 
-// What one run of a program takes on a device that runs nothing else.
+// The time that one run of a program takes on a device that runs nothing else.
 struct AloneRun {
   double us;
   double busy_us;  // SharedDevice::busy_us
 };
 
-// The operators that an instance runs: those of a model, or of several parts that have no edges
-// between them, of which any may be absent in a run. Within a segment an operator waits for its
-// stream and for what it reads; a segment waits for the whole segment before it.
+// The operators that an instance runs: those of one model, or those of several parts. There are no
+// edges between parts, and a run may leave out any of them. Within a segment, an operator waits for
+// the operator before it on its stream and for the operators it reads. A segment waits for the end
+// of the whole segment before it.
 class ServedProgram {
  public:
-  // With what a run of some parts goes through: operators renumbered, in launch order.
+  // The operators of a run of some of the parts, renumbered in launch order.
   struct Variant {
     struct Op {
       double work_us, cores, memory_share;
       int num_waits;
-      int waits_for;                        // operators of its segment
-      int first_successor, last_successor;  // in `successors`
+      int waits_for;                        // operators of the same segment to wait for
+      int first_successor, last_successor;  // the operator's range of `successors`
     };
     std::vector<Op> ops;
     std::vector<int> successors;
-    std::vector<int> segment_begin;  // of each segment that is not empty, then ops.size()
-    bool has_barriers;               // whether the host waits for the end of each segment
+    // The first operator of each segment that is not empty, then ops.size().
+    std::vector<int> segment_begin;
+    bool has_barriers;  // whether the host waits for the end of each segment
     std::vector<int> segment_of;
     mutable AloneRun alone = {-1, 0};
   };
 
-  // `ops` by id; `streams` hold each operator once. Throws ScheduleError for an operator that reads
-  // one of a later segment, and as ValidateStreams does; for parts that are not 0 to 63, and for an
-  // edge between two parts.
+  // `ops` is by operator id; `streams` hold each operator once. Throws ScheduleError for streams
+  // that ValidateStreams refuses. Throws it too for an operator that reads an operator of a later
+  // segment or follows one on its stream. Throws it also for a part outside 0 to 63 and for an edge
+  // between two parts.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
 
   int num_parts() const { return num_parts_; }
   uint64_t all_parts() const { return num_parts_ == 64 ? ~0ull : (1ull << num_parts_) - 1; }
 
-  // The parts in the set `present` alone.
+  // The variant of the program that has only the parts in `present`, one bit for each part.
   const Variant& Of(uint64_t present) const;
 
-  // Remembered by `present`: a program belongs to one device.
+  // The time of a run of the parts in `present` on the device alone. The program stores this time
+  // by `present` only, so all calls must name the same device.
   AloneRun Alone(uint64_t present, const ServingDevice& device) const;
 
  private:
   Variant Make(uint64_t present) const;
 
   std::vector<ServedOp> ops_;
-  std::vector<std::vector<int>> predecessors_;  // in the graph
+  std::vector<std::vector<int>> predecessors_;  // of each operator in the graph
   std::vector<std::vector<int>> streams_;
   std::vector<int> launch_order_;  // by segment, then topological
   bool has_barriers_;

@@ -10,42 +10,48 @@
 
 namespace tvm_interop {
 
-// Instances of programs that run at once on one device, event by event.
+// Simulates instances of programs that run at once on one device, event by event.
 //
-// The host launches the operators of an instance's segment in launch order when the segment may
-// begin, those of all instances one after the other, first come first served. An operator starts
-// when it was launched and what it waits for has ended.
+// The host launches the operators of a segment in launch order, as soon as the segment may begin.
+// It launches one operator at a time for all instances together, first come first served. An
+// operator starts once it is launched and everything it waits for has ended.
 class ServingEngine {
  public:
   explicit ServingEngine(const ServingDevice& device) : device_(device), shared_(device.limits) {}
 
   double now_us() const { return now_us_; }
-  // The integral over time of the share of the cores that were asked for.
+  // The integral over time of the share of the cores that operators asked for, in microseconds.
   double busy_us() const { return shared_.busy_us() + alone_busy_us_; }
   int num_running() const { return num_running_; }
 
-  // Starts an instance now and returns its number, which is free again once it has ended. `alone`:
-  // nothing else runs beside it, so that what it takes is remembered by the program. Throws
-  // ScheduleError where that does not hold, and for parts that the program does not have.
+  // Starts an instance now and returns its number. The number is free again once Advance has
+  // returned it. `alone` says that nothing else runs beside the instance. The program then provides
+  // the time of the run. Throws ScheduleError if an instance that runs alone has another beside it.
+  // Throws it too if `present` holds no part, a part that the program does not have, or parts
+  // without operators.
   int Start(const ServedProgram& program, uint64_t present, bool alone);
 
-  // Runs until an instance ends, and returns its number; -1 where none ends by `until_us`, which is
-  // then the time, unless that is infinity and nothing runs.
+  // Runs until an instance ends and returns its number. Returns -1 if none ends by `until_us`. The
+  // time is then `until_us`, unless that is infinity and nothing runs.
   int Advance(double until_us);
 
  private:
   struct Instance {
     const ServedProgram::Variant* variant = nullptr;
-    std::vector<int> waits_for;  // of each operator: operators that run before it, and its launch
+    // By operator: how many events the operator still waits for. The events are its launch and the
+    // ends of operators before it.
+    std::vector<int> waits_for;
     int segment = 0;
-    int left = 0;  // operators of the segment
+    int left = 0;  // operators of the segment that have not ended
   };
   struct Timer {
     double at_us;
-    int64_t number;  // ties: in the order in which they were set
+    int64_t number;  // timers of the same time fire in this order
     int instance;
-    int op;                                     // launched then; or kSegment, kEnd
-    bool operator<(const Timer& other) const {  // The latest first, as priority_queue wants it.
+    // The operator launched at that time, or kSegment or kEnd.
+    int op;
+    // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
+    bool operator<(const Timer& other) const {
       return at_us != other.at_us ? at_us > other.at_us : number > other.number;
     }
   };
@@ -55,7 +61,7 @@ class ServingEngine {
   void SetTimer(double at_us, int instance, int op);
   void BeginSegment(int instance);
   void EndSegment(int instance);
-  void Ready(int instance, int op);  // one thing less that it waits for
+  void Ready(int instance, int op);  // ends one wait of the operator, and starts it after the last
   void End(int instance);
   void Fire(const Timer& timer);
 
@@ -70,7 +76,7 @@ class ServingEngine {
   std::vector<Instance> instances_;
   std::vector<int> free_;
   std::priority_queue<Timer> timers_;
-  std::queue<int> ended_;  // not yet returned
+  std::queue<int> ended_;  // instances that have ended and are not yet returned
   std::vector<int64_t> ended_ops_;
 };
 

@@ -23,7 +23,8 @@ double SharedDevice::Advance(double most_us, std::vector<int64_t>* ended) {
   step_us = std::min(step_us, most_us);
   bool has_ended = false;
   for (Running& running : running_) {
-    // Those that are through are so exactly, whatever the rounding.
+    // The remainder of an operator that gets done in this step is set to exactly 0, whatever the
+    // rounding.
     const bool is_through = TimeLeft(running) <= step_us;
     if (running.wait_us > 0) {
       running.wait_us = is_through ? 0 : running.wait_us - step_us;
@@ -31,7 +32,7 @@ double SharedDevice::Advance(double most_us, std::vector<int64_t>* ended) {
     } else {
       running.work_us = is_through ? 0 : running.work_us - step_us * running.rate;
     }
-    // Rounding may end others in the same step: whatever leaves has ended.
+    // Rounding may end other operators in the same step, so every operator is looked at.
     has_ended = has_ended || (running.wait_us <= 0 && running.work_us <= 0);
   }
   busy_us_ += step_us * utilisation_;

@@ -6,44 +6,49 @@
 
 namespace tvm_interop {
 
-// What the operators that run at once have together.
+// The resources that the operators share while they run at once.
 struct DeviceLimits {
   double cores;      // infinity for no limit
-  double bandwidth;  // how many operators that do nothing but move bytes run at full speed
-  // k running operators take 1 + interference * (k - 1) times as long, whatever they ask for.
+  double bandwidth;  // how many purely memory-bound operators run at once at full speed
+  // While k operators run, each takes 1 + interference * (k - 1) times as long, whatever it asks
+  // for.
   double interference = 0;
 };
 
-// Throws ScheduleError, saying that the simulated run takes too long, for infinity and NaN.
+// Throws ScheduleError if the time is infinity or NaN. The message says that the simulated run
+// takes too long.
 void CheckSimulatedTime(double value);
 
 // Operators that run at once and slow each other down.
 //
-// While the operators R run, arithmetic takes max(1, sum over R of cores / `cores`) times as long
-// as alone, and memory traffic max(1, sum over R of memory_share / `bandwidth`) times; an operator
-// takes a mean of the two, weighed by its memory_share, times the interference. Those that still
-// pay for a wait take no part.
+// While a set R of operators runs, arithmetic takes max(1, sum over R of cores / `cores`) times as
+// long as alone. Memory traffic takes max(1, sum over R of memory_share / `bandwidth`) times as
+// long. The slowdown of an operator is the mean of these two factors, weighted by its memory_share,
+// times the interference. An operator is not in R while the delay for its waits lasts.
 class SharedDevice {
  public:
   explicit SharedDevice(const DeviceLimits& limits) : limits_(limits) {}
 
   bool idle() const { return running_.empty(); }
-  // `tag` is the caller's name for the operator; the rest is what it asks for alone.
+  // Starts an operator. `tag` is the caller's name for it. The other arguments describe the
+  // operator alone: the delay for its waits, its latency, the cores it keeps busy, and the share of
+  // its latency spent on memory.
   void Start(int64_t tag, double wait_us, double work_us, double cores, double memory_share) {
     running_.push_back({tag, wait_us, work_us, cores, memory_share});
     has_changed_ = true;
   }
-  // Runs until an operator ends or has paid for its waits, but no longer than `most_us`. Returns
-  // how long that took and appends the tags of those that ended, in the order of their start.
+  // Runs until an operator ends or the delay for its waits is over, but no longer than `most_us`.
+  // Returns the time that this took, in microseconds. Appends the tags of the operators that ended,
+  // in the order of their start.
   double Advance(double most_us, std::vector<int64_t>* ended);
-  // The integral over time of min(1, cores asked for / `cores`).
+  // The integral over time of min(1, cores asked for / `cores`), in microseconds.
   double busy_us() const { return busy_us_; }
 
  private:
   struct Running {
     int64_t tag;
-    double wait_us;  // left to pay for waits
-    double work_us;  // left to do, as it would take alone
+    double wait_us;  // what is left of the delay for its waits
+    double work_us;  // what is left of its latency alone
     double cores;
     double memory_share;
     double rate = 1;

@@ -7,8 +7,9 @@
 
 namespace tvm_interop {
 
-// When the last operator finishes if each takes its `op_us` and starts as soon as its stream is
-// free and the operators it reads have finished. Throws ScheduleError as ValidateStreams does.
+// The makespan of the streams, in microseconds. Each operator takes its `op_us`. It starts as soon
+// as its stream is free and the operators it reads have finished. Throws ScheduleError as
+// ValidateStreams does.
 double SimulateStreams(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                        const std::vector<double>& op_us);
 

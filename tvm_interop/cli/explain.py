@@ -1,4 +1,4 @@
-"""`tvm-interop explain`."""
+"""The verb `tvm-interop explain`, which says whether operators gain by running side by side."""
 
 from __future__ import annotations
 
@@ -54,15 +54,17 @@ def explain_model(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say of independent operators whether running them side by side pays, and if not, why.
+    """Say whether it pays to run independent operators side by side, and if not, why.
 
-    A set has the operators with equally many before them; ask for other two with --pair. In turn,
-    each over all cores, is compared with all at once, each on one core. Not profitable: one fills
-    the device (it is, over all cores, 80% of the cores times as fast as on one); they are
-    memory-bound together (at once they take 1.05 times as long as alone); waits cost more than they
-    save; little to gain (less than 3%); or it was shipped sequential because measured so. Below are
-    a ceiling, the critical path over sequential execution, and up to three changes that would help.
-    With --operator it says whose kernels there are for one operator instead, and who refuses it.
+    Each set holds the operators at the same depth in the graph; --pair names two others. The time
+    of a set in turn, each operator over all cores, is compared with its time at once, each operator
+    on one core. Running a set at once does not pay for one of these reasons. One operator fills the
+    device: over all cores it is at least 80% of the cores times as fast as on one. The operators
+    are memory-bound together: at once they take at least 1.05 times as long as alone. The waits
+    cost more than they save. There is little to gain: less than 3%. The set was shipped sequential
+    because of a measurement. The output ends with a ceiling (the critical path over sequential
+    execution) and up to three changes that would help. With --operator the output says instead
+    which kernels there are for one operator, and which providers refuse it.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -30,7 +30,8 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 
     Parameters
     ----------
-    providers: names, available. Without `tvm` among them its kernels run only what no other can.
+    providers: the names of the available providers. If `tvm` is not among them, its kernels run
+        only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
@@ -84,19 +85,19 @@ class _LayoutCosts:
         )
 
     def pairs(self) -> list[PairCost]:
-        """The costs, for `cheapest_labels`."""
+        """All costs of pairs of layouts, as `cheapest_labels` takes them."""
         return [cost for i in self._ops for cost in self._costs_of(i)]
 
     def _roots(self, op: int) -> list[int]:
         return [self._program.storage_of(v) for v in _images(self._program.operators[op])]
 
     def _costs_of(self, i: int) -> Iterable[PairCost]:
-        """Costs between data and output, and between the output and what is added to it."""
+        """The costs for the layouts of an operator's data, its output, and tensors added to it."""
         data, *added, output = _images(self._program.operators[i])
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # What cannot be blocked was plain when the rest was measured blocked.
+        # A tensor that cannot be blocked was plain in the measurement of the blocked kernel.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -118,7 +119,7 @@ class _LayoutCosts:
 def _blockable(
     program: Program, library_ops: Sequence[int], elementwise: Sequence[int]
 ) -> set[int]:
-    """The values that may be blocked: images with storage of their own, if operators allow."""
+    """The values that may be blocked: images with storage of their own, if all operators allow."""
     flexible = {*library_ops, *elementwise}
     fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
     fixed.update(program.weights)

@@ -1,4 +1,4 @@
-"""Latencies for a GPU that is not in this machine: from its description, or from the database."""
+"""Gives latencies for a GPU that is not in this machine, from its description or the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def by_description(
 
     Parameters
     ----------
-    link: the way between two such GPUs; None for the described one.
+    link: the link between two such GPUs; None for the description's link.
 
     Raises
     ------
@@ -60,9 +60,9 @@ def by_database(
     Parameters
     ----------
     name: `database`, or `database:TEXT` for the GPU whose name has this text in it.
-    hashes: of the operators' workloads.
-    link: the way between two such GPUs; None for that of the device description whose name is in
-        the GPU's.
+    hashes: the hash of each operator's workload.
+    link: the link between two such GPUs. None takes the link of the device description whose name
+        is part of the GPU's name.
 
     Raises
     ------
@@ -124,7 +124,7 @@ class StoredLatency(LatencyTable):
         self._knows_copies = transfers is not None
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds of the copy from `u` to `v`.
+        """The latency of the copy from operator `u` to operator `v`, in microseconds.
 
         Raises
         ------
@@ -138,7 +138,10 @@ class StoredLatency(LatencyTable):
         return super().transfer(u, v)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds as measured; if never measured, the sum over the operators."""
+        """The measured latency of a stage, in microseconds.
+
+        If the stage was never measured, the result is the sum over its operators.
+        """
         streams: list[list[str]] = [[self._hashes[op] for op in group] for group in groups]
         streams += [[] for _ in range(self._setting.streams - len(streams))]
         key = stage_key(self._setting, False, streams)

@@ -85,7 +85,7 @@ def tune_model(
 ) -> None:
     """Search for the fastest schedule, or with --kernels for faster kernels.
 
-    A search for a schedule predicts the latency of most stages, and measures those that decide.
+    A search for a schedule predicts the latency of most stages, and measures the decisive ones.
 
     Stop it at any time with Ctrl-C. Measurements are kept, the best schedule so far is written, and
     the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` takes

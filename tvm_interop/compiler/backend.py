@@ -105,8 +105,8 @@ class Kernels:
     def checked(self) -> CheckedKernels:
         """The library as it ships, with the result of the checks.
 
-        A kernel that is wrong is built again without a schedule. Some kernels ship unchecked: those
-        too large to check, those that this machine's CPU cannot run, and all kernels for a GPU.
+        A kernel that is wrong is built again without a schedule. Some kernels ship unchecked: large
+        kernels, kernels that this machine's CPU cannot run, and all kernels for a GPU.
 
         Raises
         ------

@@ -1,7 +1,4 @@
-"""Defines `Compilation`, which does the steps from a model to an artifact.
-
-The steps are lowering, measuring, scheduling, planning, and the speed check.
-"""
+"""Defines `Compilation`, which lowers, measures, schedules and plans one model."""
 
 from __future__ import annotations
 
@@ -52,12 +49,9 @@ class Compilation:
 
     Attributes
     ----------
-    options: the options of the compilation.
-    backend: the backend for the device.
     module: the Relax module of fused kernels, before they are scheduled.
     program: the model's operators and tensors.
-    streams: the number of streams.
-    threads: the number of threads that the kernels of each stream may use.
+    streams, threads: the number of streams, and of threads for the kernels of each stream.
     graph: the dependencies between the operators.
     """
 
@@ -163,15 +157,6 @@ class Compilation:
         options: options of the scheduler, or of `ActiveSearch` with `learned`. The scheduler also
             gets what the compilation knows, as far as it takes such options: streams, tensors,
             traits of operators, and how to measure.
-
-        Raises
-        ------
-        ScheduleError
-            The scheduler merges operators, and the device or the compilation does not allow that.
-        InputError
-            There are no such latencies, or the scheduler cannot use them.
-        DeviceError
-            Latencies have to be measured, and the device is not here.
         """
         if scheduler in MERGING and not self.backend.merges_operators:
             raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")

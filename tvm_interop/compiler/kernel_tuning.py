@@ -92,8 +92,8 @@ class KernelTuning:
 
     Attributes
     ----------
-    records: the file of trials. Each trial is written as soon as it is made, so the search can stop
-        at any time and continue later.
+    records: where trials are kept. Each trial is written to a file as soon as it is made, so the
+        search can stop at any time and continue later.
     max_trials: the most trials of all kernels together, those already in `records` included.
     """
 

@@ -4,7 +4,7 @@ The file is a tar file with these members:
 
 - `manifest.json`: versions, target, how the model was scheduled, a SHA-256 of each other member,
   and where each weight begins;
-- `plan.json` and `schedule.json`;
+- `plan.json`, and `schedule.json`, the schedule that the plan was made from;
 - `kernels.so`, the compiled kernels;
 - `weights.bin`, one block of bytes with all weights (see `weights`);
 - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a kernel library.
@@ -116,7 +116,10 @@ class Artifact:
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """The shapes of the inputs that the model can run, by name; the first is the usual one."""
+        """The input shapes that the model can run; the first entry is the usual one.
+
+        Each entry is a mapping from the inputs' names to their shapes.
+        """
         return [
             {plan.values[v].name: plan.values[v].shape for v in plan.inputs}
             for plan in (each.plan for each in (self, *self.others))
@@ -287,7 +290,7 @@ def load(
     ArtifactError
         The file is missing, truncated, damaged, not an artifact, of a version that cannot be read,
         of another digest than `sha256`, or signed by none of `trusted_keys`; its plan is unsafe; or
-        a number in it is out of bounds.
+        something in it is out of bounds.
     InputError
         A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
     """

@@ -25,8 +25,8 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     sequential_us, scheduled_us: median latencies, in microseconds.
-    noise_ratio: the latency of sequential execution over that of a second run of it in the same
-        rounds. Its distance from 1 is due to noise alone.
+    noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
+        distance from 1 is due to noise alone.
     shipped: which of the two the artifact runs.
     rounds: the number of rounds; each contestant ran once in a round. 0 in artifacts of older
         versions.

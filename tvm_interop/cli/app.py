@@ -72,11 +72,11 @@ def _top(
 ) -> None:
     """Make a model run its independent operators side by side.
 
-    compile a model to an artifact, run the artifact, serve several of them, draw it, look at the
-    schedule alone, tune it with few measurements, measure an artifact beside other engines, compare
-    schedulers, explain why operators do not run side by side, compare artifacts, sign them, prove a
-    program of several streams free of races, list the models and devices there are to try it on, or
-    look after the measured latencies.
+    The verbs compile a model to an artifact, and run, serve, draw, compare and sign artifacts. They
+    measure an artifact beside other engines. They look at a schedule alone, tune it with few
+    measurements, compare schedulers, and explain why operators do not run side by side. They prove
+    a program of several streams free of races. They list the models and devices to try, and look
+    after the measured latencies.
     """
 
 

@@ -35,7 +35,7 @@ class Row:
     arena_bytes: the size of the memory for intermediate tensors, in bytes.
     search_us: how long the scheduler ran, in microseconds.
     median_us: the median latency, in microseconds.
-    ratio: the median over that of sequential execution; below 1, the schedule is faster.
+    ratio: the median over the median of sequential execution; below 1, the schedule is faster.
     """
 
     scheduler: str

@@ -56,14 +56,14 @@ def explain_model(
 ) -> None:
     """Say whether it pays to run independent operators side by side, and if not, why.
 
-    Each set holds the operators at one depth of the graph; --pair names two others. The time of the
-    set in turn, each operator over all cores, is compared with its time at once, one core each. It
-    does not pay if one operator fills the device (over all cores it is 80% of the cores times as
-    fast as on one), if the set is memory-bound (at once it takes 1.05 times as long as alone), if
-    waits cost more than they save, if there is little to gain (less than 3%), or if the set shipped
-    sequential because of a measurement. The output ends with a ceiling (the critical path over
-    sequential execution) and up to three changes that would help. With --operator it lists the
-    kernels for one operator instead, and the providers that refuse it.
+    A set holds the operators at one depth of the graph; --pair names two others. The time of a set
+    in turn, each operator over all cores, is compared with its time at once, one core each. Reasons
+    against: one operator fills the device, as it is over all cores 80% of the cores times as fast
+    as on one. The set is memory-bound: at once it takes 1.05 times as long as alone. Waits cost
+    more than they save. There is little to gain: less than 3%. The set shipped sequential because
+    of a measurement. The output ends with a ceiling (the critical path over sequential execution)
+    and up to three changes that would help. With --operator the output lists the kernels for one
+    operator instead, and the providers that refuse it.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

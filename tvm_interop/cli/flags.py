@@ -38,7 +38,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The options as given or by default, by the fields of `CompileOptions` that take them."""
+        """The values of these options, by the name of the field of `CompileOptions`."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -96,7 +96,7 @@ class KernelFlags(DeviceFlags):
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The options as given or by default, by the fields of `CompileOptions` that take them."""
+        """The values of these options, by the name of the field of `CompileOptions`."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),
@@ -116,7 +116,7 @@ class CompileFlags(KernelFlags):
     cross_compiler: options.CrossCompiler = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The options as given or by default, by the parameters of `compile` that take them."""
+        """The values of these options, by the name of the parameter of `compile`."""
         return {
             **super().compile_options(),
             "stream_priorities": self.stream_priorities,

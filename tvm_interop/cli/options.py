@@ -420,5 +420,5 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:
-    """Split names at commas; None stays None."""
+    """Split names at commas; None if there is no text."""
     return None if text is None else tuple(name.strip() for name in text.split(","))

@@ -202,7 +202,8 @@ def serve_models(
 def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
     """The token that clients must send, as an option of `Server`.
 
-    The option `--token-file` wins over the configuration file, and that over the environment.
+    The option `--token-file` wins over the configuration file. The configuration file wins over the
+    environment variable.
     """
     from ..serving.server.config import ServerConfig, read_config
 

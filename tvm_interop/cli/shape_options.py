@@ -52,7 +52,7 @@ BatchSizes = Annotated[
 
 
 def parse_batch_sizes(text: str | None) -> list[int] | None:
-    """Parse batch sizes such as `1,2,4`; None stays None.
+    """Parse batch sizes such as `1,2,4`; None if there is no text.
 
     Raises
     ------
@@ -116,7 +116,9 @@ def shapes_by_dims(model: Path | str, dims: str | None) -> dict[str, tuple[int, 
 
 
 def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:
-    """Parse shapes in tvmc's notation: `"data:[1,3,224,224] mask:[1,128]"`; None stays None.
+    """Parse shapes in tvmc's notation, such as `"data:[1,3,224,224] mask:[1,128]"`.
+
+    The result is None if there is no text.
 
     Raises
     ------

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
 
 _NEEDED = 0.99
-"""A schedule ships if its share of sequential execution's time is surely below this number. See
-`docs/speed_check.rst`."""
+"""A schedule ships if it takes less than this share of sequential execution's time, at a
+significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:

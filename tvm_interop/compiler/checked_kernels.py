@@ -177,7 +177,7 @@ class KernelChecker:
         code: bytes,
         count: Count | None = None,
     ) -> dict[str, str]:
-        """Find out what is wrong with each kernel at fault, by name. Equal kernels run only once.
+        """Find what is wrong with each kernel at fault, by name. Equal kernels run only once.
 
         Parameters
         ----------

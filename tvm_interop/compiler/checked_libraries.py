@@ -38,9 +38,10 @@ _not_evaluated: set[str] = set()
 
 @dataclass(frozen=True)
 class FencedLibraryKernel:
-    """A kernel of a library, wrapped so that it runs on plain tensors in memory with fences.
+    """A kernel of a library, wrapped so that it runs on plain tensors between guard pages.
 
-    Tensors are converted to the layouts that the kernel works in, and back.
+    Tensors are converted to the layouts that the kernel works in, and back. The guard pages show
+    whether the kernel touches memory outside of its tensors.
 
     Attributes
     ----------

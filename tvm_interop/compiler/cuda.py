@@ -199,7 +199,7 @@ class CudaBackend:
         )
 
     def why_not_measured(self) -> DeviceError | None:
-        """The error that says that GPU 0 or TVM's CUDA runtime is missing; None if neither is."""
+        """The error if GPU 0 or TVM's CUDA runtime is missing; None otherwise."""
         try:
             require_cuda(0)
         except DeviceError as error:
@@ -207,7 +207,7 @@ class CudaBackend:
         return None
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
-        """The error that says which of the plan's GPUs, or that TVM's CUDA runtime, is missing."""
+        """The error if a GPU of the plan or TVM's CUDA runtime is missing; None otherwise."""
         return _why_not_run(plan)
 
     def why_not_in_bf16(self) -> str:

@@ -14,18 +14,18 @@ from .two_labels import PairCost, cheapest_labels
 
 
 def choose_kernels(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> Program:
-    """`program` with the kernels and layouts of tensors that take the least time in total.
+    """Choose the kernels and the layouts of tensors that take the least time in total.
 
-    It measures three things: each operator on plain tensors, with TVM's kernel and with that of
-    each library; each library's kernel on blocked tensors; and the change of each tensor from one
-    layout to the other. If a tensor has the other layout than a library's kernel works with, the
-    library reorders it within the kernel. A minimum cut finds the layouts whose costs, summed over
-    all operators, are the least (see `cheapest_labels`).
+    Three things are measured: each operator on plain tensors, with TVM's kernel and with each
+    library's kernel; each library's kernel on blocked tensors; and the change of each tensor from
+    one layout to the other. If a tensor has the other layout than a library's kernel works with,
+    the library reorders it within the kernel. A minimum cut finds the layouts whose latencies,
+    summed over all operators, are the least (see `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
     than the library's, because a library's kernel can be divided more finely and can take blocked
-    tensors. The choice is made once for a model, not for each schedule: so all its schedules run
-    the same kernels and give the same bits. Operators are priced one after the other, on one
+    tensors. The choice is made once for a model, not for each schedule. So all its schedules run
+    the same kernels and give the same bits. Operators are measured one after the other, on one
     thread.
 
     Parameters
@@ -182,7 +182,7 @@ _ELEMENTWISE = 0
 
 
 def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program:
-    """`program` with these values blocked, and the operators on them given to `library`."""
+    """Return `program` with these values blocked, and the operators on them given to `library`."""
     blocked = set(blocked)
     values = [
         replace(v, layout="blocked16") if program.storage_of(i) in blocked else v
@@ -201,7 +201,10 @@ def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program
 def _reorder_us(
     images: Sequence[Value], library: str, latency_of: LatencyOf, program: Program
 ) -> dict[tuple[tuple[int, ...], str], float]:
-    """Microseconds to change an image's layout, by shape and type; the mean of both directions."""
+    """The latency of changing an image's layout, in microseconds, by shape and type.
+
+    It is the mean of both directions.
+    """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []
     operators = []

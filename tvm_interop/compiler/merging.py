@@ -61,11 +61,11 @@ class OperatorMerges:
         return why_not_merged([self._chains[self._names[op]] for op in ops]) is None
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Any:
-        """The Relax module with one convolution in place of each group.
+        """Make the Relax module with one convolution in place of each group.
 
         Raises
         ------
-        ScheduleError: a group cannot be merged; says why.
+        ScheduleError: a group cannot be merged; the message says why.
         """
         merge: Any = MergeConvs(groups)
         return merge(self._module)
@@ -76,7 +76,7 @@ class OperatorMerges:
 
 
 class MergingLatency(LatencyModel):
-    """The latencies of `base`, and those of merged operators, which it compiles and measures.
+    """Gives the latencies of `base`, and compiles and measures merged operators.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class MergedCompilations(Generic[_C]):
 
         Raises
         ------
-        ScheduleError: operators cannot be merged; says why.
+        ScheduleError: operators cannot be merged; the message says why.
         """
         groups = merged_stages(schedule)
         key = frozenset(frozenset(group) for group in groups)
@@ -177,11 +177,11 @@ class MergedCompilations(Generic[_C]):
 
 
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
-    """A schedule of the merged model, made from a schedule with merged stages.
+    """Make a schedule of the merged model from a schedule with merged stages.
 
     A merged stage becomes a stage of the merged operator and the operators that cut its output into
-    parts, in order. Merging can make operators needless, such as a concat of all the parts; they
-    are left out of the other stages.
+    parts, in order. Merging can make operators needless, such as a concat of all the parts. Such
+    operators are left out of the other stages.
 
     Parameters
     ----------

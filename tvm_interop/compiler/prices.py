@@ -19,10 +19,15 @@ DATABASE = "database"
 def by_description(
     name: str, program: Program, traits: Sequence[OperatorTraits], link: Link | None
 ) -> tuple[LatencyModel, str]:
-    """Latencies computed from the description of device `name`, and a text that says so.
+    """Compute latencies from the description of device `name`.
+
+    Returns
+    -------
+    The latency model, and a text that says where the latencies come from.
 
     Parameters
     ----------
+    traits: the FLOPs and the bytes moved of each operator.
     link: the link between two such GPUs; None for the description's link.
 
     Raises
@@ -53,9 +58,13 @@ def by_database(
     store: LatencyStore,
     link: Link | None,
 ) -> tuple[LatencyModel, str]:
-    """Latencies that were measured on some GPU and kept in the database, and a text that says so.
+    """Look up latencies in the database that were measured on some GPU.
 
-    A stage that was never measured is priced as if its operators ran one after the other.
+    The latency of a stage that was never measured is the sum over its operators.
+
+    Returns
+    -------
+    The latency model, and a text that says where the latencies come from.
 
     Parameters
     ----------
@@ -152,7 +161,10 @@ class StoredLatency(LatencyTable):
 
 
 def _singles(setting: Setting, hashes: Sequence[str], store: LatencyStore) -> dict[str, float]:
-    """The latency of each kind of operator alone, for those that were measured."""
+    """The measured latency of each operator alone in microseconds, by the hash of its workload.
+
+    Operators that were never measured are left out.
+    """
     rest: list[list[str]] = [[] for _ in range(setting.streams - 1)]
     keys = {digest: stage_key(setting, False, [[digest], *rest]) for digest in set(hashes)}
     found = store.get(keys.values())

@@ -21,14 +21,14 @@ def by_description(
 ) -> tuple[LatencyModel, str]:
     """Compute latencies from the description of device `name`.
 
-    Returns
-    -------
-    The latency model, and a text that says where the latencies come from.
-
     Parameters
     ----------
     traits: the FLOPs and the bytes moved of each operator.
     link: the link between two such GPUs; None for the description's link.
+
+    Returns
+    -------
+    The latency model, and a text that says where the latencies come from.
 
     Raises
     ------
@@ -62,16 +62,16 @@ def by_database(
 
     The latency of a stage that was never measured is the sum over its operators.
 
-    Returns
-    -------
-    The latency model, and a text that says where the latencies come from.
-
     Parameters
     ----------
     name: `database`, or `database:TEXT` for the GPU whose name has this text in it.
     hashes: the hash of each operator's workload.
     link: the link between two such GPUs. None takes the link of the device description whose name
         is part of the GPU's name.
+
+    Returns
+    -------
+    The latency model, and a text that says where the latencies come from.
 
     Raises
     ------

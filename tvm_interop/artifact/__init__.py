@@ -1,1 +1,1 @@
-"""The compiled model as one file."""
+"""Reads, writes, checks and signs the file that holds a compiled model."""

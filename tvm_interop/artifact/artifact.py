@@ -1,14 +1,20 @@
 """The compiled model as one file: `model.tar`.
 
-Members: `manifest.json` (versions, target, how it was scheduled, a SHA-256 of each other member,
-where each weight begins), `plan.json`, `schedule.json`, `kernels.so`, `weights.bin` (one block, see
-`weights`), and `fallback.json`, a plan without kernel libraries, where `plan.json` needs one.
-A model compiled for several shapes of its inputs (version 3; version 4 where they are batch sizes)
-has all of these but the weights once more for each further shape, in `shapes/1/`, `shapes/2/`, ...:
-they share one block of weights.
-Files of version 1 have `weights.npz` in place of the block.
+The file is a tar file with these members:
 
-Whatever reads one checks all of it but the machine code before anything in it is used
+- `manifest.json`: versions, target, how the model was scheduled, a SHA-256 of each other member,
+  and where each weight begins;
+- `plan.json`, and `schedule.json`, the schedule that the plan was made from;
+- `kernels.so`, the compiled kernels;
+- `weights.bin`, one block of bytes with all weights (see `weights`);
+- `fallback.json`, a plan without kernel libraries, if `plan.json` needs a kernel library.
+
+A model can be compiled for several shapes of its inputs. The file then has version 3, or version 4
+if the shapes are batch sizes. Each further shape has its own copy of all members but the weights,
+in `shapes/1/`, `shapes/2/`, ...; all shapes share one block of weights. Files of version 1 have
+`weights.npz` in place of `weights.bin`.
+
+`load` checks everything in the file but the machine code before it uses any of it
 (`plan.validate`). The machine code runs as soon as a `GraphModule` is made.
 """
 
@@ -50,9 +56,9 @@ _LOG = logging.getLogger("tvm_interop")
 
 VERSION = 4
 _VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES = 2, 3
-"""What older versions can read is written so that they can: batch sizes they cannot."""
+"""Each file gets the lowest version that has what it needs, so that older releases can read it."""
 MAX_SHAPES = 64
-"""How many shapes of its inputs one artifact may be compiled for."""
+"""The most input shapes that one artifact may be compiled for."""
 _KEPT = {
     "manifest.json": 2**24,
     "plan.json": 2**28,
@@ -73,17 +79,20 @@ class Artifact:
 
     Attributes
     ----------
-    plan: what runs where, and in what order.
-    schedule: what the plan was made from.
-    kernels: the shared library's bytes; None where it was loaded without.
+    plan: which operator runs on which stream, and in what order.
+    schedule: the schedule that the plan was made from.
+    kernels: the bytes of the shared library; None if the artifact was loaded without kernels.
     weights: the constant tensors, by index into `plan.values`.
     manifest: versions, target, scheduler, the speed check.
-    fallback: what runs, on TVM's kernels alone and one operator after the other, where a kernel
-        library that `plan` needs is missing; of the same values. None where it needs none.
+    fallback: the plan that runs if a kernel library that `plan` needs is missing. It runs TVM's
+        kernels alone, one operator after the other, and shares the weights of `plan`. None if
+        `plan` needs no kernel library.
+    path: the file that the artifact was read from or last saved to; None before that.
     others: the same model for other shapes of its inputs; each has no `others` of its own.
-    precision_choice: what `compile` took for precision `auto`, and why; None otherwise, and of an
-        artifact that was loaded.
-    from_elsewhere: whether it is of a file, which may have been made for another machine.
+    precision_choice: the precision that `compile` chose for precision `auto`, and why. None for
+        any other precision, and for an artifact that was loaded.
+    from_elsewhere: whether the artifact was loaded from a file, which may have been made for
+        another machine.
     """
 
     plan: Plan
@@ -101,20 +110,23 @@ class Artifact:
         return f"Artifact({self.summary()})"
 
     def summary(self) -> str:
-        """What it is, in one line: its file, operators, streams, inputs and outputs."""
+        """Describe the artifact in one line: its file, operators, streams, inputs and outputs."""
         shapes = f", {1 + len(self.others)} shapes" if self.others else ""
         return f"{self.path or 'in memory'}: {self.plan.summary()}{shapes}"
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """The shapes of the inputs that the model can run, by name; the first is the usual one."""
+        """The input shapes that the model can run; the first entry is the usual one.
+
+        Each entry is a mapping from the inputs' names to their shapes.
+        """
         return [
             {plan.values[v].name: plan.values[v].shape for v in plan.inputs}
             for plan in (each.plan for each in (self, *self.others))
         ]
 
     def usable_plan(self) -> Plan:
-        """`plan`; `fallback` where a kernel library is missing here, which is logged.
+        """Return `plan`, or log a warning and return `fallback` if a kernel library is missing.
 
         Raises
         ------
@@ -140,12 +152,14 @@ class Artifact:
         return self.plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact; an older file of that name is replaced only once this is whole.
+        """Write the artifact to a file.
+
+        An older file at `path` is replaced only when the new file is complete.
 
         Raises
         ------
         ArtifactError
-            A weight is missing, or of another shape or type than the plan says; the artifact was
+            A weight is missing, or has another shape or type than the plan says; the artifact was
             loaded without its kernels; its shapes are not of one model, or two are the same.
         """
         models = (self, *self.others)
@@ -192,7 +206,7 @@ class Artifact:
         return {v: self.weights[v] for v in needed}
 
     def _texts(self) -> dict[str, bytes]:
-        """The members but for the manifest and the weights."""
+        """All members except the manifest and the weights, as bytes by name."""
         texts = {"plan.json": self.plan.to_json(), "schedule.json": self.schedule.to_json()}
         if self.fallback is not None:
             texts["fallback.json"] = self.fallback.to_json()
@@ -201,19 +215,19 @@ class Artifact:
         }
 
     def load_kernels(self) -> Any:
-        """Load the kernel library; the module hands out each kernel by name.
+        """Load the kernel library and return a module that gives each kernel by name.
 
         Raises
         ------
         ArtifactError
-            The library does not load here: made for another system or processor; or it was left
-            out on loading.
+            The library was made for another system or processor and does not load here; or the
+            artifact was loaded without its kernels.
         DeviceError
             No library can be loaded from the folder for temporary files.
         """
         missing = missing_features(self.manifest.cpu_features)
         if missing:
-            # Loading would do no harm; the first kernel would end the process.
+            # Loading would succeed, but the first kernel would crash the process.
             raise ArtifactError(
                 f"the kernels need CPU instructions that this machine lacks: {', '.join(missing)}; "
                 "compile the model on this machine, or for it with the target's `mattr`"
@@ -235,7 +249,7 @@ class Artifact:
         Raises
         ------
         ArtifactError
-            It was left out on loading.
+            The artifact was loaded without its kernels.
         """
         if self.kernels is None:
             raise ArtifactError(
@@ -253,31 +267,32 @@ def load(
 ) -> Artifact:
     """Read an artifact and check it.
 
-    An artifact holds machine code. `load` runs none of it; `GraphModule` does, with all your
-    rights, so make one of artifacts only whose origin you trust. The digests in the file show
-    damage, not origin: whoever changes the code changes them too. `sha256` pins what you trust, and
-    `trusted_keys` say who may have made it.
+    An artifact holds machine code. `load` runs none of it, but `GraphModule` runs it with all your
+    rights. Make a `GraphModule` only from an artifact whose origin you trust. The digests in the
+    file show damage, not origin: someone who changes the code can change the digests too. `sha256`
+    pins one file that you trust, and `trusted_keys` says whose artifacts you trust.
 
-    Weights stay in the file and come into memory when they are used, so a file that is in use must
-    not be written over in place; `save` and `compile` never do.
+    Weights stay in the file and come into memory when they are used. Do not overwrite a file in
+    place while it is in use; `save` and `compile` never do.
 
     Parameters
     ----------
-    path: a file `Artifact.save` or `compile` wrote.
+    path: a file that `Artifact.save` or `compile` wrote.
     kernels: False leaves the machine code out: plan, schedule, weights and manifest can be looked
         at, and nothing can be run.
-    sha256: what `sha256sum` says of the file that you mean; any other is refused.
-    trusted_keys: files of public keys, of which one must have signed the artifact (see `sign`). By
-        default those that TVM_INTEROP_TRUSTED_KEYS names, if it names any and kernels are loaded.
+    sha256: the SHA-256 that the file must have, as `sha256sum` prints it; any other is refused.
+    trusted_keys: files of public keys; the artifact must be signed with one of them (see `sign`).
+        By default the files that TVM_INTEROP_TRUSTED_KEYS names, if kernels are loaded. Without
+        any files, no signature is needed.
 
     Raises
     ------
     ArtifactError
-        Not there, truncated, damaged, not an artifact, of a version this one cannot read, another
-        than `sha256` says, or signed by none of `trusted_keys`; its plan is unsafe; something in it
-        is out of bounds.
+        The file is missing, truncated, damaged, not an artifact, of a version that cannot be read,
+        of another digest than `sha256`, or signed by none of `trusted_keys`; its plan is unsafe; or
+        something in it is out of bounds.
     InputError
-        A key is none; `cryptography` is not installed (extra `sign`).
+        A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
     """
     if trusted_keys is None and kernels:
         trusted_keys = trusted_keys_of_environment()
@@ -325,7 +340,13 @@ def _read(path: Path, kernels: bool, sha256: str | None) -> Artifact:
 def _model(
     members: dict[str, Member], prefix: str, manifest: Manifest, block: np.ndarray | None
 ) -> Artifact:
-    """The model for one shape of its inputs; `block` has the weights, but in version 1."""
+    """Read the model for one shape of its inputs.
+
+    Parameters
+    ----------
+    prefix: the folder of the shape's members in the tar file; empty for the first shape.
+    block: the bytes of all weights; None in version 1, which has `weights.npz`.
+    """
     plan = read_plan(_data(members, f"{prefix}plan.json"))
     fallback = None
     if f"{prefix}fallback.json" in members:
@@ -352,12 +373,12 @@ def _model(
 
 
 def _prefix(shape: int) -> str:
-    """The folder of a further shape's members."""
+    """The folder in the tar file that holds the members of a further shape."""
     return f"shapes/{shape}/"
 
 
 def _prefixes_in(members: Mapping[str, object]) -> list[str]:
-    """The folders of the further shapes, in order, as far as they are numbered without a gap."""
+    """The folders of the further shapes in order, up to the first gap in their numbers."""
     found = []
     for i in range(1, MAX_SHAPES):
         if f"{_prefix(i)}plan.json" not in members:
@@ -367,7 +388,7 @@ def _prefixes_in(members: Mapping[str, object]) -> list[str]:
 
 
 def _manifest(members: dict[str, Member]) -> Manifest:
-    """The manifest, once it is seen that all other members are as it says."""
+    """Read the manifest, and check that all other members have the digests it lists."""
     if "manifest.json" not in members:
         raise ArtifactError(
             "it is a tar file but no artifact of tvm_interop: it has no `manifest.json`"
@@ -396,7 +417,7 @@ def _manifest(members: dict[str, Member]) -> Manifest:
 
 
 class _Head(msgspec.Struct):
-    """What tells an artifact of another version."""
+    """The one field of a manifest that every version has: its version."""
 
     version: int | None = None
 

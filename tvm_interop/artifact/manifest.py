@@ -1,4 +1,7 @@
-"""What an artifact says of itself: versions, target, digests, how its speed was checked."""
+"""The manifest of an artifact: versions, target, digests, and what was checked before it shipped.
+
+`manifest.json` in the artifact's tar file is the JSON form of `Manifest`.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,22 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the schedule fared against sequential execution of the same kernels, interleaved.
+    """The schedule's latency, measured against sequential execution of the same kernels.
+
+    The two ran in turns, in the same rounds.
 
     Attributes
     ----------
-    sequential_us, scheduled_us: medians, in microseconds.
-    noise_ratio: sequential execution against itself: how far from 1 chance alone went.
+    sequential_us, scheduled_us: median latencies, in microseconds.
+    noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
+        distance from 1 is due to noise alone.
     shipped: which of the two the artifact runs.
-    rounds: in how many rounds each ran once; 0 in artifacts of older versions, as the two below are
-        None there.
-    paired_ratio: scheduled over sequential, by pairs of one round.
-    interval: where that ratio lies with 90% confidence: the schedule ships where the upper end is
-        below 0.99. None where there were too few rounds to say.
+    rounds: the number of rounds; each contestant ran once in a round. 0 in artifacts of older
+        versions.
+    paired_ratio: scheduled over sequential latency, from the pairs of runs in one round. None in
+        artifacts of older versions.
+    interval: the 90% confidence interval of `paired_ratio`. The schedule ships if the upper end is
+        below 0.99. None if there were too few rounds, and in artifacts of older versions.
     """
 
     sequential_us: float
@@ -39,23 +46,23 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def ratio(self) -> float:
-        """Scheduled over sequential: below 1 is faster."""
+        """Scheduled over sequential latency: below 1, the schedule is faster."""
         if self.paired_ratio is not None:
             return self.paired_ratio
         return self.scheduled_us / self.sequential_us
 
 
 class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That a model computes in bfloat16, and how far its outputs are from those in float32.
+    """How far the outputs of a model that computes in bfloat16 are from the float32 outputs.
 
     Attributes
     ----------
     keep_f32: names or kinds of operators that stay in float32, as they were given.
-    error: the Euclidean norm of the difference over that of the float32 output; of several outputs
-        the largest.
+    error: the Euclidean norm of the difference, over the norm of the float32 output. The largest
+        such ratio counts if there are several outputs.
     largest_difference: the largest difference of two numbers over the largest float32 number.
-    inputs: what it ran on.
-    name: of the precision.
+    inputs: whether the model ran on random inputs or on inputs that were given.
+    name: the name of the precision.
     """
 
     keep_f32: tuple[str, ...]
@@ -70,8 +77,10 @@ class Quantised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    int8: how many are, by kind (`conv2d`, `matmul`, `max_pool2d`).
-    floats: names of those that read quantised tensors and compute in floats, by kind (`add`, ...).
+    int8: the number of operators computed in 8-bit integers, by kind (`conv2d`, `matmul`,
+        `max_pool2d`).
+    floats: names of the operators that read quantised tensors and compute in floats, by kind
+        (`add`, ...).
     """
 
     int8: dict[str, int]
@@ -106,17 +115,19 @@ def _some(names: tuple[str, ...], limit: int = 3) -> str:
 
 
 class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which kernels ran against a reference of theirs before they shipped.
+    """Which kernels were compared with a reference before they shipped.
 
     Attributes
     ----------
-    checked: how many of TVM's did.
-    libraries: how many of other libraries did, each for operators that are alike.
-    too_large: how many of TVM's did not, since they would take too long, or too much memory.
-    plain: those that were wrong: of TVM's as they were compiled, so that they ship without a
-        schedule or vectors; of libraries, for which TVM's kernel ships. Both are slower. What was
-        wrong, by name of the kernel, or of the operator.
-    unchecked: why none of TVM's did; None where they did.
+    checked: the number of TVM's kernels that were compared.
+    libraries: the number of kernels of other libraries that were compared. Operators that are alike
+        count once.
+    too_large: the number of TVM's kernels that were not compared because that would take too much
+        time or memory.
+    plain: what was wrong with each kernel that failed, in words. A kernel of TVM's is listed by its
+        own name, and ships without a schedule or vectors. A library's kernel is listed by the
+        operator's name, and TVM's kernel ships instead. Both replacements are slower.
+    unchecked: why none of TVM's kernels was compared; None if they were.
     """
 
     checked: int = 0
@@ -127,20 +138,21 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an artifact is, and what made it.
+    """The description of an artifact: what it is, and what made it.
 
     Attributes
     ----------
-    cpu_features: the instructions its kernels need beyond the processor's oldest, as LLVM names
-        them.
-    sha256: of each other member.
-    precision: what it computes in, if that is not float32.
-    quantised: of a quantised model, what is computed in integers and what is not.
-    kernel_check: whether the kernels were checked, and what came of it; None in artifacts of older
+    cpu_features: the CPU features that the kernels need beyond the architecture's baseline, by
+        LLVM's names.
+    sha256: the SHA-256 of each other member, by its name.
+    precision: the precision the model computes in; None for float32.
+    quantised: which operators of a quantised model compute in integers; None for other models.
+    kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
-    batch_sizes: where the shapes of an artifact are batch sizes: that of each shape, in order. The
-        first axis of all inputs and outputs is then the batch, and its rows are computed apart.
+    batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
+        empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
+        computed independently.
     """
 
     tvm_interop_version: str
@@ -160,7 +172,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1, 2, 3, 4] = 2
 
     def to_json(self) -> bytes:
-        """As JSON text; without fields that say nothing, so that older versions read it."""
+        """The manifest as JSON text, without empty newer fields so that older versions read it."""
         fields = msgspec.to_builtins(self)
         for name in ("batch_sizes", "kernel_check", "precision", "quantised"):
             if not fields[name]:
@@ -169,12 +181,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """See that what it says can be reckoned with.
+    """Check the manifest's digests and numbers.
 
     Raises
     ------
     ArtifactError
-        Names the field.
+        A digest is no SHA-256, or a number is out of bounds; the message names the field.
     """
     for name, digest in manifest.sha256.items():
         if not _SHA256.fullmatch(digest):

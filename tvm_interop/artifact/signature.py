@@ -1,8 +1,9 @@
-"""Who made an artifact: signatures by Ed25519, each in a file beside its artifact.
+"""Signs artifacts with Ed25519, and verifies their signatures.
 
-A signature is over the SHA-256 of the whole file, so over each byte of each member, and over
-anything that somebody might add. `load` computes that digest while it reads, and hands out nothing
-before it is the one that was signed: what is mapped later is what was verified.
+The signature lies in a file beside its artifact. It covers the SHA-256 of the whole file, and so
+each byte of each member and anything that somebody adds. `load` computes the digest while it reads
+the file. It returns nothing unless the digest is the signed one, so the weights that it maps later
+are the verified ones.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ..errors import ArtifactError, InputError
 
 SUFFIX = ".sig"
 ENVIRONMENT = "TVM_INTEROP_TRUSTED_KEYS"
-"""The environment variable that names files of public keys, with colons between."""
+"""The environment variable that lists files of public keys, separated by colons."""
 
 _CHUNK = 2**20
 _MOST_BYTES = 4096
-"""The most bytes of a signature's file."""
+"""The most bytes that are read of a signature file."""
 
 
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,12 +36,12 @@ class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
     def signed(self) -> bytes:
-        """The bytes that are signed: they can be taken for nothing else."""
+        """The bytes that are signed. They begin with the format, so they fit no other purpose."""
         return f"{self.format} {self.version}\n{self.sha256}\n".encode()
 
 
 def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
-    """Sign the artifact at `path`; the file of the signature, `path` and `.sig`.
+    """Sign the artifact at `path`, and return the path of the signature file, `path` plus `.sig`.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        The key is none; `cryptography` is not installed (extra `sign`).
+        The file holds no such key; `cryptography` is not installed (extra `sign`).
     ArtifactError
         There is no file at `path`.
     """
@@ -71,12 +72,12 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
 
 
 def trusted_keys_of_environment() -> list[str]:
-    """The files of public keys that the environment names."""
+    """The files of public keys that the environment variable lists."""
     return [name for name in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if name]
 
 
 def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike[str]]) -> str:
-    """The digest of the artifact at `path` that one of these keys has signed.
+    """Return the digest of the artifact at `path` that one of these keys has signed.
 
     Parameters
     ----------
@@ -85,9 +86,9 @@ def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike
     Raises
     ------
     ArtifactError
-        There is no signature, or none of the keys made it.
+        There is no readable signature, or none of the keys made it.
     InputError
-        A key is none; `cryptography` is not installed (extra `sign`).
+        A file holds no such key; `cryptography` is not installed (extra `sign`).
     """
     known = [_key(key, "public") for key in keys]
     from cryptography.exceptions import InvalidSignature

@@ -1,7 +1,7 @@
-"""The tar file that an artifact is: written in one pass, read in one, whatever is in it.
+"""Reads and writes the tar file that holds an artifact, each in one pass.
 
-Plain headers, plain files, no more: what else tar can hold (sparse files, links, names and sizes in
-headers of their own) is refused, since a few bytes of that can stand for terabytes.
+Only plain headers and plain files are allowed. Sparse files, links, and headers that hold long
+names or sizes are refused, because a few bytes of them can stand for terabytes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Member:
 
     Attributes
     ----------
-    offset: where its data begins in the file, in bytes; a multiple of 512.
-    nbytes: its size.
-    sha256: of its data.
-    data: what is in it; None where only its digest was asked for.
+    offset: where the member's data begins in the tar file, in bytes; a multiple of 512.
+    nbytes: the size of the data, in bytes.
+    sha256: the SHA-256 of the data, in hexadecimal.
+    data: the data; None if only the digest was asked for.
     """
 
     offset: int
@@ -44,11 +44,13 @@ class Member:
 def write_tar(
     path: str | os.PathLike[str], members: Mapping[str, Iterable[bytes | memoryview]]
 ) -> None:
-    """Write a tar file; an older file of that name is replaced only once this is whole.
+    """Write a tar file.
+
+    An older file at `path` is replaced only when the new file is complete.
 
     Parameters
     ----------
-    members: the chunks of each, in order.
+    members: the data of each member in chunks, by the member's name, in the order of the file.
     """
     with replacing(path) as temporary, open(temporary, "wb") as file:
         for name, chunks in members.items():
@@ -60,7 +62,7 @@ def write_tar(
             info = tarfile.TarInfo(name)
             info.size = nbytes
             file.seek(header_at)
-            file.write(info.tobuf(tarfile.GNU_FORMAT))  # The format that tells 8 GiB in 512 bytes.
+            file.write(info.tobuf(tarfile.GNU_FORMAT))  # Holds sizes above 8 GiB in one header.
             file.seek(end)
         file.write(bytes(2 * _BLOCK))
 
@@ -68,18 +70,19 @@ def write_tar(
 def read_tar(
     file: IO[bytes], most_bytes: Mapping[str, int], sha256: str | None = None
 ) -> dict[str, Member]:
-    """Read a tar file from its first byte to its last, once.
+    """Read a tar file once, from its first byte to its last.
 
     Parameters
     ----------
-    most_bytes: how large each member may be that is kept in memory; others are not kept.
-    sha256: what the file's digest must be, in hexadecimal.
+    most_bytes: the members whose data is kept in memory, and the most bytes that each may have. The
+        data of other members is not kept.
+    sha256: the digest that the file must have, in hexadecimal; None for any.
 
     Raises
     ------
     ArtifactError
-        Truncated, no tar file, another than `sha256` says, or a member that is not plain, twice
-        there, or too large.
+        The file is truncated, is no tar file or has another digest than `sha256`; or a member is no
+        plain file, is there twice or is too large.
     """
     reader = _Reader(file, with_digest=sha256 is not None)
     members: dict[str, Member] = {}
@@ -106,15 +109,16 @@ def read_tar(
 
 
 def mapped(file: IO[bytes], member: Member) -> np.ndarray:
-    """The bytes of a member, in memory that is the file's own.
+    """Map the bytes of a member from the file into memory.
 
-    Pages come from the file when they are touched, and may go again where memory is short; several
-    processes share them. What is written to the array stays with the array.
+    The operating system reads pages from the file when they are touched, and may drop them again
+    when memory is short. Several processes share the pages. Writes to the array do not reach the
+    file.
 
     Raises
     ------
     ArtifactError
-        The file has changed since `member` was read.
+        The file cannot be mapped: for example, it was truncated after `member` was read.
     """
     if member.nbytes == 0:
         return np.empty(0, np.uint8)
@@ -128,7 +132,7 @@ def mapped(file: IO[bytes], member: Member) -> np.ndarray:
 
 
 class _Reader:
-    """Reads a file forwards; never asks for memory that the file could not fill."""
+    """Reads a file forwards, and never allocates more memory than the file has bytes left."""
 
     def __init__(self, file: IO[bytes], with_digest: bool) -> None:
         self._file = file
@@ -136,7 +140,7 @@ class _Reader:
         self.left = os.fstat(file.fileno()).st_size
 
     def exactly(self, nbytes: int) -> bytes:
-        """The next `nbytes` bytes."""
+        """Read the next `nbytes` bytes."""
         data = self._file.read(min(nbytes, self.left))
         if len(data) < nbytes:
             raise ArtifactError("it is truncated or no artifact of tvm_interop")
@@ -146,7 +150,7 @@ class _Reader:
         return data
 
     def body(self, nbytes: int, keep: bool) -> tuple[bytes | None, str]:
-        """The next `nbytes` bytes where they are to be kept, and their SHA-256."""
+        """Read the next `nbytes` bytes; return them, or None unless `keep`, and their SHA-256."""
         if keep:
             data = self.exactly(nbytes)
             return data, hashlib.sha256(data).hexdigest()
@@ -158,7 +162,7 @@ class _Reader:
         return None, digest.hexdigest()
 
     def whole_digest(self) -> str:
-        """The SHA-256 of the whole file, what is left of it included."""
+        """Read the rest of the file, and return the SHA-256 of the whole file."""
         assert self._whole is not None
         while self.left > 0:
             self.exactly(min(self.left, _CHUNK))

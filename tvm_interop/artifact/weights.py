@@ -1,4 +1,7 @@
-"""How weights lie in an artifact: one block, each at an address that kernels may read it from."""
+"""Lays out the weights of an artifact in one block of bytes, and reads them from it.
+
+Each weight begins at a multiple of `ALIGNMENT` bytes, as kernels require.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ..program.storage import ALIGNMENT
 
 
 def offsets_of(weights: Mapping[int, np.ndarray]) -> dict[int, int]:
-    """Where each weight begins in the block, in bytes: one behind the other, each aligned."""
+    """Where each weight begins in the block, in bytes. Weights follow each other, each aligned."""
     offsets: dict[int, int] = {}
     end = 0
     for v, array in weights.items():
@@ -29,11 +32,12 @@ def offsets_of(weights: Mapping[int, np.ndarray]) -> dict[int, int]:
 def shared(
     models: Sequence[Mapping[int, np.ndarray]],
 ) -> tuple[dict[int, np.ndarray], list[dict[int, int]]]:
-    """One table for the weights of several models, equal ones once.
+    """Put the weights of several models into one table; equal weights are stored once.
 
     Returns
     -------
-    The table, by its own index; and for each model the index of each of its weights.
+    The table, by an index of its own; and for each model a map from its own index of a weight to
+    the index in the table.
     """
     table: dict[int, np.ndarray] = {}
     known: dict[tuple[object, ...], int] = {}
@@ -50,7 +54,7 @@ def shared(
 
 
 def chunks_of(weights: Mapping[int, np.ndarray]) -> Iterator[bytes | memoryview]:
-    """The block, as `offsets_of` lays it out, piece by piece."""
+    """Yield the bytes of the block piece by piece, as `offsets_of` lays them out."""
     end = 0
     for v, offset in offsets_of(weights).items():
         yield bytes(offset - end)
@@ -61,12 +65,12 @@ def chunks_of(weights: Mapping[int, np.ndarray]) -> Iterator[bytes | memoryview]
 def views(
     block: np.ndarray, offsets: Mapping[int, int], wanted: Mapping[int, PlannedValue]
 ) -> dict[int, np.ndarray]:
-    """The weights `wanted`, by index, each where it lies in the block: nothing is copied.
+    """The weights `wanted` as views of the block, by index; nothing is copied.
 
     Raises
     ------
     ArtifactError
-        One has no place, or one outside the block or off its alignment.
+        A weight has no offset, lies outside the block, or is not aligned.
     """
     weights = {}
     for v, value in wanted.items():
@@ -83,12 +87,12 @@ def views(
 
 
 def from_npz(data: bytes, wanted: Mapping[int, PlannedValue]) -> dict[int, np.ndarray]:
-    """The weights `wanted` out of the `.npz` file that artifacts of version 1 have.
+    """Read the weights `wanted` from the `.npz` file that artifacts of version 1 have.
 
     Raises
     ------
     ArtifactError
-        One is missing, cannot be read, or is of another shape or type.
+        A weight is missing, cannot be read, or has another shape or type.
     """
     if sum(value.nbytes for value in wanted.values()) > len(data):
         raise ArtifactError("`weights.npz` is smaller than the plan's weights")
@@ -97,7 +101,7 @@ def from_npz(data: bytes, wanted: Mapping[int, PlannedValue]) -> dict[int, np.nd
             return {v: _from_npy(archive, f"{v}.npy", value) for v, value in wanted.items()}
     except ArtifactError:
         raise
-    except Exception as error:  # `zipfile` and NumPy have a dozen kinds for what is damaged.
+    except Exception as error:  # `zipfile` and NumPy raise many kinds of errors on damaged data.
         raise ArtifactError(f"`weights.npz` cannot be read: {error}") from error
 
 
@@ -111,7 +115,7 @@ def _from_npy(archive: zipfile.ZipFile, name: str, value: PlannedValue) -> np.nd
         )
         shape, is_fortran, dtype = read_header(file)
         if (shape, str(dtype)) != (value.shape, value.dtype):
-            # Said before any of it is read: so much memory need not be there.
+            # Raised before the data is read, so that a wrong shape allocates no memory.
             raise ArtifactError(
                 f"weight `{value.name}` is {dtype}{shape}, the plan says {value.dtype}{value.shape}"
             )

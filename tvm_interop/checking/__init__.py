@@ -1,5 +1,6 @@
-"""Proves programs of several streams safe: plans of ours, and anybody's.
+"""Proves that programs of several streams are safe: this project's plans, and other programs.
 
-It stands apart from everything that plans: nothing here imports the planners or what they use, and
-the algorithm, `passes/check`, includes nothing of theirs.
+The checker is independent of the planners, so that it cannot share a mistake with them. Nothing
+here imports a planner or a planner's helpers. The algorithm, `passes/check` in C++, includes none
+of their headers.
 """

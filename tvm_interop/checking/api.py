@@ -1,4 +1,4 @@
-"""`tvm_interop.check`: the checker, as users call it."""
+"""Defines `tvm_interop.check`, the interface of the checker for users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from .stream_program import StreamProgram
 
 
 class Check:
-    """Proves a program of several streams safe, or says why it is not: `tvm_interop.check`.
+    """Proves that a program of several streams is safe, or says why it is not.
+
+    Users call its one instance, `tvm_interop.check`.
 
     Examples
     --------
@@ -38,17 +40,18 @@ class Check:
         self,
         program: StreamProgram | Recorder | Mapping[str, Any] | str | os.PathLike[str],
     ) -> Report:
-        """Check a program; its faults, and the first of them drawn, are in the report.
+        """Check a program, and return a report of its faults.
 
         Parameters
         ----------
-        program: what to check: a `StreamProgram`; what was recorded; a document of the JSON form
-            (see `checking.stream_program`), or the path of a file that holds one.
+        program: the program to check: a `StreamProgram`, a `Recorder`, a document of the JSON form
+            (see `checking.stream_program`), or the path of a file with such a document.
 
         Raises
         ------
         PlanError
-            It is no program. (An unsafe one is reported, not raised: `Report.raise_for_faults`.)
+            `program` is not a valid program. An unsafe program raises nothing here; call
+            `Report.raise_for_faults` for that.
         """
         if isinstance(program, Recorder):
             return program.report
@@ -65,7 +68,10 @@ class Check:
 
     @staticmethod
     def record() -> Recorder:
-        """Begin to record a program; as a context it is checked at the end, and raised if unsafe.
+        """Begin to record a program.
+
+        The recorder is also a context manager. It checks the program at the end of the block, and
+        raises `PlanError` if the program is unsafe.
 
         Examples
         --------
@@ -77,13 +83,13 @@ class Check:
 
 
 check = Check()
-"""The checker: call it with a program, or `record` one."""
+"""The checker: call it with a program, or record a program with `check.record()`."""
 
 
 def _text_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: the name itself is none.
+    except (OSError, ValueError) as error:  # ValueError: the text cannot be a path.
         raise PlanError(f"the program {str(path)!r} cannot be read: {error}") from error
 
 

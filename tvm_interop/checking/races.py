@@ -1,4 +1,4 @@
-"""Whether a program of several streams is safe, whatever the timing; and if not, why not."""
+"""Decides whether a program of several streams is safe under any timing, and names its faults."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from .stream_program import Access, StreamOperator, StreamProgram
 _KINDS: tuple[Kind, ...] = ("race", "overwritten", "overlap")
 
 MOST_OPERATORS = 100_000
-"""What is checked at most: it may take a bit for each two operators, 1.25 GB."""
+"""The most operators of a program that is checked. The checker's table of which operators happen
+before which others takes 256 MiB at most."""
 
 
 def check_program(program: StreamProgram) -> Report:
-    """Check that every operator finds what it reads and spoils nothing, in every order of events.
+    """Check that a program is safe under any timing.
 
-    Two operators may run at once unless a stream or waits order them. A program is safe if no two
-    that may run at once touch the same bytes with one of them writing; if a read that names a
-    tensor finds it, and not what another operator wrote over it; if no operators wait for each
-    other in a circle. The rule is happens-before: it needs no run, and finds what none has shown.
+    Two operators may run at once unless a stream or waits order them. A program is safe if:
+
+    - no two operators that may run at once touch the same bytes while one of them writes;
+    - each read that names a tensor finds that tensor, and no other operator wrote over it before;
+    - no operators wait for each other in a circle;
+    - no operator with `restrict` writes bytes that it also touches in another way.
+
+    The check computes happens-before from the streams and the waits. It does not run the program,
+    so it also finds races that no run has shown yet.
 
     Raises
     ------
     PlanError
-        It is no program (see `StreamProgram.check_form`) or has more than `MOST_OPERATORS`.
+        The program is malformed (see `StreamProgram.check_form`), or has more than `MOST_OPERATORS`
+        operators.
     """
     program.check_form()
     if len(program.operators) > MOST_OPERATORS:
@@ -53,11 +60,14 @@ def check_program(program: StreamProgram) -> Report:
 
 
 _Row = tuple[int, Access, bool]
-"""An operator, what it touches, and whether it writes."""
+"""An access: the operator's index, the bytes it touches, and whether it writes them."""
 
 
 def _reader_of_outputs(program: StreamProgram) -> list[StreamOperator]:
-    """The host as an operator that waits for all and reads the outputs, if there are any."""
+    """Model the host as an operator that waits for all others and reads the outputs.
+
+    The list is empty if the program has no outputs.
+    """
     if not program.outputs:
         return []
     names = {op.name for op in program.operators}
@@ -98,7 +108,7 @@ def _ask(
 
 
 def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
-    """By the later operator; whom it reads from before whom it only shares bytes with."""
+    """The sort key of a fault: the later operator, then faults about a tensor before others."""
     is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
     return max(first[0], second[0]), not is_read
 
@@ -137,7 +147,7 @@ def _fault(
         )
     else:
         names = (one, two)
-        # Whoever reads a tensor comes after whoever writes it, launched in this order or not.
+        # The reader of a tensor must wait for its writer, even if the reader is launched first.
         is_backwards = b_writes and not a_writes and None is not touched.tensor == other.tensor
         wait = (one, two) if is_backwards else (two, one)
         text = (

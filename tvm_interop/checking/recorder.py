@@ -1,4 +1,7 @@
-"""Records a program of several streams while another project's code, or its test, runs."""
+"""Records a program of several streams for the checker, while another project's code runs.
+
+The code, or a test of it, tells a `Recorder` about each operator that it launches.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,17 @@ from .report import Report
 from .stream_program import Access, StreamOperator, StreamProgram
 
 Touched: TypeAlias = Any
-"""An `Access`; a buffer's name; (name, begin, end) in bytes; or an array with an address: numpy's,
-PyTorch's, or any with `data_ptr`, `nbytes` and `is_contiguous`."""
+"""The bytes that an operator touches, in one of four forms: an `Access`; a buffer's name; a tuple
+(name, begin, end) in bytes; or an array. An array is NumPy's, PyTorch's, or any object with
+`data_ptr`, `element_size`, `shape` and `stride`."""
 
 MEMORY = "memory"
-"""The buffer that recorded arrays lie in, at their addresses, followed by their device."""
+"""The buffer of recorded arrays; an array's bytes begin at its address. For an array with a device,
+the name is followed by ` of ` and the device."""
 
 
 class Recorder:
-    """What was launched so far.
+    """Records the operators that were launched so far.
 
     Examples
     --------
@@ -38,7 +43,7 @@ class Recorder:
         self._operators: list[StreamOperator] = []
         self._names: set[str] = set()
         self._outputs: list[Access] = []
-        self._kept: list[object] = []  # Arrays, so that no other is put at their addresses.
+        self._kept: list[object] = []  # Keeps arrays alive, so that their addresses stay taken.
 
     def op(
         self,
@@ -50,19 +55,23 @@ class Recorder:
         waits: Iterable[str] = (),
         restrict: bool = False,
     ) -> str:
-        """Note an operator, in the order of launches; its name, for others to wait for.
+        """Record an operator, and return its name for later operators to wait for.
+
+        Call this in the order in which the operators are launched.
 
         Parameters
         ----------
-        name: unique; `op0`, `op1`, ... where none is given.
-        waits: names of operators launched before.
+        name: a unique name; by default `op0`, `op1`, ..., by the operator's index.
+        reads, writes: the bytes that the operator reads and writes (see `Touched`).
+        stream: the name or number of the stream.
+        waits: names of operators launched before, which this operator waits for.
         restrict: as `StreamOperator.restrict`.
 
         Raises
         ------
         PlanError
-            The name is taken, a wait is for none that was launched, or something that is read or
-            written has no bytes that can be told.
+            The name is taken, a wait names an operator that was not launched before, or the bytes
+            of a read or write cannot be determined.
         """
         name = f"op{len(self._operators)}" if name is None else name
         if not is_text(name):
@@ -90,17 +99,17 @@ class Recorder:
         return name
 
     def outputs(self, *touched: Touched) -> None:
-        """Note what the host reads once all operators have ended."""
+        """Record the bytes that the host reads after all operators have ended."""
         self._outputs += map(self._access, touched)
 
     @property
     def program(self) -> StreamProgram:
-        """What was recorded."""
+        """The program that was recorded so far."""
         return StreamProgram(operators=tuple(self._operators), outputs=tuple(self._outputs))
 
     @property
     def report(self) -> Report:
-        """What the checker says about it."""
+        """The checker's report on the recorded program."""
         return check_program(self.program)
 
     def __enter__(self) -> Recorder:
@@ -112,7 +121,7 @@ class Recorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Check what was recorded, unless the block failed by itself.
+        """Check the recorded program, unless the block raised an error.
 
         Raises
         ------
@@ -136,7 +145,7 @@ class Recorder:
 
 
 def _at_address(array: Any) -> Access:
-    """The bytes from an array's first to its last."""
+    """The range of memory from an array's first byte to its last."""
     if isinstance(array, np.ndarray):
         begin, end = np.lib.array_utils.byte_bounds(array)
         return Access(MEMORY, int(begin), int(end))
@@ -152,7 +161,7 @@ def _at_address(array: Any) -> Access:
 
 
 def _reach(tensor: Any) -> int:
-    """Elements from the first to the last of a tensor of PyTorch's kind, gaps included."""
+    """The number of elements from a PyTorch-like tensor's first to its last, gaps included."""
     if 0 in tensor.shape:
         return 0
     steps = zip(tensor.shape, tensor.stride(), strict=True)

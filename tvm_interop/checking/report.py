@@ -1,4 +1,4 @@
-"""What a check found: faults, in words, and the first of them drawn as plain text."""
+"""The result of a check: the faults in words, and a drawing of the first one as plain text."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from .stream_program import StreamOperator, StreamProgram
 Kind = Literal["race", "overwritten", "overlap", "deadlock"]
 
 HOST = "the host"
-"""Who reads the outputs."""
+"""The name that stands for the host, which reads the outputs."""
 
 _AROUND = 3
-"""Operators shown before, between and behind those at fault, on their streams."""
+"""The number of operators that are shown before and after each operator at fault, of all operators
+on the same streams."""
 _WIDEST = 28
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, and where.
+    """One fault of a program: what is wrong, and where.
 
     Attributes
     ----------
-    kind: `race`: nothing orders two operators that touch the same bytes, one of them writing;
-        `overwritten`: the first operator writes over a tensor that the second has yet to read;
-        `overlap`: an operator with `restrict` writes over what it touches; `deadlock`: operators
-        wait for each other in a circle.
-    operators: names: the two at fault, of a race the one launched first in front; those of the
-        circle; the one that overlaps. `HOST` stands for the host, which reads outputs.
-    buffer, begin, end: the bytes that both touch, or that are lost; no buffer of a deadlock.
-    wait: the wait that is missing, (who waits, for whom); None where no wait mends it.
-    text: all of it as a sentence.
+    kind: the kind of the fault. `race`: nothing orders two operators that touch the same bytes, and
+        one of them writes. `overwritten`: the first operator writes over a tensor that the second
+        has yet to read. `overlap`: an operator with `restrict` writes bytes that it also touches in
+        another way. `deadlock`: operators wait for each other in a circle.
+    operators: the names of the operators at fault. A race lists the one launched first in front. A
+        deadlock lists the operators of the circle, and an overlap lists one operator. `HOST` stands
+        for the host, which reads outputs.
+    buffer, begin, end: the bytes that both operators touch, or that are lost, from `begin` up to
+        but without `end`. A deadlock has no buffer.
+    wait: the wait that is missing, as (the operator that waits, the operator it waits for). None if
+        no wait can mend the fault.
+    text: the fault and its remedy in one sentence.
     """
 
     kind: Kind
@@ -47,12 +51,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found.
+    """The result of a check.
 
     Attributes
     ----------
-    faults: one for each two operators and kind, by the later of the two; of its own, those about a
-        tensor that one reads from the other first, then by the earlier. Empty for a safe program.
+    program: the program that was checked.
+    faults: the faults, one for each pair of operators and kind; empty for a safe program. They are
+        ordered by the later operator of the pair. Ties go to faults about a tensor that both
+        operators access, and then to the earlier operator.
     """
 
     program: StreamProgram
@@ -64,12 +70,12 @@ class Report:
         return not self.faults
 
     def raise_for_faults(self) -> None:
-        """Do nothing for a safe program.
+        """Raise an error unless the program is safe.
 
         Raises
         ------
         PlanError
-            The first fault, and how many more there are.
+            The program is unsafe; the message has the first fault and the number of further faults.
         """
         if self.faults:
             more = len(self.faults) - 1
@@ -77,12 +83,12 @@ class Report:
 
     @cached_property
     def text(self) -> str:
-        """The verdict, and the first fault drawn, for a terminal."""
+        """The verdict and a drawing of the first fault, as text for a terminal."""
         return _drawn(self)
 
 
 def operators_to_show(report: Report) -> list[StreamOperator]:
-    """The operators at fault, those they wait for, and neighbours on the same streams."""
+    """The operators of the first fault, and operators launched near them on the same streams."""
     at_fault = set(report.faults[0].operators) if report.faults else set()
     streams = {op.stream for op in report.program.operators if op.name in at_fault}
     there = [op for op in report.program.operators if op.stream in streams or op.name in at_fault]
@@ -92,9 +98,10 @@ def operators_to_show(report: Report) -> list[StreamOperator]:
 
 
 def _drawn(report: Report) -> str:
-    """The verdict in words; of an unsafe program also the streams at fault, side by side.
+    """The verdict in words, and a drawing of the first fault if the program is unsafe.
 
-    Time runs downwards, in the order of launches; a `>` marks the operators at fault.
+    Each stream at fault is a column. Time runs downwards, in the order of launches. A `>` marks the
+    operators at fault.
     """
     count = len(report.program.operators)
     if report.is_safe:

@@ -1,6 +1,7 @@
-"""A program of several streams as data: what each operator reads and writes, and what it waits for.
+"""Describes a program of several streams as data, for the checker.
 
-Its JSON form, version 1, is an object with these fields; others are refused::
+The data says what each operator reads and writes, and which operators it waits for. The JSON form,
+version 1, is an object with the following fields. Other fields are refused::
 
     {
       "format": "tvm_interop.stream_program",
@@ -18,8 +19,8 @@ Its JSON form, version 1, is an object with these fields; others are refused::
     }
 
 `operators` are in the order in which the host launches them. A stream runs its operators in that
-order, one after the other; an operator starts when the one before it on its stream has ended and
-all operators in its `waits`, named, have ended. The attributes of the classes below say what the
+order, one after the other. An operator starts when the operator before it on its stream has ended
+and all operators named in its `waits` have ended. The attributes of the classes below say what the
 fields mean.
 """
 
@@ -41,14 +42,15 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     Attributes
     ----------
-    buffer: its name. Different buffers share no bytes.
-    begin, end: the first byte, and the first one behind the last; to the end of the buffer where
-        there is no end.
-    tensor: what the bytes are, or are a part of. A read that names one must find what was written
-        last as that tensor; what no operator writes was there before the first. Without a name a
-        read takes what there is, and a write is of something else than every tensor.
-    share: of a write: which share of the bytes this operator writes, and of how many. Operators
-        that each write another share of the same bytes are not in each other's way.
+    buffer: the buffer's name. Different buffers share no bytes.
+    begin, end: the first byte, and the first byte behind the last. Without `end`, the range goes to
+        the end of the buffer.
+    tensor: the name of the tensor that the bytes hold, or hold a part of. A read that names a
+        tensor must find the bytes as they were last written under that name. A tensor that no
+        operator writes is in memory before the first operator starts. A read without a name accepts
+        any bytes. A write without a name overwrites every tensor in the range.
+    share: for a write, the index of the share that this operator writes, and the number of shares.
+        Operators that write different shares of the same bytes do not conflict.
     """
 
     buffer: str
@@ -59,16 +61,16 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class StreamOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One operator: a kernel, a copy, or, with no reads and writes, something to wait for.
+    """One operator: a kernel, a copy, or, with no reads and writes, an event to wait for.
 
     Attributes
     ----------
-    name: unique in its program.
-    stream: name of the queue that it runs on.
-    reads, writes: what it touches while it runs, in any order.
-    waits: names of operators that must have ended before it starts.
-    restrict: whether it takes it for granted, as C's keyword says, that what it writes overlaps
-        nothing else that it touches. Without, an operator may work in place.
+    name: the operator's name, unique in its program.
+    stream: the name of the stream that the operator runs on.
+    reads, writes: the bytes that the operator touches while it runs, in any order.
+    waits: the names of operators that must have ended before this operator starts.
+    restrict: whether the kernel assumes, as C's keyword `restrict` says, that the bytes it writes
+        overlap no other bytes that it touches. If False, the operator may work in place.
     """
 
     name: str
@@ -84,8 +86,10 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     Attributes
     ----------
-    outputs: what the host reads when all operators have ended.
-    buffers: the size of buffers in bytes, of those where it matters; an access beyond is refused.
+    operators: the operators, in the order of launches.
+    outputs: the bytes that the host reads when all operators have ended.
+    buffers: the sizes of buffers in bytes, by name. A buffer that is not listed has no size limit.
+        An access beyond a buffer's size is refused.
 
     Examples
     --------
@@ -102,7 +106,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     version: Literal[1] = 1
 
     def to_json(self) -> str:
-        """The JSON form, an operator a line."""
+        """The program in its JSON form, with one line for each operator."""
         self.check_form()
         lines = ",\n".join(f"    {msgspec.json.encode(op).decode()}" for op in self.operators)
         rest = {"outputs": self.outputs, "buffers": self.buffers}
@@ -121,8 +125,8 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Raises
         ------
         PlanError
-            It is no JSON, of another version, has a field that is missing, unknown or of the wrong
-            type; or it is as `check_form` refuses it.
+            The text is no JSON, is of another version, or has a field that is missing, unknown or
+            of the wrong type; or `check_form` refuses the program.
         """
         head = _decoded(text, _Head)
         if head.format != FORMAT:
@@ -138,13 +142,14 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return program
 
     def check_form(self) -> None:
-        """Refuse what can be no program.
+        """Check that the program is well formed.
 
         Raises
         ------
         PlanError
-            A name is empty, no text or there twice, a wait is for an operator that is not there, a
-            range ends before it begins or lies outside its buffer, or a share is none.
+            A name is empty or no text, two operators have the same name, a wait names an operator
+            that is not there, a range ends before it begins or lies outside its buffer, or a share
+            is not one of the number of shares.
         """
         names = [op.name for op in self.operators]
         known = set(names)
@@ -169,7 +174,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             self._check_access(access, "an output")
 
     def end_of(self, access: Access) -> int:
-        """The first byte behind an access."""
+        """The position of the first byte behind an access, in its buffer."""
         return self.buffers.get(access.buffer, LARGEST) if access.end is None else access.end
 
     def _check_access(self, access: Access, who: str) -> None:
@@ -188,7 +193,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class _Head(msgspec.Struct):
-    """What tells a program of another version from no program at all."""
+    """The fields that identify the format and the version of a document."""
 
     format: object = None
     version: object = None

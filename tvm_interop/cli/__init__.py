@@ -1,4 +1,4 @@
-"""The command line, `tvm-interop`: tvmc's verbs and flags where they still mean something."""
+"""The command line, `tvm-interop`. It takes tvmc's verbs and flags as far as they apply here."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from .app import run_app
 
 
 def main() -> None:
-    """Entry point of the `tvm-interop` command: exits with 0, or 2 for a request that is wrong."""
+    """Run the `tvm-interop` command, and exit with its code: see `run_app`."""
     sys.exit(run_app(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The verbs, and what happens when one fails."""
+"""Collects the verbs of the command line, runs one, and turns its errors into exit codes."""
 
 from __future__ import annotations
 
@@ -72,20 +72,21 @@ def _top(
 ) -> None:
     """Make a model run its independent operators side by side.
 
-    compile a model to an artifact, run the artifact, serve several of them, draw it, look at the
-    schedule alone, tune it with few measurements, measure an artifact beside other engines, compare
-    schedulers, explain why operators do not run side by side, compare artifacts, sign them, prove a
-    program of several streams free of races, list the models and devices there are to try it on, or
-    look after the measured latencies.
+    The verbs compile a model to an artifact, and run, serve, draw, compare and sign artifacts. They
+    measure an artifact beside other engines. They look at a schedule alone, tune it with few
+    measurements, compare schedulers, and explain why operators do not run side by side. They prove
+    a program of several streams free of races. They list the models and devices to try, and look
+    after the measured latencies.
     """
 
 
 def run_app(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code: 0, or 2 for a request that is wrong.
+    """Run a command line, and return the exit code.
 
-    An error is one message on standard error; `--verbose` adds the traceback. Ctrl-C and SIGTERM
-    end the command as an error would, so that nothing half-written stays; the code is what shells
-    have for them, 130 and 143.
+    The code is 0 for success and 2 for an error; `check` returns 1 for an unsafe program. An error
+    prints one message on standard error, and `--verbose` adds the traceback. Ctrl-C and SIGTERM end
+    the command as an error does, so that no half-written file stays. Their codes are 130 and 143,
+    as in shells.
     """
     verbose = "--verbose" in arguments or "-v" in arguments
     if verbose:
@@ -96,7 +97,7 @@ def run_app(arguments: Sequence[str]) -> int:
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
             )
-    except SystemExit as exit:  # How completion ends, and what typer makes of Ctrl-C.
+    except SystemExit as exit:  # Shell completion ends so, and typer turns Ctrl-C into it.
         code = exit.code
     except typer.Abort:
         code = INTERRUPTED
@@ -114,12 +115,15 @@ def run_app(arguments: Sequence[str]) -> int:
 
 
 class _Terminated(BaseException):
-    """SIGTERM came."""
+    """Raised in the main thread when the process receives SIGTERM."""
 
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise `_Terminated`, where nobody else has a use for it."""
+    """Let SIGTERM raise `_Terminated`, unless the signal has another handler already.
+
+    Outside the main thread this does nothing, because only that thread may set handlers.
+    """
 
     def end(*_: object) -> None:
         raise _Terminated
@@ -136,7 +140,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """What is wrong, in one line; where the command line itself is, also where to read of it."""
+    """The error in one line; an error of the command line itself also names its `--help`."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.strerror}: `{error.filename}`"
     if not isinstance(error, typer.TyperException):

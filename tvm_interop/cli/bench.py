@@ -1,4 +1,4 @@
-"""`tvm-interop bench`."""
+"""The verb `tvm-interop bench`, which compares schedulers on one model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,18 @@ _HEADINGS = ("scheduler", "stages", "streams", "waits", "arena", "search", "medi
 
 @dataclass(frozen=True)
 class Row:
-    """One scheduler's figures; `ratio` is to sequential execution, below 1 is faster."""
+    """The figures of one scheduler.
+
+    Attributes
+    ----------
+    stages: the number of stages; 0 if the schedule has none.
+    streams: the number of streams.
+    waits: how many times an operator waits for another one.
+    arena_bytes: the size of the memory for intermediate tensors, in bytes.
+    search_us: how long the scheduler ran, in microseconds.
+    median_us: the median latency, in microseconds.
+    ratio: the median over the median of sequential execution; below 1, the schedule is faster.
+    """
 
     scheduler: str
     stages: int
@@ -56,8 +67,9 @@ def compare(
 ) -> None:
     """Compare schedulers on one model, by runs that take turns.
 
-    Every round runs each once, in an order drawn anew. Sequential execution takes part twice: how
-    far the two differ is the noise, and a difference below it says nothing.
+    Each round runs each schedule once, in a new random order. Sequential execution takes part
+    twice. The difference between its two medians is the noise, and a smaller difference means
+    nothing.
     """
     from ..compiler.api import Compilation, CompileOptions
 
@@ -78,12 +90,12 @@ def compare(
 
 
 def _chosen(text: str) -> list[str]:
-    """The schedulers named, sequential execution first, each once.
+    """The schedulers that `text` names, each once, with sequential execution first.
 
     Raises
     ------
     InputError
-        There is no scheduler of a name.
+        The text names no scheduler, or one that does not exist.
     """
     from ..scheduling import schedulers
 

@@ -1,4 +1,4 @@
-"""`tvm-interop check`."""
+"""The verb `tvm-interop check`, which proves a program of several streams safe."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def check_program(
 ) -> None:
     """Prove that no two operators on different streams can race, or show which two do.
 
-    Operators race that touch the same bytes, one of them writing, and that neither a stream nor a
-    wait orders. Told are the two, the bytes, and the wait that is missing. The JSON form is
-    described in `tvm_interop.checking.stream_program`: operators with the ranges that they read
-    and write, streams, waits. Exit code 0: safe, 1: not safe, 2: no program.
+    Two operators race if they touch the same bytes, one of them writes, and neither a stream nor a
+    wait orders them. The report names the two operators, the bytes, and the missing wait. The
+    module `tvm_interop.checking.stream_program` describes the JSON form: operators with the ranges
+    that they read and write, streams, waits. The exit code is 0 for a safe program, 1 for an unsafe
+    one, and 2 for no program.
     """
     from ..checking.api import check
     from ..viz.fault_svg import to_svg

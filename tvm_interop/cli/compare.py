@@ -1,4 +1,4 @@
-"""`tvm-interop compare`."""
+"""The verb `tvm-interop compare`, which shows how two artifacts of one model differ."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def compare_artifacts(
 ) -> None:
     """Say which operators, kernels and stages of two artifacts differ, and what each costs.
 
-    The operators of a difference run alone, as either artifact has them, interleaved in rounds; at
-    the end the whole artifacts run. A ratio below 1 says that the second is faster; it is beyond
-    noise where its 90% interval leaves 0.99 to 1.01 out.
+    For each difference, the operators concerned run alone, in both artifacts' versions, interleaved
+    in rounds. At the end the whole artifacts run. A ratio below 1 says that the second artifact is
+    faster. The ratio is beyond noise if its 90% interval lies outside of 0.99 to 1.01.
 
-    An artifact holds machine code, which runs with all your rights: --no-measure looks at those
+    An artifact holds machine code, which runs with all your rights. Use --no-measure for artifacts
     whose origin you do not know.
     """
     from ..explaining.compare import compare

@@ -1,4 +1,4 @@
-"""`tvm-interop compile`."""
+"""The verb `tvm-interop compile`, which turns a model into an artifact."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def compile_model(
 ) -> None:
     """Compile a model: schedule its operators by measured latencies and write one artifact.
 
-    The schedule is run against sequential execution before it ships; where it is not faster, the
-    artifact runs sequentially, and you are told.
+    The schedule runs against sequential execution before it ships. If it is not faster, the
+    artifact runs sequentially, and a line of the output says so.
     """
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
@@ -118,12 +118,12 @@ def compile_model(
 
 
 def read_schedule(path: Path) -> Schedule:
-    """Read a schedule a person may have edited.
+    """Read a schedule from a file, which a person may have edited.
 
     Raises
     ------
     ScheduleError
-        Not there, or no schedule; says which file.
+        The file is missing or holds no valid schedule; the message names the file.
     """
     from ..scheduling import Schedule
 
@@ -136,7 +136,7 @@ def read_schedule(path: Path) -> Schedule:
 
 
 def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
-    """What was given with `--schedule`, and whether the figures that follow are its own."""
+    """A line that describes the schedule given with `--schedule`, and says whether it ships."""
     stages = f"{len(given.stages)} stages on " if given.stages else ""
     checked = artifact.manifest.speed_check
     if checked is not None and checked.shipped == "sequential":
@@ -187,7 +187,10 @@ def _precision(artifact: Artifact) -> dict[str, object]:
 
 
 def _products(artifact: Artifact) -> list[tuple[str, int]]:
-    """How many convolutions and matrix products multiply what, parts of one counted as one."""
+    """The number of convolutions and matrix products by the type they multiply, most first.
+
+    The parts of a divided operator count as one operator.
+    """
     wholes: dict[str, str] = {
         op.whole: op.description.dtype
         for op in artifact.plan.operators

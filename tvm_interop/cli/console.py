@@ -1,4 +1,4 @@
-"""What a person sees: messages, and a progress bar while stages are measured."""
+"""Output for people: messages on standard error, tables, and progress bars."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from ..measure.measured import Progress as MeasuringProgress
 
 INTERRUPTED = 130
-"""Exit code of a program that was stopped by Ctrl-C, as shells have it."""
+"""The exit code of a program that Ctrl-C stopped, as in shells."""
 TERMINATED = 143
-"""The same by SIGTERM."""
+"""The exit code of a program that SIGTERM stopped, as in shells."""
 
 
 def complain(message: str) -> None:
-    """One message on standard error."""
+    """Print an error message on standard error."""
     print(f"tvm-interop: error: {message}", file=sys.stderr)
 
 
 def note(message: str) -> None:
-    """One message on standard error about what is no error."""
+    """Print a message that is no error on standard error."""
     print(f"tvm-interop: {message}", file=sys.stderr)
 
 
 def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None:
-    """Tell on standard error which of the wanted kernel libraries are not there, and why.
+    """Print on standard error which of the wanted kernel libraries are missing, and why.
 
     Parameters
     ----------
-    wanted: names; None stands for all that have kernels for `device`.
+    wanted: names of kernel libraries; None stands for all that have kernels for `device`.
     """
     from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
-        return  # Those that are named run what they can: it is no longer TVM's.
+        return  # The note would be false: named libraries run all that they can instead of TVM.
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)
         if why is not None:
@@ -55,11 +55,12 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Columns of equal width, the first row their headings; figures to the right.
+    """Format rows as aligned columns; the first row holds the headings.
 
     Parameters
     ----------
-    left: the columns that are text, and so stand to the left.
+    left: the indices of the columns with text, which are aligned to the left. Other columns hold
+        figures and are aligned to the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
@@ -74,7 +75,10 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
 
 @contextmanager
 def measuring_bar() -> Iterator[MeasuringProgress]:
-    """A bar on standard error that says what is done; silent where that is no terminal."""
+    """Show a progress bar on standard error while a model is compiled and measured.
+
+    Nothing is shown if standard error is no terminal.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -89,7 +93,7 @@ def measuring_bar() -> Iterator[MeasuringProgress]:
 
 
 class _MeasuringBar:
-    """Says what is being done, and of how many stages that are measured for it how many are."""
+    """Shows the current step, and how many of its stages are measured already."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -105,7 +109,10 @@ class _MeasuringBar:
 
 @contextmanager
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error of how much is done of how much; silent where that is no terminal."""
+    """Show a progress bar on standard error; call the result with the amounts done and in total.
+
+    Nothing is shown if standard error is no terminal.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(
@@ -117,7 +124,10 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def tuning_bar(quiet: bool) -> Iterator[Progress]:
-    """A bar on standard error for a search, which says what it is at; none where `quiet`."""
+    """Show a progress bar on standard error for a search.
+
+    Nothing is shown if `quiet` is set or standard error is no terminal.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(

@@ -1,4 +1,4 @@
-"""`tvm-interop db`."""
+"""The verbs `tvm-interop db ...`, which look after the database of measured latencies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_stats(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say what the database holds: how many latencies of which device and TVM version."""
+    """Say how many latencies the database holds for each device and TVM version."""
     store = _open(latency_db)
     facts = _facts(store)
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
@@ -56,7 +56,7 @@ def export_db(
             typer.echo(line)
         return
     with replacing(output) as temporary, open(temporary, "w") as file:
-        count = -1  # The first line is the head.
+        count = -1  # The first line is a header, and not counted.
         for line in export_lines(store):
             file.write(line + "\n")
             count += 1
@@ -77,7 +77,7 @@ def import_db(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Take over records that `export` wrote; of two of one stage the later measured stays."""
+    """Import records that `export` wrote. Of two records for one stage, the newer one stays."""
     from ..measure.exchange import import_lines
     from ..measure.store import LatencyStore
 
@@ -121,7 +121,7 @@ def prune_db(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Remove records: those that any of the options given names, and nothing without one."""
+    """Remove each record that at least one of the given options matches. One option is required."""
     import tvm
 
     from ..latency.measurement import utc
@@ -175,7 +175,13 @@ def clear_kept(
 
 
 def _open(path: Path | None) -> LatencyStore:
-    """The database, which has to be there."""
+    """Open the database of latencies.
+
+    Raises
+    ------
+    InputError
+        There is no file at `path`.
+    """
     from ..measure.store import LatencyStore
 
     if path is not None and not path.exists():

@@ -1,4 +1,4 @@
-"""`tvm-interop devices`."""
+"""The verb `tvm-interop devices`, which lists the devices and kernel libraries of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def list_devices(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what there is to run on: the CPU, GPUs, and the kernel libraries found."""
+    """List the devices that models can run on: the CPU, GPUs, and the kernel libraries found."""
     facts = _facts()
     typer.echo(json.dumps(facts) if as_json else _summary(facts))
 

@@ -1,4 +1,4 @@
-"""`tvm-interop explain`."""
+"""The verb `tvm-interop explain`, which says whether operators gain by running side by side."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ def explain_model(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say of independent operators whether running them side by side pays, and if not, why.
+    """Say whether it pays to run independent operators side by side, and if not, why.
 
-    A set has the operators with equally many before them; ask for other two with --pair. In turn,
-    each over all cores, is compared with all at once, each on one core. Not profitable: one fills
-    the device (it is, over all cores, 80% of the cores times as fast as on one); they are
-    memory-bound together (at once they take 1.05 times as long as alone); waits cost more than they
-    save; little to gain (less than 3%); or it was shipped sequential because measured so. Below are
-    a ceiling, the critical path over sequential execution, and up to three changes that would help.
-    With --operator it says whose kernels there are for one operator instead, and who refuses it.
+    A set holds the operators at one depth of the graph; --pair names two others. The time of a set
+    in turn, each operator over all cores, is compared with its time at once, one core each. Reasons
+    against: one operator fills the device, as it is over all cores 80% of the cores times as fast
+    as on one. The set is memory-bound: at once it takes 1.05 times as long as alone. Waits cost
+    more than they save. There is little to gain: less than 3%. The set shipped sequential because
+    of a measurement. The output ends with a ceiling (the critical path over sequential execution)
+    and up to three changes that would help. With --operator the output lists the kernels for one
+    operator instead, and the providers that refuse it.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

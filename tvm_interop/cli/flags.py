@@ -1,8 +1,9 @@
-"""Options that verbs have in common, a class a set: a verb takes the set as one parameter.
+"""Sets of command-line options that verbs have in common.
 
-A field is an option of the command line: its type says how it is written, its default what holds
-without it. `with_flags` makes options of the fields of a verb's sets. What the sets hand on is
-named as `CompileOptions` and `compile` name it; a test compares names and defaults.
+Each set is a dataclass, and a verb takes the set as one parameter. Each field of the class is an
+option: the field's type says how the option is written, and the field's default is the option's
+default. `with_flags` turns the fields of a verb's sets into options. The sets pass the options on
+under the names that `CompileOptions` and `compile` use. A test compares names and defaults.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ class Flags:
 
 @dataclass(frozen=True)
 class DeviceFlags(Flags):
-    """What every verb takes that compiles: for which device, and on how much of it."""
+    """The device to compile for, and how many of its streams and threads to use.
+
+    Every verb that compiles a model takes these options.
+    """
 
     target: options.Target = "llvm"
     streams: options.Streams = None
@@ -34,7 +38,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The fields of `CompileOptions` that were asked for, or hold without."""
+        """The values of these options, by the name of the field of `CompileOptions`."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -46,7 +50,7 @@ class DeviceFlags(Flags):
 
 @dataclass(frozen=True)
 class SearchFlags(Flags):
-    """How a scheduler searches: a scheduler that has no use for one of them says so itself."""
+    """How a scheduler searches. A scheduler refuses an option that it does not know."""
 
     max_group_ops: options.MaxGroupOps = None
     max_groups: options.MaxGroups = None
@@ -55,7 +59,7 @@ class SearchFlags(Flags):
     time_budget: options.TimeBudget = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """Those that were given, by the schedulers' names for them."""
+        """The options that were given, by the names that schedulers have for them."""
         given = {
             "max_group_ops": self.max_group_ops,
             "max_groups": self.max_groups,
@@ -68,7 +72,7 @@ class SearchFlags(Flags):
 
 @dataclass(frozen=True)
 class ScheduleFlags(SearchFlags):
-    """How a scheduler searches, over how many GPUs, and by which latencies."""
+    """How a scheduler searches, on how many GPUs, and with which latencies."""
 
     latency: options.Latency = "measured"
     gpus: options.Gpus = None
@@ -78,7 +82,7 @@ class ScheduleFlags(SearchFlags):
     link_us: options.LinkUs = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """Those that were given, by the schedulers' names for them."""
+        """The options that were given, by the names that schedulers have for them."""
         given = {"gpus": self.gpus, "window": self.window, "intra": self.intra}
         of_gpus = {name: value for name, value in given.items() if value is not None}
         return {**of_gpus, **super().scheduler_options()}
@@ -86,13 +90,13 @@ class ScheduleFlags(SearchFlags):
 
 @dataclass(frozen=True)
 class KernelFlags(DeviceFlags):
-    """For which device, and by which kernels."""
+    """The device to compile for, and the kernels to use."""
 
     arch: options.Archs = None
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The fields of `CompileOptions` that were asked for, or hold without."""
+        """The values of these options, by the name of the field of `CompileOptions`."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),
@@ -102,7 +106,7 @@ class KernelFlags(DeviceFlags):
 
 @dataclass(frozen=True)
 class CompileFlags(KernelFlags):
-    """All that a model can be compiled for."""
+    """The device, the kernels, the precision and the other options of `tvm-interop compile`."""
 
     stream_priorities: options.StreamPriorities = False
     allow_tf32: options.AllowTf32 = False
@@ -112,7 +116,7 @@ class CompileFlags(KernelFlags):
     cross_compiler: options.CrossCompiler = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The parameters of `compile` that were asked for, or hold without."""
+        """The values of these options, by the name of the parameter of `compile`."""
         return {
             **super().compile_options(),
             "stream_priorities": self.stream_priorities,
@@ -125,9 +129,10 @@ class CompileFlags(KernelFlags):
 
 
 def with_flags(verb: _F) -> _F:
-    """Give a verb an option for each field of its parameters that are `Flags`.
+    """Turn each field of a verb's `Flags` parameters into an option of its own.
 
-    In the place of such a parameter stand its fields; called with these, the verb gets the set.
+    The new function takes the fields in place of the `Flags` parameter. When called, it builds the
+    `Flags` object from them and passes it to the verb.
     """
     hints = get_type_hints(verb, include_extras=True)
     parameters: list[inspect.Parameter] = []

@@ -1,4 +1,4 @@
-"""tvmc's formats: the ones there are, and a word about the others."""
+"""Checks the names of model and output formats, and explains why tvmc's others are refused."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NO_MODEL = ("keras", "paddle", "pb", "pytorch", "relay", "tflite")
 
 
 def check_output_format(name: str) -> None:
-    """Refuse every format of tvmc's but `tar`.
+    """Check that an output format is `tar`, the only one there is.
 
     Raises
     ------
     InputError
-        Says what is there in its place.
+        The format is another one; the message says what to use instead.
     """
     if name != "tar":
         why = _NO_OUTPUT.get(name, "there is no such format")
@@ -25,12 +25,12 @@ def check_output_format(name: str) -> None:
 
 
 def check_model_format(name: str) -> None:
-    """Refuse every format of tvmc's but `onnx`.
+    """Check that a model format is `onnx`, the only one there is.
 
     Raises
     ------
     UnsupportedModelError
-        Says how to get there.
+        The format is another one; the message says to export the model to ONNX.
     """
     if name in _NO_MODEL:
         raise UnsupportedModelError(

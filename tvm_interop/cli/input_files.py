@@ -1,4 +1,4 @@
-"""Inputs of a model: from a file, or made up."""
+"""Reads the inputs of a model from an .npz file, or fills them with numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .flags import Flags
 
 
 class FillMode(str, enum.Enum):
-    """What inputs hold that no file gives."""
+    """The numbers that inputs are filled with if no file gives them."""
 
     random = "random"
     zeros = "zeros"
@@ -26,7 +26,7 @@ class FillMode(str, enum.Enum):
 
 @dataclass(frozen=True)
 class InputFlags(Flags):
-    """What the inputs hold."""
+    """Where the contents of the inputs come from."""
 
     inputs: Annotated[
         Path | None,
@@ -39,7 +39,7 @@ class InputFlags(Flags):
     def arrays(
         self, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
     ) -> dict[str, np.ndarray]:
-        """An array for each input of a module."""
+        """An array for each input of a module, by name."""
         if self.inputs is not None:
             return complete_inputs(self.inputs, shapes, dtypes)
         return filled_inputs(shapes, dtypes, self.fill_mode)
@@ -51,7 +51,7 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
     Raises
     ------
     InputError
-        Not there, or no .npz file.
+        The file is missing, or is no .npz file of plain arrays.
     """
     try:
         if not path.is_file() or zipfile.is_zipfile(path):
@@ -69,7 +69,13 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
 def complete_inputs(
     path: Path, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """The arrays in `path`, one for each input and none besides; names the inputs otherwise."""
+    """Read the arrays in `path`, one for each input.
+
+    Raises
+    ------
+    InputError
+        The file lacks an input or has an array of another name; the message lists the inputs.
+    """
     arrays = read_inputs(path)
     wanted = ", ".join(f"`{name}` ({dtypes[name]} of shape {shapes[name]})" for name in shapes)
     for name in arrays:
@@ -86,13 +92,13 @@ def complete_inputs(
 def filled_inputs(
     shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str], fill_mode: FillMode
 ) -> dict[str, np.ndarray]:
-    """An array for each input, all of the same numbers or of random ones, the same each time."""
+    """An array for each input, filled by `fill_mode`. Random numbers are the same in each call."""
     rng = np.random.default_rng(0)
 
     def fill(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if fill_mode is FillMode.ones:
             return np.ones(shape, dtype)
-        # Random integers could be indices out of range: zeros are always valid ones.
+        # Integers may be indices. Random ones could be out of range, and zeros never are.
         if fill_mode is FillMode.zeros or np.dtype(dtype).kind != "f":
             return np.zeros(shape, dtype)
         return rng.uniform(-1, 1, shape).astype(dtype)

@@ -1,4 +1,4 @@
-"""`tvm-interop models`."""
+"""The verb `tvm-interop models`, which lists the built-in networks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def list_models(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List the networks there are: give a name in place of a file, as in `compile squeezenet`.
+    """List the built-in networks. Give a name in place of a file, as in `compile squeezenet`.
 
-    Operators and edges are counted as the papers on scheduling do; a multiplication and an
-    addition are two FLOPs; all figures are for one image or sequence. Weights are random. The
-    architectures of the onnx package go by `light:squeezenet` and the like.
+    Operators and edges are counted as in the papers on scheduling. A multiplication and an addition
+    are two FLOPs. All figures are for one image or sequence, and weights are random. The
+    architectures of the onnx package have names like `light:squeezenet`.
     """
     from .. import models
     from ..models.describe import describe

@@ -1,4 +1,8 @@
-"""Names for help and completion, which must not wait for TVM; tests hold them to what there is."""
+"""Lists of names for help and shell completion, which must not wait for the import of TVM.
+
+Tests check that each list matches the schedulers, policies, providers, devices and networks that
+exist.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,10 @@ NETWORKS = (
 
 
 def light_networks() -> list[str]:
-    """The architectures of the onnx package, as `light:squeezenet`; found without importing it."""
+    """The names of the onnx package's architectures, such as `light:squeezenet`.
+
+    The package's files are listed without importing the package.
+    """
     spec = importlib.util.find_spec("onnx")
     if spec is None or spec.origin is None:
         return []

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Command-line options that several verbs share, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def _models_like(incomplete: str) -> list[str]:
-    """Networks, ONNX files, and folders that may hold some."""
+    """Complete a model: network names, ONNX files, and folders that may hold such files."""
     return _found(incomplete, (".onnx",))
 
 
 def _models_and_artifacts_like(incomplete: str) -> list[str]:
-    """The same, and artifacts."""
+    """Complete a model or an artifact: network names, ONNX and .tar files, and folders."""
     return _found(incomplete, (".onnx", ".tar"))
 
 
@@ -67,7 +67,7 @@ Artifact = Annotated[
     Path, typer.Argument(metavar="MODEL.TAR", help="What `compile` wrote.", show_default=False)
 ]
 MODEL_SUFFIXES = (".onnx", ".pt2")
-"""Of files that are models, where an artifact could be given too."""
+"""The suffixes of model files, where a verb takes an artifact or a model."""
 ArtifactOrModel = Annotated[
     Path,
     typer.Argument(
@@ -360,12 +360,12 @@ Verbose = Annotated[
 
 
 def parse_latency(text: str) -> str | None:
-    """What `compile` takes as its latency: None measures.
+    """The value of `--latency` as `compile` takes it: None stands for measured latencies.
 
     Raises
     ------
     InputError
-        It is none of those that there are.
+        `text` is none of the known values.
     """
     if text == "measured":
         return None
@@ -378,12 +378,17 @@ def parse_latency(text: str) -> str | None:
 
 
 def parse_link(gb_s: float | None, fixed_us: float | None) -> Link | None:
-    """The link between GPUs that was described; None where none was.
+    """The link between GPUs that the options describe; None if they describe none.
+
+    Parameters
+    ----------
+    gb_s: the bandwidth of the link in one direction, in GB/s.
+    fixed_us: the time that the smallest copy takes, in microseconds; None for the default.
 
     Raises
     ------
     InputError
-        What a copy takes at least is given and not what the link carries, or that is not above 0.
+        `fixed_us` is given without `gb_s`, or `gb_s` is not above 0.
     """
     if gb_s is None:
         if fixed_us is not None:
@@ -398,12 +403,12 @@ def parse_link(gb_s: float | None, fixed_us: float | None) -> Link | None:
 
 
 def server_address(tracker: str | None, key: str | None) -> ServerAddress | None:
-    """Where servers are asked for; None where nothing is said of any.
+    """The tracker and the key to request servers with; None if neither is given.
 
     Raises
     ------
     InputError
-        One of the two is missing, or the tracker is not HOST:PORT.
+        Only one of the two is given, or the tracker is not HOST:PORT.
     """
     from ..execution.rpc_server import ServerAddress
 
@@ -415,5 +420,5 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them."""
+    """Split names at commas; None if there is no text."""
     return None if text is None else tuple(name.strip() for name in text.split(","))

@@ -1,4 +1,4 @@
-"""How TVM's passes are to run: what `--opt-level`, `--pass-config` and the like ask for."""
+"""Sets up TVM's pass context from `--opt-level`, `--pass-config` and related options."""
 
 from __future__ import annotations
 
@@ -24,18 +24,23 @@ def pass_context(
     print_before: str | None = None,
     print_after: str | None = None,
 ) -> Iterator[None]:
-    """Run what is inside with TVM's passes so; times and programs go to standard error.
+    """Run the block in a pass context of TVM with these settings.
+
+    Pass times and programs are printed on standard error.
 
     Parameters
     ----------
-    opt_level: None for TVM's own.
-    config: `NAME=VALUE`, of TVM's pass configuration.
-    disabled, print_before, print_after: names of passes with commas between.
+    opt_level: the optimization level; None for TVM's own.
+    config: entries `NAME=VALUE` of TVM's pass configuration.
+    disabled: names of the passes to leave out, separated by commas.
+    print_times: whether to print how long each pass took.
+    print_before, print_after: names of the passes before or after which the program is printed,
+        separated by commas.
 
     Raises
     ------
     InputError
-        An entry of the configuration that TVM does not have, or a value not of its type.
+        TVM has no such configuration entry, or the value is not of the entry's type.
     """
     timing = PassTimingInstrument()
     printing = _PrintPrograms(_names(print_before), _names(print_after))
@@ -58,12 +63,12 @@ def pass_context(
 
 
 def read_config(entries: Sequence[str]) -> dict[str, Any]:
-    """TVM's pass configuration from `NAME=VALUE` entries, each value of the type TVM asks for.
+    """Parse `NAME=VALUE` entries of TVM's pass configuration; values get the types TVM wants.
 
     Raises
     ------
     InputError
-        As for `pass_context`.
+        TVM has no such entry, or the value is not of the entry's type.
     """
     known = {str(name): str(about["type"]) for name, about in _known_config().items()}
     return dict(_read_entry(entry, known) for entry in entries)
@@ -93,14 +98,14 @@ def _read_entry(entry: str, known: dict[str, str]) -> tuple[str, Any]:
 
 
 def _names(text: str | None) -> set[str]:
-    """Names of passes with commas between, in brackets or not, as tvmc took them."""
+    """Split names of passes at commas. Brackets and quotes around names are dropped, as in tvmc."""
     names = (text or "").strip("[] ").split(",")
     return {name.strip(" \"'") for name in names if name.strip(" \"'")}
 
 
 @pass_instrument
 class _PrintPrograms:
-    """Prints the program before and after the passes named."""
+    """Prints the program before some passes and after others, selected by their names."""
 
     def __init__(self, before: set[str], after: set[str]) -> None:
         self.before = before
@@ -117,7 +122,7 @@ class _PrintPrograms:
             print(f"# after {info.name}\n{mod.script()}", file=sys.stderr)
 
     def tell_unknown(self) -> None:
-        """Say which of the passes named never ran."""
+        """Print the selected names for which no pass ran."""
         for name in sorted((self.before | self.after) - self.seen):
             ran = ", ".join(sorted(self.seen))
             print(f"tvm-interop: no pass `{name}` ran; those that did: {ran}", file=sys.stderr)

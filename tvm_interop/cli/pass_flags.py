@@ -1,4 +1,4 @@
-"""Options for the passes of TVM, for `tvm-interop compile`."""
+"""The options of `tvm-interop compile` that control TVM's passes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ PrintIrAfter = Annotated[
 
 @dataclass(frozen=True)
 class PassFlags(Flags):
-    """How TVM's passes run."""
+    """The options that say which of TVM's passes run, and what is printed about them."""
 
     opt_level: OptLevel = None
     pass_config: PassConfig = None
@@ -81,7 +81,7 @@ class PassFlags(Flags):
     print_ir_after: PrintIrAfter = None
 
     def context(self) -> AbstractContextManager[None]:
-        """What to compile in, so that they run so."""
+        """A context manager; compile inside it so that TVM's passes run as the options say."""
         from .pass_context import pass_context
 
         return pass_context(

@@ -1,4 +1,4 @@
-"""`tvm-interop perf`."""
+"""The verb `tvm-interop perf`, which measures an artifact, alone or against other engines."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from ..perf.contestant import Contestant, Load
 
 AGAIN = " (again)"
-"""What the artifact's second process is called, which tells the noise."""
+"""The suffix for the name of the artifact's second process, which measures the noise."""
 _PEERS = {"onnxruntime": (".onnx",), "openvino": (".onnx",), "torch": (".pt2",)}
-"""Other engines, and the files that each runs."""
+"""The other engines, and the suffixes of the model files that each runs."""
 _PANEL = "Other engines"
 
 
 @dataclass(frozen=True)
 class PeerFlags(Flags):
-    """Who takes part beside the artifact."""
+    """The other engines to measure, and the model files that they run."""
 
     against: Annotated[
         str | None,
@@ -56,7 +56,7 @@ class PeerFlags(Flags):
 
 @dataclass(frozen=True)
 class LoadFlags(Flags):
-    """What each is asked for, and for how long."""
+    """How often each engine gets a request, and for how long it is measured."""
 
     warmup: Annotated[
         float,
@@ -101,19 +101,24 @@ class LoadFlags(Flags):
     ] = "poisson"
 
     def load(self) -> Load:
-        """How often each is asked.
+        """The load: how many requests run at once, how often they come, and with which gaps.
 
         Raises
         ------
         InputError
-            There are no such arrivals.
+            `--arrivals` names no known kind of gaps.
         """
         from ..perf.contestant import Load
 
         return Load(self.concurrency, self.rate, _arrivals(self.arrivals))
 
     def timing(self, usual_rest_s: float) -> Timing:
-        """The turns, with a rest of `usual_rest_s` before each if no other was asked for."""
+        """The durations of warm-up, turns and rests.
+
+        Parameters
+        ----------
+        usual_rest_s: the rest before each turn without `--rest`, in seconds.
+        """
         from ..perf.contest import Timing
 
         rest = usual_rest_s if self.rest is None else self.rest
@@ -143,12 +148,12 @@ def measure(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Measure an artifact: latencies by percentile, throughput, memory, computing time.
+    """Measure an artifact: latency percentiles, throughput, memory and CPU time.
 
-    Each engine runs in a process of its own, with the number of threads that is best for it, in
-    turns after a rest: threads of one that ran before would take a core from the next. With
-    --against the artifact takes part twice, in two processes: how far it is from itself is the
-    noise, and a difference below that says nothing.
+    Each engine runs in a process of its own, with the number of threads that is best for it. The
+    engines take turns, with a rest before each turn, because threads of the engine before would
+    take a core from the next. With --against the artifact takes part twice, in two processes. The
+    difference between the two is the noise, and a smaller difference means nothing.
 
     An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.
     """
@@ -206,12 +211,17 @@ def _arrivals(text: str) -> Literal["poisson", "uniform"]:
 
 
 def _peers(text: str | None, originals: Sequence[Path]) -> tuple[list[Contestant], dict[str, str]]:
-    """The other engines, and why those that are left out are.
+    """The other engines that take part, and the reason for each engine that is left out.
+
+    Parameters
+    ----------
+    text: names of engines, separated by commas.
+    originals: files of the model that the artifact was compiled from.
 
     Raises
     ------
     InputError
-        There is no such engine, no model for any, or no such file.
+        There is no such engine or file, or only one of the two options was given.
     """
     from ..perf.contestant import Contestant
     from ..perf.engines import Engine, OnnxRuntime, OpenVino, TorchProgram

@@ -1,4 +1,4 @@
-"""Imports TVM without PyTorch, for command lines that have no use for it."""
+"""Imports TVM without PyTorch, for command lines that do not need PyTorch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 
 
 def import_tvm(model: str = "") -> None:
-    """Import TVM; PyTorch, which TVM imports where it is installed, only for what holds its model.
+    """Import TVM, and keep it from importing PyTorch unless `model` is a .pt2 file.
 
-    That takes a second, as long as anything else that is imported. Whoever needs PyTorch later
-    imports it then. Nothing is done where either is imported already.
+    TVM imports PyTorch if it is installed, which takes a second. Code that needs PyTorch later
+    still can import it. This function does nothing if TVM or PyTorch is imported already.
     """
     if model.endswith(".pt2") or not {"torch", "tvm", "tvm_ffi"}.isdisjoint(sys.modules):
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # How to say that there is none.
+    sys.modules["torch"] = None  # type: ignore[assignment]  # Makes imports of PyTorch fail.
     try:
         import tvm  # noqa: F401
     finally:

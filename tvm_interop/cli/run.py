@@ -1,4 +1,4 @@
-"""`tvm-interop run`."""
+"""The verb `tvm-interop run`, which runs an artifact or a model, and times or profiles it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Sha256 = Annotated[
 
 @dataclass(frozen=True)
 class WhereFlags(Flags):
-    """Where an artifact runs."""
+    """Where an artifact runs: on this machine, with some threads, or on a server."""
 
     device: Annotated[
         str | None,
@@ -62,16 +62,16 @@ class WhereFlags(Flags):
     rpc_key: options.RpcKey = None
 
     def server(self) -> ServerAddress | None:
-        """Where a server is asked for that it runs on; None for this machine."""
+        """The tracker and the key to request a server with; None to run on this machine."""
         return options.server_address(self.rpc_tracker, self.rpc_key)
 
     def set_threads(self) -> None:
-        """Have this machine's threads as asked.
+        """Set the number of threads of this process, and pin them, if the options say so.
 
         Raises
         ------
         InputError
-            It runs on a server.
+            The artifact runs on a server.
         """
         from ..execution.threads import num_threads, set_num_threads
 
@@ -87,7 +87,7 @@ class WhereFlags(Flags):
 
 @dataclass(frozen=True)
 class ReportFlags(Flags):
-    """What is told of a run."""
+    """What to print or write after a run: outputs, times, a profile."""
 
     outputs: Annotated[
         Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
@@ -117,7 +117,12 @@ class ReportFlags(Flags):
     ] = False
 
     def facts(self, module: GraphModule) -> dict[str, Any]:
-        """What was asked for of a module that has run; files are written."""
+        """Write the files that the options ask for, and return the results to print.
+
+        Parameters
+        ----------
+        module: a module that has run once.
+        """
         results = {
             module.plan.values[v].name: module.get_output(i).numpy()
             for i, v in enumerate(module.plan.outputs)
@@ -154,14 +159,17 @@ class ReportFlags(Flags):
 
 @dataclass(frozen=True)
 class ModelFlags(Flags):
-    """How a model that is no artifact yet is compiled."""
+    """How a model is compiled before it runs."""
 
     input_shapes: shape_options.InputShapes = None
     dims: shape_options.Dims = None
     time_budget: options.TimeBudget = None
 
     def compiled(self, source: Source, path: Path) -> Artifact:
-        """The artifact of the model at `path`, made now or found."""
+        """Compile the model at `path`, or find its artifact from an earlier run.
+
+        An artifact is found again if the model and these options are the same.
+        """
         from ..session.compiled_once import compiled_once
 
         given = {} if self.time_budget is None else {"time_budget_s": self.time_budget}
@@ -170,12 +178,12 @@ class ModelFlags(Flags):
             return compiled_once(source, {"progress": progress, **given}, shapes)
 
     def refuse(self, path: Path) -> None:
-        """Refuse them, where `path` is an artifact.
+        """Refuse these options, because `path` is an artifact.
 
         Raises
         ------
         InputError
-            One was given.
+            One of the options was given.
         """
         if self != ModelFlags():
             raise InputError(
@@ -199,17 +207,18 @@ def run_model(
 ) -> None:
     """Run an artifact once, and time or profile it if asked to.
 
-    A model (an .onnx or .pt2 file) is compiled first, and the artifact kept: the next run with the
-    same options finds it. --dim or --input-shapes give what it leaves open, and --time-budget says
-    for how many seconds schedules are measured.
+    A model (an .onnx or .pt2 file) is compiled first. The artifact is kept, and the next run with
+    the same options finds it. --dim or --input-shapes give the sizes that the model leaves open.
+    --time-budget says for how many seconds schedules are measured.
 
-    An artifact holds machine code, which runs with all your rights: run only those whose origin you
-    trust, pin the one that you mean with --sha256, or say with --trusted-key who may have signed it
+    An artifact holds machine code, which runs with all your rights. Run only artifacts whose origin
+    you trust. You can pin one artifact with --sha256, or require a signature with --trusted-key
     (see `tvm-interop sign`).
 
-    With --rpc-tracker and --rpc-key it runs on a server, which is sent kernels, weights and inputs,
-    and times are by the server's clock. A server is started by `python -m tvm.exec.rpc_server
-    --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`; it runs TVM's kernels alone.
+    With --rpc-tracker and --rpc-key the artifact runs on a server. The server receives kernels,
+    weights and inputs, and its clock measures the times. Start a server with `python -m
+    tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`. It runs
+    TVM's kernels alone.
     """
     from ..execution.graph_module import GraphModule
 
@@ -219,7 +228,7 @@ def run_model(
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # So that it is not told twice.
+        artifact.from_elsewhere = False  # So that the note on idle cores is printed only once.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)
@@ -232,7 +241,7 @@ def _artifact(
     trusted_keys: list[Path] | None,
     compiling: ModelFlags,
 ) -> Artifact:
-    """The artifact at `path`, or the one of the model there, which is compiled once and kept."""
+    """Load the artifact at `path`, or compile the model there once and keep its artifact."""
     from ..artifact.artifact import load
     from ..session.source import Source, artifact_or_source
 
@@ -247,7 +256,7 @@ def _artifact(
     source = artifact_or_source(path)
     if not isinstance(source, Source):
         compiling.refuse(path)
-        return source  # An artifact of an unusual name.
+        return source  # An artifact with the suffix of a model.
     artifact = compiling.compiled(source, path)
     if artifact.path is not None:
         note(f"`{path}` runs as `{artifact.path}`")
@@ -255,7 +264,7 @@ def _artifact(
 
 
 def _note_idle_cores(artifact: Artifact) -> None:
-    """Tell on standard error that the artifact runs on fewer cores than there are."""
+    """Print a note on standard error if the artifact runs on fewer cores than there are."""
     from ..execution.open_instance import cores_of, leaves_cores_idle
     from ..execution.threads import num_threads
 

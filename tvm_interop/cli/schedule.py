@@ -1,4 +1,4 @@
-"""`tvm-interop schedule`."""
+"""The verb `tvm-interop schedule`, which schedules a model without compiling an artifact."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def schedule_model(
 ) -> None:
     """Schedule a model and write the schedule as JSON: read it, edit it, compile with it.
 
-    `tvm-interop compile MODEL --schedule schedule.json` takes it back. Without `--output` it is
-    printed; with `--json` too, its figures come with it.
+    `tvm-interop compile MODEL --schedule schedule.json` compiles with it. Without `--output` the
+    schedule is printed. With `--json` the printed object also holds its figures.
     """
     from ..compiler.api import new_compilation
     from ..compiler.options import CompileOptions, parts_for

@@ -1,4 +1,4 @@
-"""`tvm-interop serve`."""
+"""The verb `tvm-interop serve`, which serves artifacts over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ Threads = Annotated[
 
 @dataclass(frozen=True)
 class ServerFlags(Flags):
-    """The options of a server, as `Server` calls them."""
+    """The options of a server, under the names that `Server` has for them."""
 
     host: Annotated[
         str | None,
@@ -149,7 +149,7 @@ class ServerFlags(Flags):
     ] = None
 
     def chosen(self) -> dict[str, Any]:
-        """Those that were given: the others are the file's, or a server's own."""
+        """The options that were given; the configuration file or defaults supply the others."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -169,11 +169,12 @@ def serve_models(
 ) -> int:
     """Serve compiled models to clients of the Open Inference Protocol v2 (KServe, Triton).
 
-    Health, metadata, inference, statistics, configuration and /metrics for Prometheus. SIGTERM or
-    Ctrl-C ends it: requests that were taken are served first. It needs the extra `serve`.
+    The server answers requests for health, metadata, inference, statistics, configuration, and
+    /metrics for Prometheus. SIGTERM or Ctrl-C ends the server after it has served the requests that
+    it accepted. The verb needs the extra `serve`.
 
-    An artifact holds machine code, which runs with all your rights: serve only those whose origin
-    you trust.
+    An artifact holds machine code, which runs with all your rights. Serve only artifacts whose
+    origin you trust.
     """
     from ..execution.threads import set_num_threads
     from ..serving.server.server import Server, log_to_stderr
@@ -192,14 +193,18 @@ def serve_models(
     log_to_stderr(_LEVELS[log_level])
     code = served.run()
     if code:
-        # A model still runs, and may for ever: nothing waits for it.
+        # A model still runs, and may never end. A normal exit would wait for its thread.
         sys.stderr.flush()
         os._exit(code)
     return code
 
 
 def _token(config: Path | None, token_file: Path | None) -> dict[str, Any]:
-    """The token of the option, else of the configuration's file, else of the environment."""
+    """The token that clients must send, as an option of `Server`.
+
+    The option `--token-file` wins over the configuration file. The configuration file wins over the
+    environment variable.
+    """
     from ..serving.server.config import ServerConfig, read_config
 
     if token_file is not None:
@@ -216,7 +221,7 @@ def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:
     Raises
     ------
     InputError
-        There are more names than artifacts, or two artifacts of one name.
+        There are more names than artifacts, or two artifacts have the same name.
     """
     if len(names) > len(artifacts):
         raise InputError(f"there are {len(names)} names for {len(artifacts)} artifacts")

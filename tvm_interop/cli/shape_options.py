@@ -1,4 +1,4 @@
-"""Options about the shapes of a model's inputs, and how their texts are read."""
+"""Command-line options for the shapes of a model's inputs, and functions that parse them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ BatchSizes = Annotated[
 
 
 def parse_batch_sizes(text: str | None) -> list[int] | None:
-    """`1,2,4` as numbers.
+    """Parse batch sizes such as `1,2,4`; None if there is no text.
 
     Raises
     ------
     InputError
-        Something there is no number.
+        A part of the text is no whole number.
     """
     if text is None:
         return None
@@ -70,12 +70,12 @@ def parse_batch_sizes(text: str | None) -> list[int] | None:
 
 
 def parse_dims(text: str | None) -> dict[str, int]:
-    """`batch=1,past=64` as sizes by name.
+    """Parse dimensions such as `batch=1,past=64` into sizes by name.
 
     Raises
     ------
     InputError
-        Something there is no name and number.
+        A part of the text is not of the form NAME=SIZE.
     """
     sizes = {}
     for part in text.split(",") if text else ():
@@ -92,19 +92,21 @@ def parse_dims(text: str | None) -> dict[str, int]:
 def shapes_of(
     model: Path | str, input_shapes: str | None, dims: str | None
 ) -> dict[str, tuple[int, ...]] | None:
-    """The shapes of inputs that `--input-shapes` and `--dim` give together; None where neither is.
+    """The shapes of inputs that `--input-shapes` and `--dim` give together; None without either.
+
+    `--input-shapes` wins if both give the shape of one input.
 
     Raises
     ------
     InputError
-        One cannot be read, or the model has no such dimension.
+        An option cannot be parsed, or the model has no such dimension.
     """
     given = parse_input_shapes(input_shapes)
     return given if dims is None else {**shapes_by_dims(model, dims), **(given or {})}
 
 
 def shapes_by_dims(model: Path | str, dims: str | None) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that `--dim` gives; raises as `shapes_of`."""
+    """The shapes of inputs that `--dim` gives, by name. It raises the errors of `shapes_of`."""
     sizes = parse_dims(dims)
     if not sizes:
         return {}
@@ -114,7 +116,9 @@ def shapes_by_dims(model: Path | str, dims: str | None) -> dict[str, tuple[int, 
 
 
 def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:
-    """Read tvmc's notation: `"data:[1,3,224,224] mask:[1,128]"`.
+    """Parse shapes in tvmc's notation, such as `"data:[1,3,224,224] mask:[1,128]"`.
+
+    The result is None if there is no text.
 
     Raises
     ------
@@ -125,7 +129,7 @@ def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:
         return None
     shapes: dict[str, tuple[int, ...]] = {}
     rest = text.strip()
-    # A name may hold nearly anything, colons too: the shape's bracket ends it.
+    # A name may hold nearly any character, even a colon, so the name ends at `:[`.
     pattern = re.compile(r"(?P<name>\S+?)\s*:\s*\[(?P<dims>[\d\s,]*)\][\s,;]*")
     while rest:
         match = pattern.match(rest)

@@ -1,4 +1,4 @@
-"""`tvm-interop show`."""
+"""The verb `tvm-interop show`, which draws the schedules of artifacts and how they ran."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Format(str, enum.Enum):
-    """What to write."""
+    """The kinds of files that `show` writes."""
 
     html = "html"
     svg = "svg"
@@ -70,13 +70,13 @@ def show(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Draw schedules, and when each operator really ran: one artifact, or several to compare.
+    """Draw schedules, and when each operator really ran, for one artifact or several to compare.
 
-    Each artifact is run, with zeros for inputs; what is shown is the fastest of several runs, since
-    others show what else the machine had to do.
+    Each artifact runs several times, with zeros for inputs. The drawing shows the fastest run,
+    because slower runs also show what else the machine did.
 
-    An artifact holds machine code, which runs with all your rights: --no-run looks at one whose
-    origin you do not know.
+    An artifact holds machine code, which runs with all your rights. Use --no-run for an artifact
+    whose origin you do not know.
     """
     from ..artifact.artifact import load
     from ..viz.record import planned, record
@@ -120,7 +120,11 @@ def _format_of(output: Path | None) -> Format:
 
 
 def _titles(models: list[Path]) -> list[str]:
-    """The files' names; the whole path where two have one name, numbered where it is one file."""
+    """A title for each artifact: the name of its file, without the suffix.
+
+    If two files have the same name, the titles are whole paths. If a file is given twice, the
+    paths are also numbered.
+    """
     names = [path.stem for path in models]
     if len(set(names)) < len(names):
         names = [str(path) for path in models]

@@ -1,4 +1,4 @@
-"""`tvm-interop sign` and `verify`: who made an artifact."""
+"""The verbs `tvm-interop sign` and `verify`, for the signatures of artifacts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def sign_artifact(
         typer.Option("--key", help="A private Ed25519 key: `openssl genpkey -algorithm ed25519`."),
     ],
 ) -> None:
-    """Sign an artifact, after seeing that it is one; the signature lies beside it, as ARTIFACT.sig.
+    """Check an artifact and sign it; the signature is written beside it, as ARTIFACT.sig.
 
-    Whoever has the public key (`openssl pkey -in KEY -pubout`) can let only such artifacts run: by
-    `run --trusted-key`, `load(..., trusted_keys=...)`, or TVM_INTEROP_TRUSTED_KEYS, which holds for
-    `serve` as well.
+    With the public key (`openssl pkey -in KEY -pubout`), users can refuse to run artifacts that the
+    key did not sign: by `run --trusted-key`, `load(..., trusted_keys=...)`, or
+    TVM_INTEROP_TRUSTED_KEYS. The environment variable holds for `serve` as well.
     """
     from ..artifact.artifact import load
     from ..artifact.signature import sign
@@ -37,7 +37,10 @@ def verify_artifact(
         typer.Option("--trusted-key", help="A public key; may be given several times."),
     ],
 ) -> None:
-    """See that one of these keys signed an artifact, and that it is whole; nothing of it is run."""
+    """Check that one of these keys signed an artifact, and that the artifact is undamaged.
+
+    Nothing in the artifact is run.
+    """
     from ..artifact.artifact import load
 
     load(artifact, kernels=False, trusted_keys=trusted_key)

@@ -1,4 +1,4 @@
-"""What the speed check of an artifact found, in a line for people."""
+"""Describes the result of an artifact's speed check in one line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
 
 _NEEDED = 0.99
-"""The share of sequential execution's time to stay below, see `docs/speed_check.rst`."""
+"""A schedule ships if it takes less than this share of sequential execution's time, at a
+significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
-    """What was needed, what was measured, what ships; None where nothing was checked.
+    """A line with the measured ratio, the ratio needed, and what ships; None without a check.
 
     Parameters
     ----------
-    given: the name of the file that the schedule was read from; None for a scheduler's.
+    given: the name of the file that the schedule was read from; None if a scheduler made it.
     """
     checked = artifact.manifest.speed_check
     if checked is None:

@@ -1,4 +1,4 @@
-"""`tvm-interop tune`."""
+"""The verb `tvm-interop tune`, which searches for a faster schedule, or for faster kernels."""
 
 from __future__ import annotations
 
@@ -85,20 +85,20 @@ def tune_model(
 ) -> None:
     """Search for the fastest schedule, or with --kernels for faster kernels.
 
-    For a schedule: predict stages, measure those that decide.
+    A search for a schedule predicts the latency of most stages, and measures the decisive ones.
 
-    Stop it at any time with Ctrl-C: what was measured is kept, the best schedule so far is
-    written, and the next call goes on from there. `tvm-interop compile MODEL --schedule
-    schedule.json` takes the schedule. Needs the extra `learned`.
+    Stop it at any time with Ctrl-C. Measurements are kept, the best schedule so far is written, and
+    the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` takes
+    the schedule. The search needs the extra `learned`.
 
-    With --rpc-tracker and --rpc-key stages are measured elsewhere, on several servers at once, each
-    started by `python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library
-    libtvm_interop.so`; those run TVM's kernels alone (--providers tvm).
+    With --rpc-tracker and --rpc-key stages are measured on several servers at once. Start each
+    server with `python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library
+    libtvm_interop.so`. The servers run TVM's kernels alone (--providers tvm).
 
-    With --kernels MetaSchedule searches for faster loops for the TVM kernels of the model, those
-    that no kernel library runs; --providers tvm tunes them all. Every trial is kept in a folder as
-    soon as it is made, and the next call goes on from there. `tvm-interop compile MODEL
-    --tuning-records FOLDER` takes what was found.
+    With --kernels MetaSchedule searches for faster loops for the model's TVM kernels, which run the
+    operators that no kernel library runs. --providers tvm tunes all operators' kernels. Each trial
+    is kept in a folder as soon as it is made, and the next call continues from there. `tvm-interop
+    compile MODEL --tuning-records FOLDER` takes the loops that were found.
     """
     from ..compiler.options import CompileOptions
     from .tune_kernels import DEFAULT_FOLDER, tune_kernels
@@ -149,7 +149,13 @@ def tune_model(
 
 
 def _own(folder: Path) -> Path:
-    """The folder, which nobody named; an error if what is in it may be another's."""
+    """Check that no other user could have written to the default folder, and return the folder.
+
+    Raises
+    ------
+    InputError
+        Another user may have written to it.
+    """
     reason = why_not_trusted(folder)
     if reason is not None:
         raise InputError(
@@ -167,7 +173,12 @@ def _search_schedule(
     tuning: Tuning,
     address: ServerAddress | None,
 ) -> None:
-    """Search for the fastest schedule of a model, here or on the servers of an address."""
+    """Search for the fastest schedule of a model.
+
+    Parameters
+    ----------
+    address: where to request servers to measure on; None measures on this machine.
+    """
     from ..compiler.api import new_compilation
     from ..compiler.options import CompileOptions
 
@@ -198,13 +209,13 @@ class Tuning:
         self.display = display
 
     def run(self, search: ActiveSearch) -> None:
-        """Search to the end; the best of what is known already is written first."""
+        """Write the best schedule known from earlier calls, then search to the end."""
         self._search = search
         self._write(search.best())
         self._write(search.run())
 
     def after_round(self, done: Round) -> None:
-        """What is to happen after a round: its best schedule is written and shown."""
+        """Write the best schedule so far, and show the round's result. Called after each round."""
         assert self._search is not None
         self.rounds.append(done)
         self._write(self._search.best())
@@ -217,7 +228,10 @@ class Tuning:
 
 
 class Display:
-    """A bar of stages measured, with the best latency so far; a line a round above it."""
+    """Shows a progress bar of measured stages with the best latency so far.
+
+    A line for each finished round is printed above the bar.
+    """
 
     def __init__(self, bar: Progress, limit: int | None, quiet: bool) -> None:
         self._bar = bar
@@ -228,14 +242,14 @@ class Display:
         self._searching = False
 
     def measuring(self, stages_done: int, stages_total: int) -> None:
-        """Told by whoever measures, of the stages asked for at once."""
+        """Update the bar. Called while a batch of stages is measured, with counts of the batch."""
         if not self._searching:
             self._bar.update(self._task, completed=stages_done, total=stages_total)
             return
         self._bar.update(self._task, completed=self._measured + stages_done, total=self._limit)
 
     def round(self, done: Round) -> None:
-        """Told after each round."""
+        """Update the bar and print the round's line. Called after each round."""
         self._searching = True
         self._measured = done.measured
         self._bar.update(
@@ -279,7 +293,7 @@ def _facts(tuning: Tuning) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """JSON knows no NaN."""
+    """Turn NaN into None, because JSON has no NaN."""
     return value if value == value else None
 
 

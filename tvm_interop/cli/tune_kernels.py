@@ -1,4 +1,4 @@
-"""`tvm-interop tune --kernels`."""
+"""The part of `tvm-interop tune` that searches for faster kernels: `tune --kernels`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..kernels.tuning_records import TuningRecords
 from .console import INTERRUPTED, table, tuning_bar
 
 DEFAULT_FOLDER = Path("tuning_records")
-"""Where trials are kept unless another folder is named: in the folder one works in."""
+"""The default folder for trials, relative to the working directory."""
 
 
 def tune_kernels(
@@ -29,12 +29,19 @@ def tune_kernels(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Search for faster kernels, and tell what was found; stopped by Ctrl-C, all the same.
+    """Search for faster kernels, and print the results, also after Ctrl-C.
+
+    Parameters
+    ----------
+    folder: where trials are kept.
+    max_trials: the most trials of all kernels together, earlier trials in `folder` included; None
+        for the default.
+    time_budget_s: how long to search, in seconds; None for no limit.
 
     Raises
     ------
     typer.Exit
-        It was stopped: with the exit code that stands for that.
+        Ctrl-C stopped the search; the exit code is `INTERRUPTED`.
     """
     tuning: KernelTuning | None = None
     interrupted = False
@@ -67,7 +74,7 @@ def tune_kernels(
 
 
 class _Bar:
-    """A bar of trials, with what the kernels take so far."""
+    """Shows a progress bar of trials, with the kernels' latency relative to the default so far."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

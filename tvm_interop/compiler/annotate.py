@@ -1,4 +1,4 @@
-"""Keeps a schedule in its Relax module, as an attribute of the function; stock TVM ignores it."""
+"""Stores a schedule in a Relax module, as an attribute of a function that stock TVM ignores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ATTRIBUTE = "tvm_interop.schedule"
 
 
 def annotate(module: Any, schedule: Schedule, function: str = "main") -> Any:
-    """A module whose `function` carries `schedule`."""
+    """Return a copy of the module whose `function` has `schedule` as an attribute."""
     annotated = module.clone()
     global_var = module.get_global_var(function)
     annotated[global_var] = module[global_var].with_attr(_ATTRIBUTE, schedule.to_json())
@@ -20,12 +20,14 @@ def annotate(module: Any, schedule: Schedule, function: str = "main") -> Any:
 
 
 def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
-    """The schedule that `function` has as an attribute; None if `module` is no Relax module, too.
+    """The schedule that `function` has as an attribute.
+
+    None if there is no such attribute or function, or if `module` is no Relax module.
 
     Raises
     ------
     ScheduleError
-        It carries one that cannot be read.
+        The attribute cannot be read.
     """
     is_there = isinstance(module, tvm.IRModule) and function in [
         var.name_hint for var in module.get_global_vars()

@@ -1,4 +1,8 @@
-"""From a model to an artifact: lower, measure, schedule, plan, check the speed, write."""
+"""Defines `compile`, which turns a model into an artifact.
+
+Its steps are: lower the model, measure its operators, schedule them, plan the run, check the speed,
+and write the file.
+"""
 
 from __future__ import annotations
 
@@ -69,71 +73,75 @@ def compile(
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
 
-    The schedule is run against sequential execution of the same kernels before it ships, in pairs
-    and in rounds that had no part in choosing it; where it is not faster by more than 1%, at a
+    Before it ships, the schedule runs against sequential execution of the same kernels, in paired
+    rounds that had no part in choosing it. If it is not faster by more than 1%, at a significance
     level of 5%, the artifact runs sequentially, and its manifest says so. All schedulers give the
-    same bits but `ios-merge` and `ios-both`, whose merged operators add up in another order.
+    same bits, except `ios-merge` and `ios-both`: merged operators add up numbers in another order.
 
     Parameters
     ----------
     model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
-        IRModule. One that `InterOpSchedule` has annotated keeps its schedule.
-    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU; text too, with options, as in
+        IRModule. A module that `InterOpSchedule` has annotated keeps its schedule.
+    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU. It may be text with options, as in
         `llvm -mcpu=core-avx2`.
-    scheduler: one of `schedulers()`; `auto` tries them all and measures which is best.
-    out: where to write the artifact; None writes none.
-    schedule: use this schedule, by hand perhaps, in place of a scheduler's. Operators are divided
-        into as many parts as it names.
-    input_shapes: shapes of inputs the model leaves open, by name. Of several such, the artifact
-        holds the model for each, with its own schedule; `GraphModule` takes the one that fits what
-        it is given, and weights are kept once.
+    scheduler: one of `schedulers()`; `auto` tries several of them and measures which is fastest.
+    out: where to write the artifact; None writes no file.
+    schedule: use this schedule instead of running a scheduler; a person may have written it.
+        Operators are divided into as many parts as it names.
+    input_shapes: shapes of inputs that the model leaves open, by name. If several such mappings are
+        given, the artifact holds the model for each, with a schedule of its own, and the weights
+        only once. `GraphModule` takes the one that fits its inputs.
     batch_sizes: sizes of the first dimension of all inputs and outputs, for a server that joins
-        requests: the artifact holds the model for each, the first is the usual one. The rows of a
-        batch must not depend on each other; nobody checks that. `input_shapes` says the other
-        dimensions, where the model leaves any open.
-    streams, threads: CPU streams, and threads for each; by default as many as there are cores.
-    latency: prices operators and stages; by default they are measured here. `learned` predicts
-        most of IOS's stages and measures those that decide; `max_measurements` and `time_budget_s`
-        limit that (see `latency.active.ActiveSearch`). It needs the extra `learned`. For a GPU that
-        is not here: the name of a device's description (see `latency.described.DEVICES`), or
-        `database`, or `database:NAME` for one of several GPUs in it. What was priced so ships
-        unchecked where its GPUs are not here, which is logged.
+        requests. The artifact holds the model for each size; the first is the usual one. The rows
+        of a batch must not depend on each other, which is not checked. If the model leaves other
+        dimensions open, `input_shapes` gives them.
+    streams: how many streams run side by side; by default one for each core on a CPU.
+    threads: how many threads each stream's kernels may use on a CPU; by default the cores are
+        shared out evenly.
+    latency: the latency model for operators and stages; by default they are measured here.
+        `learned` predicts most of IOS's stages and measures those that decide, within
+        `max_measurements` and `time_budget_s` (see `measure.active.ActiveSearch`); it needs the
+        extra `learned`. For a GPU that is not here, give the name of a device description (see
+        `latency.described.DEVICES`), or `database`, or `database:NAME` for one of several GPUs in
+        it. The schedule then ships unchecked if its GPUs are not here, which is logged.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
-    keep_slower: ship the schedule even where sequential execution is faster.
-    progress: called with the stages measured and to be measured.
-    providers: whose kernels each operator's fastest is chosen from: `tvm`, and `onednn` for a CPU,
-        `cudnn` and `cublaslt` for a GPU; by default all that are there. Without a GPU nothing can
-        be measured: then TVM's kernels alone by default, and of libraries that are named each runs
-        whatever it can.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the GPU's
-        that is here, or else A100's and H100's. Without a GPU there are no latencies to schedule
-        by, nor is speed checked: give a scheduler that needs none, or `latency`, and `keep_slower`.
-    tuning_records: folder of what `tvm-interop tune --kernels` found for this model and target. A
-        kernel that has a record faster than our default schedule takes its loops.
+    keep_slower: ship the schedule even if sequential execution is faster.
+    progress: called with the number of stages measured, and of stages to be measured.
+    providers: the providers of kernels to choose from: `tvm`, and `onednn` for a CPU, `cudnn` and
+        `cublaslt` for a GPU; by default all that are there. Each operator gets the fastest kernel.
+        Without a GPU its kernels cannot be measured: by default all are TVM's, and each library
+        that is named runs whatever it can.
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the one of
+        the GPU here, or else those of A100 and H100. Without a GPU, latencies cannot be measured
+        and the speed cannot be checked. Then give `keep_slower`, and either `latency` or a
+        scheduler that needs no latencies.
+    tuning_records: folder of records that `tvm-interop tune --kernels` wrote for this model and
+        target. A kernel takes the loops of its record if they are faster than our default schedule.
     stream_priorities: for a GPU: let it prefer the stream that carries most of the longest chain of
-        operators, by their latencies, or by their number where none are known.
+        operators. Chains are compared by latency, or by number of operators if latencies are
+        unknown.
     allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
-        several times faster and keeps 10 bits of 23.
-    link: between two GPUs, where prices come from a description or the database; by default the
-        description's.
-    precision: `f32`; or, for a CPU with AVX512-BF16, `bf16`: convolutions and matrix products round
-        their factors to bfloat16, operators hand bfloat16 on to each other, and all else stays in
-        float32: sums, norms, softmax, inputs and outputs. The artifact's manifest has the error;
-        see `Precision`. `auto` takes bf16 where its error is at most `max_error`, and f32
-        otherwise, also where the CPU cannot; `Artifact.precision_choice` says which and why.
+        several times faster and keeps 10 of 23 bits.
+    link: the link between two GPUs, if latencies come from a description or the database; by
+        default the description's link.
+    precision: `f32`, `bf16` or `auto`. `bf16` is for a CPU with AVX512-BF16: convolutions and
+        matrix products round their factors to bfloat16, and operators pass bfloat16 tensors on.
+        Sums, norms, softmax, inputs and outputs stay in float32. The artifact's manifest has the
+        error (see `Precision`). `auto` takes bf16 if the CPU has it and its error is at most
+        `max_error`, and f32 otherwise; `Artifact.precision_choice` says which and why.
     keep_f32: with bf16, the operators that stay in float32: names, or kinds such as `matmul`, with
         `*` and `?` as in file names.
-    max_error: for `auto`: up to which error it takes bf16; the error is the Euclidean norm of the
-        difference to the outputs in float32, over the norm of those.
-    inputs: with bf16, what the error is measured on: an array for each input, by name; by default
-        random numbers.
-    fresh: build kernels and choose the schedule anew. Otherwise what an earlier compilation of the
-        same model, in the same way, on this machine, built and chose is taken over: it is kept
-        beside the database (see `measure.kept_files`).
-    cross_compiler: what links the kernels where `target` is no CPU like this one, such as
+    max_error: for `auto`: the largest error that bf16 may have. The error is the Euclidean norm of
+        the difference to the float32 outputs, over the norm of the float32 outputs.
+    inputs: with bf16, the inputs to measure the error on: an array for each input, by name; by
+        default random numbers.
+    fresh: build kernels and choose the schedule anew. Otherwise the results of an earlier equal
+        compilation on this machine are reused; they are kept beside the database (see
+        `measure.kept_files`).
+    cross_compiler: the compiler that links the kernels if `target` is no CPU like this one, such as
         `aarch64-linux-gnu-g++`, with options if need be; by default the environment variable `CXX`,
         or else the system's compiler.
-    options: the scheduler's own, such as `max_group_ops`.
+    options: options of the scheduler, such as `max_group_ops`.
 
     Returns
     -------
@@ -142,7 +150,7 @@ def compile(
     Raises
     ------
     UnsupportedModelError, InputError, ScheduleError, DeviceError
-        Each names what it is about and says what to do. No file is written then.
+        The message names the cause and says what to do. No file is written then.
     """
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
@@ -201,7 +209,7 @@ def _shapes_of(
     input_shapes: Shapes | Sequence[Shapes] | None,
     batch_sizes: Sequence[int] | None,
 ) -> list[dict[str, tuple[int, ...]]]:
-    """The shapes of inputs to compile for, one after the other."""
+    """The input shapes to compile for: one mapping from names to shapes for each model."""
     each = _list_of(input_shapes)
     if batch_sizes is None:
         return each
@@ -223,18 +231,23 @@ def _refuse_fixed_batch(
     input_shapes: Shapes | Sequence[Shapes] | None,
     shapes_of: Mapping[int, Shapes],
 ) -> None:
-    """Say so, where a model can be imported but for the batch sizes that were asked for.
+    """Raise a clearer error if a model can be imported, but not for the wanted batch sizes.
 
     Parameters
     ----------
-    error: why one of these could not be.
-    shapes_of: the shapes of inputs by batch size.
+    error: why the model could not be imported for a batch size.
+    shapes_of: the shapes of inputs, by batch size.
+
+    Raises
+    ------
+    InputError
+        The model was exported with a fixed batch size; the message says how to export it instead.
     """
     size = next((size for size, shapes in shapes_of.items() if not _imports(model, shapes)), None)
     if size is None or not error.node:
         return
     given = _list_of(input_shapes)[0]
-    # As it was exported; or by itself, where the batch has no size there.
+    # Try the shapes as exported, and batch size 1 in case the model leaves the batch open.
     if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
         raise InputError(
             f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "
@@ -253,7 +266,13 @@ def _imports(model: Any, shapes: Shapes) -> bool:
 
 
 def _mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
-    """Say in the manifest that the artifact's shapes are batch sizes."""
+    """Record in the manifest that the artifact's shapes are batch sizes.
+
+    Raises
+    ------
+    InputError
+        The first axis of an input or output is not the batch.
+    """
     try:
         check_batch_sizes(batch_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
     except ArtifactError as error:
@@ -295,7 +314,13 @@ def _compilation(
     max_error: float,
     inputs: Mapping[str, Any] | None,
 ) -> tuple[Compilation, Precision | None, str | None]:
-    """The compilation, its error if it is in bf16, and for `auto` what was chosen and why."""
+    """Make the compilation of a model in the wanted precision.
+
+    Returns
+    -------
+    The compilation; its error, None for f32; and for `auto` the chosen precision and the reason,
+    None otherwise.
+    """
     if precision == "f32":
         return new_compilation(model, options, shapes), None, None
     in_f32 = replace(options, precision="f32", keep_f32=())
@@ -324,7 +349,13 @@ def _compile_one(
     keep_slower: bool,
     options: Mapping[str, Any],
 ) -> Artifact:
-    """The artifact for one shape of the inputs."""
+    """Make the artifact for one shape of the inputs.
+
+    Parameters
+    ----------
+    chosen: the schedule to use; None runs the scheduler.
+    options: options of the scheduler.
+    """
     kept = None
     if chosen is None and choice_is_kept(compilation, scheduler, latency, options):
         kept = KeptChoice(compilation, scheduler, keep_slower, options)
@@ -342,7 +373,7 @@ def _compile_one(
     chosen.validate(compilation.graph)
     checked = None if keep_slower else measured
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
-    # Whoever names prices from elsewhere may compile where there is nothing to check on.
+    # With latencies from elsewhere, the device for a check may be missing, and that is allowed.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         tell(progress, "checking the speed")
         checked = compilation.check_speed(chosen)
@@ -367,7 +398,7 @@ def _artifact(
 
 
 def _is_concurrent(schedule: Schedule, compilation: Compilation) -> bool:
-    """Whether a schedule is anything else than sequential execution."""
+    """Whether a schedule differs from sequential execution."""
     if schedule.num_streams < 2 and not merged_stages(schedule):
         return False
     in_turn = compilation.sequential()
@@ -380,7 +411,7 @@ def new_compilation(
     options: CompileOptions | None = None,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Compilation:
-    """A `Compilation` whose tuning records, if there are any, are known to fit the model.
+    """Make a `Compilation`, and check that its tuning records, if any, are of this model.
 
     Raises
     ------

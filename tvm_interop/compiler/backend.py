@@ -1,4 +1,8 @@
-"""What a compilation asks of the device that it compiles for: one protocol, a class a device."""
+"""Defines the interface between a compilation and a kind of device.
+
+`Backend` is the protocol; `CpuBackend` and `CudaBackend` implement it. `Lowered` is a model that a
+backend has lowered for its device, and `Kernels` compiles the model's kernels.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,10 @@ from .kept_kernels import keep_kernels, kept_kernels
 
 
 class Kernels:
-    """The kernels that TVM compiles for a model: each step is taken once, when it is asked for."""
+    """The kernels that TVM compiles for a model.
+
+    Each step of the compilation runs once, when its result is first needed.
+    """
 
     def __init__(
         self,
@@ -42,16 +49,17 @@ class Kernels:
         progress: Progress | None = None,
         checker: KernelChecker | None = None,
     ) -> None:
-        """Nothing is compiled yet.
+        """Store the kernels; nothing is compiled yet.
 
         Parameters
         ----------
-        module: the kernels, scheduled.
-        build: compiles them into a shared library at a path.
-        write_out: the last pass over them, after which TVM's analyses understand them no more.
-        kept: where built libraries are kept, and found again; None keeps none.
-        progress: told when they are built.
-        checker: checks them before they ship; None where that cannot be done.
+        module: the scheduled kernels.
+        target: TVM's target; it becomes part of the hashes.
+        build: compiles kernels into a shared library at a path.
+        write_out: the last pass over the kernels. TVM's analyses cannot read its result.
+        kept: where built libraries are kept for later compilations; None keeps none.
+        progress: told when the kernels are built.
+        checker: checks the kernels before they ship; None for a GPU, where they are not checked.
         """
         self._checker = checker
         self._kept = kept
@@ -62,7 +70,7 @@ class Kernels:
         self._write_out = write_out
 
     def only(self, names: Collection[str]) -> Kernels:
-        """The kernels of these names."""
+        """Select the kernels with these names."""
         functions = self._module.functions_items()
         module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
         return Kernels(
@@ -77,7 +85,7 @@ class Kernels:
 
     @cached_property
     def code(self) -> bytes:
-        """The compiled kernel library; one that was kept, if there is one."""
+        """The bytes of the compiled kernel library; one from an earlier compilation is reused."""
         found = None if self._kept is None else kept_kernels(self._kept, self.hashes)
         if found is not None:
             return found
@@ -95,12 +103,15 @@ class Kernels:
 
     @cached_property
     def checked(self) -> CheckedKernels:
-        """The library as it ships: each kernel was checked, and one at fault is built plainly.
+        """The library as it ships, with the result of the checks.
+
+        A kernel that is wrong is built again without a schedule. Some kernels ship unchecked: large
+        kernels, kernels that this machine's CPU cannot run, and all kernels for a GPU.
 
         Raises
         ------
         ExecutionError
-            A kernel is wrong even then.
+            A kernel is wrong even without a schedule.
         """
         if self._checker is None:
             return CheckedKernels(self.code, KernelCheck(unchecked="they are for a GPU"))
@@ -119,29 +130,31 @@ class Kernels:
 
     @cached_property
     def parallel(self) -> bool:
-        """Whether any of them, for a CPU, splits its work over a team of threads."""
+        """Whether any kernel, for a CPU, splits its work over a team of threads."""
         return any(uses_parallel_loops(self._module).values())
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """A hash of each kernel's code, shapes and target, by name."""
+        """A hash of each kernel's code, shapes and target, by the kernel's name."""
         hashes = kernel_hashes(self._written_out)
         return {name: f"{self._target}:{digest}" for name, digest in hashes.items()}
 
 
 @dataclass(frozen=True)
 class Lowered(ABC):
-    """A model as a backend hands it to the schedulers, and what can be done with it on the device.
+    """A model that a backend has lowered for its device. It can be measured, planned and run.
 
     Attributes
     ----------
-    import_anew: gives the Relax module before it was lowered. It is not kept, as it would hold
-        weights a second time that were lowered to others.
-    module: the Relax module of fused kernels, none of them scheduled.
-    program: the operators, each with the kernel that was chosen for it, large ones divided.
-    on_tvm_alone: the operators, whole, with TVM's kernels.
+    import_anew: imports the model again and gives the Relax module before lowering. The module is
+        not kept, because it would hold a second copy of many weights.
+    module: the Relax module of fused kernels, before they are scheduled.
+    program: the operators, each with the kernel that was chosen for it. Large operators are divided
+        into parts.
+    on_tvm_alone: the operators with TVM's kernels, not divided.
     kernels: TVM's kernels for `program` and `on_tvm_alone`.
-    streams, threads: how many streams there will be, and the threads the kernels of each may use.
+    streams: the number of streams.
+    threads: the number of threads that the kernels of each stream may use.
     """
 
     import_anew: Callable[[], Any]
@@ -154,12 +167,12 @@ class Lowered(ABC):
 
     @property
     def library_faults(self) -> Mapping[str, str]:
-        """What is wrong with a library's kernel, by the name of the operator that it is not for."""
+        """What is wrong with each library kernel that failed its check, by the operator's name."""
         return {}
 
     @abstractmethod
     def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:
-        """The timer of stages of `program`, whose kernels are these, on the device."""
+        """Make a timer that measures stages of `program` on the device with these kernels."""
 
     @abstractmethod
     def plan(
@@ -168,17 +181,17 @@ class Lowered(ABC):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """The plan of a schedule of `program`, whose kernels are these.
+        """Turn a schedule of `program` into a plan with these kernels.
 
         Parameters
         ----------
         op_us: called only if needed. It returns the latency of each operator alone, by name, in
-            microseconds; None where nothing is known.
+            microseconds, or None if latencies are unknown.
         """
 
     @abstractmethod
     def instance(self, plan: Plan) -> PlanInstance:
-        """The plan with memory under it, ready to run.
+        """Allocate memory for a plan, so that it can run.
 
         Raises
         ------
@@ -194,7 +207,7 @@ class Lowered(ABC):
         store: LatencyStore,
         progress: Progress | None,
     ) -> MeasuredLatency:
-        """The latency model that measures stages of `program` on the device."""
+        """Make the latency model that measures stages of `program` on the device."""
         timer = self.stage_timer(program, streams, threads)
         return self.latency_by(timer, program, store, progress)
 
@@ -205,7 +218,7 @@ class Lowered(ABC):
         store: LatencyStore,
         progress: Progress | None,
     ) -> MeasuredLatency:
-        """The latency model that has `timer` measure stages of `program`."""
+        """Make the latency model that measures stages of `program` with `timer`."""
         return MeasuredLatency(
             program,
             self.kernels.hashes,
@@ -217,22 +230,23 @@ class Lowered(ABC):
 
 
 class Backend(Protocol):
-    """Compiles for one kind of device; what it makes of a model plans, measures and runs there.
+    """Compiles models for one kind of device.
 
-    `Compilation` carries a model through and knows no device. A new kind of device is a class
-    that fits here, and a line in `backends.backend_for`.
+    `Compilation` itself has no code for a particular device. To support a new kind of device, write
+    a class that implements this protocol, and add a line to `backends.backend_for`.
 
     Attributes
     ----------
     target: TVM's target.
-    device: what kernels run on.
-    providers: names of those whose kernels an operator may get.
-    clock: times executors of its instances against each other.
-    merges_operators: whether `ios-merge` and `ios-both` can merge operators for it.
-    prices_by_name: whether a schedule may be priced without measuring, by the name of a device's
-        description or of the database.
-    keeps_choices: whether the schedule that was chosen here is taken over by later compilations.
-    counts_cores: whether operators share the cores of this machine, which is what `explain` asks.
+    device: the kind of device that kernels run on.
+    providers: the names of the providers whose kernels an operator may get.
+    clock: times the executors of several instances against each other.
+    merges_operators: whether `ios-merge` and `ios-both` can merge operators for this device.
+    prices_by_name: whether schedules may use latencies that are not measured here, by the name of a
+        device description or of the database.
+    keeps_choices: whether later compilations may reuse the schedule that was chosen here.
+    counts_cores: whether operators share the cores of this machine, as the verdicts of `explain`
+        require.
     """
 
     target: Any
@@ -259,22 +273,22 @@ class Backend(Protocol):
         Raises
         ------
         UnsupportedModelError, InputError, DeviceError
-            The model or an option does not fit the device; says what to do.
+            The model or an option does not fit the device; the message says what to do.
         """
         ...
 
     def why_not_measured(self) -> DeviceError | None:
-        """What is missing to run anything here; None where stages can be measured."""
+        """The reason why stages cannot be measured on this machine; None if they can."""
         ...
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
-        """What is missing here to run a plan; None where it can be run."""
+        """The reason why a plan cannot run on this machine; None if it can."""
         ...
 
     def why_not_in_bf16(self) -> str | None:
-        """Why nothing can be compiled in bf16 for the target; None where it can."""
+        """The reason why models cannot be compiled in bf16 for the target; None if they can."""
         ...
 
     def cpu_features(self) -> tuple[str, ...]:
-        """The CPU's instructions that the kernels need, as LLVM names them."""
+        """The CPU features that the kernels need, by LLVM's names."""
         ...

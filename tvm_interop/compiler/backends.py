@@ -1,4 +1,4 @@
-"""Which backend compiles for a target: the one place that asks what kind of device it is."""
+"""Selects the backend for a target. No other module asks what kind of device a target is."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def backend_for(options: CompileOptions) -> Backend:
     Raises
     ------
     DeviceError, InputError
-        There is no such device, or an option is not for it.
+        There is no such device, or it does not support an option.
     """
     return CudaBackend(options) if is_cuda(options.target) else CpuBackend(options)
 
 
 def why_not_in_bf16(options: CompileOptions) -> str | None:
-    """Why nothing can be compiled in bf16 for the target of `options`; None where it can."""
+    """The reason why the target of `options` does not support bf16; None if it does."""
     return backend_for(replace(options, precision="f32", keep_f32=())).why_not_in_bf16()

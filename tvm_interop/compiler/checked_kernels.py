@@ -1,4 +1,8 @@
-"""TVM's kernels as they ship: each was checked, and one that is at fault is built plainly."""
+"""Checks TVM's kernels before they ship, and replaces kernels that are wrong.
+
+Each kernel is compared with a reference (see `kernels.check`). A wrong kernel is built again
+without a schedule.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,14 @@ from .kept_kernels import kernels_key
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked"
 _VERSION = "2"
-"""Part of the keys under which verdicts are remembered: what is found changes with it."""
+"""Part of the keys of remembered verdicts. Increase it when the checks change."""
 
 _right: set[str] = set()
-"""Keys of kernels that were found right by this process."""
+"""The keys of the kernels that this process found to be right."""
 
 
 class CheckedKernels(NamedTuple):
-    """A library of kernels, and what is known of it."""
+    """The bytes of a kernel library, and the result of its checks."""
 
     code: bytes
     check: KernelCheck
@@ -47,17 +51,17 @@ class CheckedKernels(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelChecker:
-    """Checks TVM's kernels for a CPU against what they were before they were scheduled.
+    """Checks TVM's scheduled kernels for a CPU against the same kernels before scheduling.
 
-    Verdicts are remembered, those that nothing was found: of single kernels by this process, of
-    whole libraries beside the libraries that are kept.
+    Only the verdict that no fault was found is remembered. This process remembers it for single
+    kernels. For whole libraries it is kept on disk, beside the libraries that are kept.
 
     Attributes
     ----------
     as_written: the kernels before any schedule.
-    parameters: types of a kernel's inputs and of its outputs, by its name.
-    target: what they are compiled for.
-    libraries: what checked the kernels of libraries for the same model.
+    parameters: the types of each kernel's inputs and of its outputs, by the kernel's name.
+    target: the TVM target that the kernels are compiled for.
+    libraries: the checker of library kernels for the same model.
     """
 
     as_written: tvm.IRModule
@@ -74,14 +78,17 @@ class KernelChecker:
         kept: KeptFiles | None,
         progress: Progress | None,
     ) -> CheckedKernels:
-        """The library as it ships; what is known of it counts the kernels of libraries, too.
+        """Check the kernels, and return the library as it ships.
+
+        The result also counts the kernels that `libraries` has checked.
 
         Parameters
         ----------
-        scheduled, written_out: the kernels with their loops, and as they went to LLVM.
-        hashes: of the latter, by name.
-        code: the library of these.
-        kept: where verdicts are remembered from one process to the next.
+        scheduled: the kernels after scheduling.
+        written_out: the kernels as they were handed to LLVM.
+        hashes: the hashes of the kernels in `written_out`, by name.
+        code: the bytes of the library that was built from `written_out`.
+        kept: where verdicts are remembered from one process to the next; None for nowhere.
 
         Raises
         ------
@@ -112,7 +119,7 @@ class KernelChecker:
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
-        context = kernels_key({})  # What else decides on machine code.
+        context = kernels_key({})  # Versions and options that also decide on the machine code.
         key = json.dumps([_VERSION, context, sorted(alike.values())])
         known = None if kept is None else kept.get(_KIND, key)
         if known is not None:
@@ -135,7 +142,7 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        # Of what is built plainly nothing is remembered: keys are those of the others.
+        # Verdicts on plain builds are not remembered, because the keys are of scheduled kernels.
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
@@ -145,12 +152,12 @@ class KernelChecker:
 
     @cached_property
     def _functions(self) -> dict[str, tuple[Any, tirx.PrimFunc]]:
-        """The kernels before any schedule, by name."""
+        """The kernels before any schedule, by name; each with its global variable."""
         return {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
 
     @cached_property
     def _operations(self) -> dict[str, int]:
-        """The operations of each kernel, by name; counting takes a while."""
+        """The number of operations of each kernel, by name. Counting them is slow."""
         return {name: operations_of(func) for name, (_, func) in self._functions.items()}
 
     def _is_too_large(self, name: str) -> bool:
@@ -170,12 +177,14 @@ class KernelChecker:
         code: bytes,
         count: Count | None = None,
     ) -> dict[str, str]:
-        """What is wrong with each kernel at fault; of equal kernels one is run.
+        """Find what is wrong with each kernel at fault, by name. Equal kernels run only once.
 
         Parameters
         ----------
-        scheduled: the kernels with their loops; None where they have none.
-        count: told how many are checked.
+        keys: the keys of the kernels to check, by name. Equal kernels have equal keys.
+        scheduled: the kernels after scheduling; None for kernels that have no schedule.
+        code: the bytes of the library with the kernels to check.
+        count: called with the number of kernels that are checked.
         """
         alike: dict[str, list[str]] = {}
         for name, key in keys.items():
@@ -208,8 +217,8 @@ class KernelChecker:
         faults, not_evaluated = found_by(reference)
         for name, defect in not_evaluated.items():
             _LOG.warning(_NOT_EVALUATED, name, defect)
-        # NumPy's functions have corners of their own: what differs from it is at fault where it
-        # differs from the same kernel built plainly, too.
+        # NumPy's functions have special cases of their own. A kernel that differs from NumPy is
+        # at fault only if it differs from a plain build of the same kernel, too.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -228,12 +237,18 @@ class KernelChecker:
         with_loops: Mapping[str, tirx.PrimFunc],
         by_numpy: bool = True,
     ) -> dict[str, Any]:
-        """What these kernels are compared with: NumPy, or a library where it does not know them."""
+        """The references of these kernels, by name: NumPy, or a plain build if NumPy cannot do it.
+
+        Parameters
+        ----------
+        with_loops: the kernels after scheduling, by name. Very long kernels are built from these.
+        by_numpy: False uses plain builds for all kernels.
+        """
         found: dict[str, Any] = {}
         to_build: dict[Any, tirx.PrimFunc] = {}
         for name in names:
             var, function = self._functions[name]
-            # To its kernel a bfloat16 is a word of 16 bits, which means nothing to NumPy.
+            # A kernel takes a bfloat16 as a word of 16 bits, which NumPy cannot interpret.
             has_words = "bfloat16" in (*self.parameters[name][0], *self.parameters[name][1])
             evaluated = numpy_kernel(function) if by_numpy and not has_words else None
             if evaluated is not None:
@@ -251,7 +266,7 @@ class KernelChecker:
         return found
 
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
-        """The library with these kernels as they were before any schedule."""
+        """Build the library again, with these kernels as they were before any schedule."""
         module = written_out.clone()
         for var in list(module.functions):
             if var.name_hint in names:
@@ -267,11 +282,12 @@ _NOT_EVALUATED = (
     "report it: %s"
 )
 _SHORT = 200_000
-"""Operations up to which a reference takes longer to optimise than to run as it is."""
+"""A reference kernel with fewer operations is built without optimization, because optimizing takes
+longer than it saves."""
 _LONG = 1_000_000_000
-"""Operations from which on a reference has the loops of the kernel, but none of its instructions:
-as it is written it would take seconds."""
+"""A reference kernel with more operations is built from the scheduled loops, but for a baseline
+CPU. Without a schedule it would run for seconds."""
 _MOST = 50_000_000_000
-"""Operations of a kernel that is checked."""
+"""The most operations of a kernel that is checked."""
 _MOST_BYTES = 512 * 2**20
-"""Of its tensors: there are three times as many while it is checked."""
+"""The most bytes of the tensors of a kernel that is checked. The check needs three times that."""

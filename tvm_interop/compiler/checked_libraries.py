@@ -1,4 +1,4 @@
-"""Kernels of libraries, checked as TVM's are: one that is at fault runs nothing in a model."""
+"""Checks kernels of libraries as TVM's kernels are checked. A wrong kernel is not used."""
 
 from __future__ import annotations
 
@@ -26,22 +26,27 @@ from ..program.storage import BLOCK, Layout
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked library"
 _VERSION = "1"
-"""Part of the keys under which verdicts are remembered: what is found changes with it."""
+"""Part of the keys of remembered verdicts. Increase it when the checks change."""
 _KINDS: tuple[Kind, ...] = ("ordinary", "denormal", "large")
-"""Of numbers."""
+"""The kinds of numbers that kernels are checked on."""
 
 _right: set[str] = set()
-"""Keys of kernels that were found right by this process."""
+"""The keys of the kernels that this process found to be right."""
 _not_evaluated: set[str] = set()
-"""Keys of those of which this process could not say anything."""
+"""The keys of the kernels that this process could not check, because their reference failed."""
 
 
 @dataclass(frozen=True)
 class FencedLibraryKernel:
-    """A kernel of a library, to be run on plain tensors, in whatever layouts it works.
+    """A kernel of a library, wrapped so that it runs on plain tensors between guard pages.
+
+    Tensors are converted to the layouts that the kernel works in, and back. The guard pages show
+    whether the kernel touches memory outside of its tensors.
 
     Attributes
     ----------
+    library: the library's name.
+    description: the operator that the kernel computes.
     constants: whether each input is a weight.
     """
 
@@ -56,7 +61,7 @@ class FencedLibraryKernel:
         before_fence: bool,
         fill: int,
     ) -> str:
-        """As `_native.cpu.run_library_fenced`."""
+        """Run the kernel as `_native.cpu.run_library_fenced` does, and return its verdict."""
         layouts = self.description.layouts
         plain = [*tensors, *results]
         arrays = [_laid_out(array, layout) for array, layout in zip(plain, layouts, strict=True)]
@@ -78,7 +83,7 @@ class FencedLibraryKernel:
 
 
 def _laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Images of `blocked16` have their last block filled up with zeros."""
+    """Convert a plain tensor to `layout`. In `blocked16`, zeros fill up the last block."""
     if layout == "plain":
         return array
     batch, channels, height, width = array.shape
@@ -96,9 +101,9 @@ class LibraryChecker:
     Attributes
     ----------
     as_written: TVM's kernels of the same operators, before any schedule.
-    kept: where verdicts are remembered from one process to the next.
-    checked: how many kernels were, so far.
-    faults: what was wrong with the others, by the operator's name.
+    kept: where verdicts are remembered from one process to the next; None for nowhere.
+    checked: the number of different library kernels in the last program that were checked.
+    faults: what was wrong with each kernel that failed, by the operator's name.
     """
 
     as_written: tvm.IRModule
@@ -108,10 +113,14 @@ class LibraryChecker:
     faults: dict[str, str] = field(default_factory=dict)
 
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
-        """What `choose` makes of the program, no kernel of a library being at fault.
+        """Apply `choose` to the program until no library kernel that it chooses is wrong.
 
-        An operator with such a kernel counts as one that no library knows, and the choice is made
+        If a kernel is wrong, its operator is marked as unknown to libraries, and `choose` runs
         again.
+
+        Parameters
+        ----------
+        choose: chooses a kernel for each operator of a program.
         """
         while True:
             chosen = choose(program)
@@ -128,7 +137,10 @@ class LibraryChecker:
             )
 
     def _faults(self, program: Program) -> dict[str, str]:
-        """What is wrong, by the operator's name; operators that are alike are checked once."""
+        """What is wrong with each kernel at fault, by the operator's name.
+
+        Operators that are alike are checked once.
+        """
         alike: dict[str, list[str]] = {}
         kernels: dict[str, Checked] = {}
         for op in program.operators:
@@ -167,16 +179,18 @@ class LibraryChecker:
         return {name: fault for key, fault in found.items() for name in alike[key]}
 
     def _kernel(self, program: Program, op: Operator) -> Checked | None:
-        """What to check, by a name that has all that decides what it computes.
+        """The library kernel of an operator, prepared for the check.
 
-        None where TVM runs the operator, where it computes nothing, and where NumPy does not know
-        it. A part of an operator is not looked at: its kernel is that of the whole.
+        The kernel's name holds everything that decides what the kernel computes. The result is None
+        if TVM runs the operator, if the operator computes nothing, or if NumPy has no reference.
+        Operators are checked before they are divided into parts.
         """
         if op.library is None or op.description is None or not op.description.computes:
             return None
         reference = self._references.get(op.kernel)
         types = [program.values[v].dtype for v in (*op.inputs, *op.outputs)]
-        if reference is None or "bfloat16" in types:  # Words of 16 bits, to TVM's kernel.
+        # TVM's kernel takes a bfloat16 as a word of 16 bits, which NumPy cannot interpret.
+        if reference is None or "bfloat16" in types:
             return None
         constants = tuple(program.is_constant(v) for v in op.inputs)
         version = library_version(op.library)
@@ -193,7 +207,7 @@ class LibraryChecker:
 
     @cached_property
     def _references(self) -> dict[str, NumpyKernel]:
-        """TVM's kernels by NumPy, as far as it knows them, by name."""
+        """The NumPy versions of TVM's kernels, by name, as far as NumPy can compute them."""
         functions = self.as_written.functions_items()
         known = {var.name_hint: numpy_kernel(func) for var, func in functions}
         return {name: kernel for name, kernel in known.items() if kernel is not None}

@@ -1,4 +1,4 @@
-"""One model on its way to an artifact: lowered, measured, scheduled, planned, its speed checked."""
+"""Defines `Compilation`, which lowers, measures, schedules and plans one model."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ _LOG = logging.getLogger("tvm_interop")
 
 
 class Compilation:
-    """One model on its way to an artifact; schedulers can be compared on it without recompiling.
+    """The compilation of one model. It can run several schedulers without compiling again.
 
     Attributes
     ----------
+    module: the Relax module of fused kernels, before they are scheduled.
     program: the model's operators and tensors.
-    graph: their dependencies.
+    streams, threads: the number of streams, and of threads for the kernels of each stream.
+    graph: the dependencies between the operators.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Compilation:
         UnsupportedModelError, InputError
             The model cannot be imported, or an input's shape is not known.
         DeviceError
-            The target is not a CPU's.
+            There is no such device, or it does not support the options.
         """
         self.options = options or CompileOptions()
         self.backend = backend_for(self.options)
@@ -98,28 +100,28 @@ class Compilation:
 
     @property
     def loaded_kernels(self) -> Any:
-        """That library, loaded into this process."""
+        """The compiled library of TVM's kernels, loaded into this process."""
         return self._lowered.kernels.loaded
 
     @cached_property
     def measured_latency(self) -> MeasuredLatency:
-        """The latency model that measures stages here, on as many streams as there will be."""
+        """The latency model that measures stages here, on `streams` streams."""
         return self._latency_of(self.streams, self.threads)
 
     @cached_property
     def traits(self) -> list[OperatorTraits]:
-        """What each operator computes and moves."""
+        """The traits of each operator, such as its FLOPs and the bytes it moves."""
         return operator_traits(self.program)
 
     def require_tuning_records(self) -> None:
-        """Check that the tuning records, where some were given, are of this model.
+        """Check that the tuning records, if there are any, are of this model.
 
-        Not done on construction: where operators are merged, what comes out may have none.
+        The constructor does not check this, because a model with merged operators may have none.
 
         Raises
         ------
         InputError
-            None of them is of a kernel of the model.
+            No tuning record is of a kernel of the model.
         """
         if self.options.tuning_records is not None:
             records = TuningRecords(self.options.tuning_records, self.target)
@@ -144,16 +146,17 @@ class Compilation:
 
         Parameters
         ----------
-        latency: by default that of the options, or else measured here, as far as the scheduler
-            asks for latencies at all.
-            `learned`, for scheduler `ios`, which `auto` then stands for: most stages are predicted,
-            see `search`. For a GPU also the name of a device's description (see
-            `latency.described.DEVICES`), `database`, or `database:NAME`: nothing is measured then,
-            and `stats["prices"]` says where prices came from. Where there is no GPU and no latency
-            is given, those who need one get what the database knows.
-        options: the scheduler's own; what the compilation knows (streams, tensors, what operators
-            compute and move, how to measure) is given where it takes it. With `learned` those of
-            `ActiveSearch`.
+        scheduler: one of `schedulers()`.
+        latency: the latency model. By default it is that of the options, or else latencies are
+            measured here if the scheduler asks for any. `learned` is for scheduler `ios`, and
+            `auto` then means `ios`: most stages are predicted, see `search`. For a GPU it may also
+            be the name of a device description (see `latency.described.DEVICES`), `database`, or
+            `database:NAME`. Nothing is measured then, and `stats["prices"]` says where the
+            latencies came from. If there is no GPU and no latency is given, a scheduler that needs
+            latencies gets those of the database.
+        options: options of the scheduler, or of `ActiveSearch` with `learned`. The scheduler also
+            gets what the compilation knows, as far as it takes such options: streams, tensors,
+            traits of operators, and how to measure.
         """
         if scheduler in MERGING and not self.backend.merges_operators:
             raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
@@ -187,11 +190,12 @@ class Compilation:
         options: dict[str, Any],
         known: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Schedule:
-        """Run a scheduler with what the compilation knows, as far as nothing else is given.
+        """Run a scheduler, and fill in options that the compilation knows and the caller left out.
 
         Parameters
         ----------
-        known: options beside `streams`, by name; asked for only if the scheduler takes them.
+        known: functions that give further options, by the option's name. Each is called only if the
+            scheduler takes the option. `streams` is always among them.
         """
         known = {"streams": lambda: self.streams, **(known or {})}
         for name in known.keys() & set(options_of(scheduler)) - options.keys():
@@ -201,7 +205,7 @@ class Compilation:
     def _schedule_here(
         self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
     ) -> Schedule:
-        """Schedule for the device at hand, by `latency` or else by what is measured on it."""
+        """Schedule with `latency`, or with latencies that are measured on the device here."""
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
@@ -214,8 +218,8 @@ class Compilation:
         elif scheduler != "sequential":
             latency = latency or self.measured_latency
         known: dict[str, Callable[[], Any]] = {
-            "gpus": lambda: 1,  # What copies between GPUs take is not measured.
-            "window": lambda: min(self.streams, 2),  # Operators side by side take a stream each.
+            "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
+            "window": lambda: min(self.streams, 2),  # Each operator in a window needs a stream.
             "baseline": self.sequential,
             "parts": self.program.parts,
             "buffers": self.program.buffers,
@@ -227,11 +231,16 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or by those of the database where they are needed."""
+        """Schedule without latencies, or with those of the database if the scheduler needs any.
+
+        Parameters
+        ----------
+        missing: why nothing can be measured here.
+        """
         try:
             return self._run(scheduler, None, options)
         except NoLatencyError:
-            pass  # Then by what the database knows.
+            pass  # Try the database instead.
         try:
             return self._schedule_by_name(scheduler, DATABASE, options)
         except InputError as error:
@@ -242,7 +251,7 @@ class Compilation:
             ) from error
 
     def _schedule_by_name(self, scheduler: str, name: str, options: dict[str, Any]) -> Schedule:
-        """Schedule by prices that are not measured here."""
+        """Schedule with latencies from a device description or the database."""
         link = self.options.link
         if name.partition(":")[0] == DATABASE:
             kernels = self._lowered.kernels.hashes
@@ -254,20 +263,21 @@ class Compilation:
         return replace(made, stats={**made.stats, "prices": prices})
 
     def can_check_speed(self, schedule: Schedule) -> bool:
-        """Whether the devices that it runs on are here; why not is logged."""
+        """Whether the devices that a schedule runs on are here. If not, the reason is logged."""
         missing = self.backend.why_not_run(self.plan(schedule))
         if missing is not None:
             _LOG.warning("the schedule's speed is not checked: %s", missing)
         return missing is None
 
     def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
-        """The latency model that measures stages on servers of TVM's RPC.
+        """Make the latency model that measures stages on servers of TVM's RPC.
 
-        It takes all free servers; its `close` gives them back.
+        The model takes all free servers, and its `close` gives them back.
 
         Parameters
         ----------
-        options: `farm_timer`'s, such as `answer_s`.
+        address: the tracker and the key of the servers.
+        options: options of `farm_timer`, such as `answer_s`.
 
         Raises
         ------
@@ -287,12 +297,13 @@ class Compilation:
         return self._lowered.latency_by(timer, self.program, self._store, self.options.progress)
 
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
-        """IOS with most stages predicted and few measured, ready to `run`.
+        """Prepare a search by IOS that predicts most stages and measures few; call its `run`.
 
         Parameters
         ----------
-        latency: what measures; by default this machine. See `farm_latency`.
-        options: `ActiveSearch`'s, such as `max_measurements` and `time_budget_s`.
+        latency: the latency model that measures stages; by default this machine measures. See
+            `farm_latency`.
+        options: options of `ActiveSearch`, such as `max_measurements` and `time_budget_s`.
 
         Raises
         ------
@@ -309,7 +320,7 @@ class Compilation:
         return self.merges_among(self.graph.names)
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
-        """Which of these whole operators could be merged; ids are positions in `names`."""
+        """Find out which of these whole operators could be merged; ids are positions in `names`."""
         return OperatorMerges(self._lowered.import_anew(), names)
 
     @cached_property
@@ -318,7 +329,10 @@ class Compilation:
         return MergedCompilations(self.merges, lambda module: Compilation(module, options))
 
     def _merging_latency(self, scheduler: str) -> LatencyModel:
-        """Measured latencies, merged operators too; `ios-merge` runs on one stream."""
+        """Make the latency model that also measures merged operators.
+
+        For `ios-merge` it measures on one stream, which gets the threads of all streams.
+        """
         streams, threads = self.streams, self.threads
         if scheduler == "ios-merge":
             streams, threads = 1, streams * threads
@@ -327,14 +341,17 @@ class Compilation:
         return MergingLatency(base, self.merges, lambda module: Compilation(module, options))
 
     def realized(self, schedule: Schedule) -> tuple[Compilation, Schedule]:
-        """Where the merged stages of a schedule are merged: a compilation, and the schedule for it.
+        """Merge the operators of a schedule's merged stages.
 
-        Itself and the schedule where there are none.
+        Returns
+        -------
+        The compilation of the merged model, and the schedule for it. Without merged stages these
+        are this compilation and the same schedule.
 
         Raises
         ------
         ScheduleError
-            Operators cannot be merged; says why.
+            Operators cannot be merged; the message says why.
         """
         merged = merged_stages(schedule)
         if not merged:
@@ -348,12 +365,13 @@ class Compilation:
         return self._merged.realized(schedule)
 
     def plan(self, schedule: Schedule) -> Plan:
-        """The plan of a schedule.
+        """Turn a schedule into a plan.
 
         Raises
         ------
         ScheduleError
-            It does not fit the model, or has merged stages: plan what `realized` gives.
+            The schedule does not fit the model, or has merged stages. In the second case, plan the
+            result of `realized` instead.
         """
         if merged_stages(schedule):
             raise ScheduleError(
@@ -363,7 +381,7 @@ class Compilation:
         return self._lowered.plan(self.program, schedule, self._op_us)
 
     def _op_us(self) -> dict[str, float] | None:
-        """What each operator takes alone, by name; None where there is nothing to tell by."""
+        """The latency of each operator alone, by name, in microseconds; None if unknown."""
         latency = self.options.latency
         if latency is None:
             if self.backend.why_not_measured() is not None:
@@ -373,11 +391,13 @@ class Compilation:
         return dict(zip(names, op_latencies(latency, names).tolist(), strict=True))
 
     def offers(self, name: str, *, measure: bool = True) -> tuple[Offer, ...]:
-        """What each provider of kernels has for a whole operator, on plain tensors.
+        """The kernel that each provider offers for a whole operator, on plain tensors.
 
         Parameters
         ----------
-        measure: whether kernels are timed that never were; otherwise their times are unknown.
+        name: the operator's name.
+        measure: whether to measure kernels that were never measured. If False, their latencies are
+            unknown.
 
         Raises
         ------
@@ -387,19 +407,23 @@ class Compilation:
         return offers_for(self.backend, self._lowered, self._store, name, measure)
 
     def instance(self, plan: Plan) -> Any:
-        """The plan with memory under it, ready to run."""
+        """Allocate memory for a plan, so that it can run."""
         return self._lowered.instance(plan)
 
     def sequential(self) -> Schedule:
-        """Every operator in turn, divided over all streams: what others are measured against."""
+        """The sequential schedule, which other schedules are measured against.
+
+        It runs one operator after the other. The parts of a divided operator run on all streams.
+        """
         return one_after_another(self.program, self.streams)
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[npt.NDArray[np.float64]]:
-        """Run schedules against each other for as long as anyone asks for another round.
+        """Run schedules against each other in rounds, without end.
 
         Yields
         ------
-        (len(schedules),) microseconds: in a round each runs once, in an order drawn anew.
+        The latencies of one round, in microseconds, of shape (len(schedules),). Each schedule runs
+        once in a round, in a new random order.
         """
         realized = [self.realized(schedule) for schedule in schedules]
         instances = [home.instance(home.plan(schedule)) for home, schedule in realized]
@@ -409,8 +433,9 @@ class Compilation:
     def check_speed(self, schedule: Schedule) -> SpeedCheck:
         """Run `schedule` and sequential execution against each other, interleaved.
 
-        Sequential execution takes part twice; how far the two differ is the noise. The schedule
-        ships if it is faster by more than 1%, at a level of 5% (see `scheduling.paired_rounds`).
+        Sequential execution takes part twice, and the difference between the two is the noise. The
+        schedule ships if it is faster by more than 1%, at a significance level of 5% (see
+        `scheduling.paired_rounds`).
         """
         sequential = self.sequential()
         return check_rounds(self.measure([sequential, sequential, schedule]))
@@ -421,11 +446,12 @@ class Compilation:
         speed_check: SpeedCheck | None = None,
         precision: Precision | None = None,
     ) -> Artifact:
-        """The model as it ships: with `schedule`, or sequential where `speed_check` says so.
+        """Make the artifact with `schedule`, or with sequential execution if `speed_check` says so.
 
         Parameters
         ----------
-        precision: what is known of the error of a model in bf16 (see `measured_precision`).
+        speed_check: the result of the speed check; None without one.
+        precision: the error of a model in bf16 (see `measured_precision`); None for float32.
         """
         slower = speed_check is not None and speed_check.shipped == "sequential"
         home, shipped = self.realized(self.sequential() if slower else schedule)
@@ -451,7 +477,7 @@ class Compilation:
         )
 
     def _fallback(self) -> Plan | None:
-        """What runs where the kernel libraries are missing; None where none is used."""
+        """The plan for machines without the kernel libraries; None if the model uses none."""
         if all(op.library is None for op in self.program.operators):
             return None
         alone = self._lowered.on_tvm_alone
@@ -460,6 +486,6 @@ class Compilation:
 
 
 def _quantised(module: Any) -> Quantised | None:
-    """What the lowered `module` says of its quantised operators; None where it has none."""
+    """The report on quantised operators in the lowered `module`; None if it has no such report."""
     report = (module["main"].attrs or {}).get(QUANTISED)
     return None if report is None else msgspec.json.decode(str(report), type=Quantised)

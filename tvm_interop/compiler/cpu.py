@@ -1,4 +1,4 @@
-"""The backend for CPUs."""
+"""The backend that compiles models for CPUs."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from .provider_choice import give_to_libraries
 
 @dataclass(frozen=True)
 class LoweredForCpu(Lowered):
-    """A model on a CPU.
+    """A model that is lowered for a CPU.
 
     Attributes
     ----------
-    libraries: checks the kernels that libraries have for it.
+    libraries: the checker of the kernels that libraries have for the model.
     """
 
     libraries: LibraryChecker
 
     @property
     def library_faults(self) -> Mapping[str, str]:
-        """What the checks of libraries' kernels found."""
+        """The faults that the checks of library kernels found, by the operator's name."""
         return self.libraries.faults
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CpuStageTimer:
-        """Times stages on this CPU."""
+        """Make a timer that measures stages on this CPU."""
         return CpuStageTimer(program, self.kernels.loaded, streams=streams, threads=threads)
 
     def plan(
@@ -68,22 +68,23 @@ class LoweredForCpu(Lowered):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """One stream gets all the threads, several share them out."""
+        """Make a plan. A single stream gets all threads, unless operators are divided."""
         shares_out = schedule.num_streams == 1 and not program.is_divided
         threads = self.streams * self.threads if shares_out else self.threads
         return make_plan(program, schedule, threads, self.kernels.parallel)
 
     def instance(self, plan: Plan) -> Instance:
-        """The plan with memory under it, ready to run."""
+        """Allocate memory for a plan, so that it can run."""
         return Instance(plan, self.kernels.loaded, self.program.weights)
 
 
 class CpuBackend:
-    """Compiles for this machine's CPU, or for one that the target describes.
+    """Compiles for this machine's CPU, or for a CPU that the target describes.
 
     Attributes
     ----------
-    providers: names of those whose kernels an operator may get: `tvm`, and kernel libraries.
+    target: TVM's target.
+    providers: the providers whose kernels an operator may get: `tvm`, and kernel libraries.
     """
 
     device: ClassVar[Device] = "cpu"
@@ -94,12 +95,12 @@ class CpuBackend:
     counts_cores = True
 
     def __init__(self, options: CompileOptions) -> None:
-        """See whether the options fit a CPU.
+        """Check that the options fit a CPU.
 
         Raises
         ------
         DeviceError
-            The target is not a CPU's.
+            The target is not a CPU, or bf16 is wanted and not possible.
         InputError
             An option is for GPUs.
         """
@@ -126,8 +127,8 @@ class CpuBackend:
         program = lowered.program
         _check_kept(program, self._options.keep_f32)
         if any(name != TVM for name in self.providers):
-            # On one thread, whatever the streams will be: with the same latencies at hand, the same
-            # model always gets the same kernels, and so gives the same bits.
+            # Measure on one thread, whatever the number of streams will be. So a model always gets
+            # the same kernels for the same latencies, and gives the same bits.
             tell(self._options.progress, "choosing kernels")
 
             def latency_of(program: Program) -> MeasuredLatency:
@@ -136,7 +137,7 @@ class CpuBackend:
             program = lowered.libraries.without_faults(
                 program, lambda program: choose_kernels(program, self.providers, latency_of)
             )
-        # Teams of threads and parts are two ways to share an operator out: one is enough.
+        # A team of threads and parts are two ways to divide an operator; do not use both.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))
         return replace(lowered, program=divided)
@@ -144,7 +145,10 @@ class CpuBackend:
     def lower_unmeasured(
         self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
     ) -> Lowered:
-        """As `lower`, with a library's kernel for each operator that it can run, in one piece."""
+        """Lower the model without measurements.
+
+        Each operator that a library can run gets the library's kernel. No operator is divided.
+        """
         lowered = self._lowered(model, input_shapes)
         program = lowered.libraries.without_faults(
             lowered.program, lambda program: give_to_libraries(program, self.providers)
@@ -155,7 +159,13 @@ class CpuBackend:
     def _lowered(
         self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
     ) -> LoweredForCpu:
-        """Import the model and lower it to TVM's kernels."""
+        """Import the model and lower it to TVM's kernels.
+
+        Raises
+        ------
+        InputError
+            bf16 is wanted, and the module is lowered already.
+        """
         libraries = tuple(name for name in self.providers if name != TVM)
         narrow = None
         if self._options.precision == "bf16":
@@ -174,7 +184,7 @@ class CpuBackend:
             )
         tell(self._options.progress, "lowering it to kernels")
         module = lower(imported)
-        del imported  # Its weights, as far as they were lowered to others.
+        del imported  # Free the weights that lowering has replaced by others.
         program = concat_in_place(extract(module))
         as_written = program.kernels
         if self._options.tuning_records is not None:
@@ -197,7 +207,7 @@ class CpuBackend:
                 module, self.target, path, count=counter(self._options.progress), linker=linker
             ),
             write_out,
-            # What is kept goes by this machine's compiler.
+            # The key of kept kernels names this machine's compiler, not the cross compiler.
             kept if self._options.cross_compiler is None else None,
             self._options.progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker),
@@ -207,25 +217,25 @@ class CpuBackend:
         )
 
     def why_not_measured(self) -> None:
-        """A CPU is always here."""
+        """Always None, because a CPU is always here."""
         return None
 
     def why_not_run(self, plan: Plan) -> None:
-        """A CPU is always here."""
+        """Always None, because a CPU is always here."""
         return None
 
     def why_not_in_bf16(self) -> str | None:
-        """Which instructions, or which kernels, are missing."""
+        """The CPU feature or library that bf16 needs and that is missing; None if nothing is."""
         missing = why_no_bf16(self.target, self.providers)
         return None if missing is None else str(missing)
 
     def cpu_features(self) -> tuple[str, ...]:
-        """What the target has beyond the oldest processor of its kind."""
+        """The CPU features of the target beyond the architecture's baseline."""
         return target_features(self.target)
 
 
 def _parameters(program: Program) -> dict[str, tuple[list[str], list[str]]]:
-    """Types of inputs and of outputs, by kernel."""
+    """The types of each kernel's inputs and of its outputs, by the kernel's name."""
 
     def types(values: Sequence[int]) -> list[str]:
         return [program.values[v].dtype for v in values]
@@ -244,21 +254,21 @@ def _check_kept(program: Program, keep: Sequence[str]) -> None:
 
 
 BF16_FEATURE = "avx512bf16"
-"""The instructions that bfloat16 is multiplied by, as LLVM names them."""
+"""The CPU feature that multiplies bfloat16 numbers, by LLVM's name."""
 
 
 INT8_FEATURE = "avx512vnni"
-"""The instructions that integers of 8 bits are multiplied by. Without them oneDNN's kernels add
-products up in 16 bits, which may be too few."""
+"""The CPU feature that multiplies integers of 8 bits, by LLVM's name. Without it, oneDNN's kernels
+sum products in 16 bits, which may overflow."""
 
 
 def why_no_bf16(target: Any, providers: Sequence[str]) -> DeviceError | None:
-    """Why products of bfloat16 cannot be computed; None where they can.
+    """The reason why products of bfloat16 cannot be computed; None if they can.
 
     Parameters
     ----------
-    target: TVM's, for a CPU.
-    providers: names of those whose kernels an operator may get.
+    target: a TVM target for a CPU.
+    providers: the names of the providers whose kernels an operator may get.
     """
     if BF16_FEATURE not in target_features(target) or missing_features([BF16_FEATURE]):
         return DeviceError(

@@ -1,4 +1,4 @@
-"""The backend for NVIDIA GPUs."""
+"""The backend that compiles models for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ from .provider_choice import fastest_plain, give_to_libraries
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_STREAMS = 8
-"""More hardly ever run at once: the kernels of a few fill the GPU."""
+"""The most streams by default. More streams hardly ever run at once, as the kernels of a few fill
+the GPU."""
 _DEVICE = "cuda:0"
 
 
 @dataclass(frozen=True)
 class LoweredForCuda(Lowered):
-    """A model on GPUs.
+    """A model that is lowered for NVIDIA GPUs.
 
     Attributes
     ----------
-    options: of the compilation, of which `stream_priorities` says whether a GPU prefers the stream
-        with the longest chain of operators.
+    options: the options of the compilation. Here only `stream_priorities` is used.
     """
 
     options: CompileOptions
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CudaStageTimer:
-        """Times stages on GPU 0; threads are a CPU's."""
+        """Make a timer that measures stages on GPU 0. `threads` has no effect on a GPU."""
         return CudaStageTimer(program, self.kernels.loaded, streams=streams)
 
     def plan(
@@ -76,8 +76,11 @@ class LoweredForCuda(Lowered):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """For GPU 0, unless the schedule names GPUs. Copies count nothing as to priorities."""
-        plan = make_plan(program, schedule, device=_DEVICE)  # Threads are a CPU's.
+        """Make a plan for GPU 0, or for the GPUs that the schedule names.
+
+        With stream priorities, copies count as taking no time in the longest chain.
+        """
+        plan = make_plan(program, schedule, device=_DEVICE)
         if not self.options.stream_priorities or len(plan.streams) == 1:
             return plan
         us = op_us()
@@ -87,7 +90,7 @@ class LoweredForCuda(Lowered):
         return prefer_longest_chain(plan, weights)
 
     def instance(self, plan: Plan) -> CudaInstance:
-        """The plan with memory under it, ready to run."""
+        """Allocate memory for a plan on its GPUs, so that it can run."""
         missing = _why_not_run(plan)
         if missing is not None:
             raise DeviceError(
@@ -98,17 +101,18 @@ class LoweredForCuda(Lowered):
 
 
 class CudaBackend:
-    """Compiles for NVIDIA GPUs. Kernels are compiled without a GPU; only measuring needs one.
+    """Compiles for NVIDIA GPUs. Only measuring needs a GPU; compiling does not.
 
-    Where a GPU is at hand, each operator gets whichever kernel is measured to be the fastest, TVM's
-    or a library's; by default of all libraries that load. Without one there is nothing to measure
-    by: by default TVM's kernels run all of it, and where libraries are named, each runs whatever
-    it can. So it does too where `tvm` is not among the providers.
+    With a GPU here, each operator gets the kernel that is measured to be the fastest, TVM's or a
+    library's. By default all libraries that load take part. Without a GPU kernels cannot be
+    measured. Then TVM's kernels run the whole model by default, and each library that is named runs
+    whatever it can. Libraries also run whatever they can if `tvm` is not among the providers.
 
     Attributes
     ----------
-    archs: architectures that kernels are compiled for.
-    providers: whose kernels to choose from.
+    archs: the GPU architectures that kernels are compiled for.
+    providers: the providers whose kernels an operator may get.
+    target: TVM's target.
     """
 
     device: ClassVar[Device] = "cuda"
@@ -119,14 +123,15 @@ class CudaBackend:
     counts_cores = False
 
     def __init__(self, options: CompileOptions) -> None:
-        """See whether the options fit a GPU.
+        """Check that the options fit a GPU.
 
         Raises
         ------
         InputError
             An option is for a CPU.
         DeviceError
-            No such architecture, or a library that was named is missing where there is a GPU.
+            There is no such architecture; or there is a GPU here, and a library that was named is
+            missing.
         """
         _refuse_options_for_cpus(options)
         self._options = options
@@ -140,7 +145,7 @@ class CudaBackend:
         input_shapes: dict[str, tuple[int, ...]] | None,
         open_store: Callable[[], LatencyStore],
     ) -> Lowered:
-        """Import the model, lower it, schedule its kernels, and choose kernels.
+        """Import the model, lower it, schedule its kernels, and choose a kernel for each operator.
 
         Raises
         ------
@@ -166,7 +171,8 @@ class CudaBackend:
         )
         on_tvm_alone = program
         if libraries and TVM in self.providers and self._can_measure:
-            # On one stream, whatever the streams will be: all schedules run the same kernels.
+            # Measure on one stream, whatever the number of streams will be, so that all schedules
+            # run the same kernels.
             alone = self._lowered(import_anew, module, program, on_tvm_alone, kernels, 1)
             program = fastest_plain(
                 program,
@@ -193,7 +199,7 @@ class CudaBackend:
         )
 
     def why_not_measured(self) -> DeviceError | None:
-        """Whether GPU 0 is missing, or TVM's part that loads kernels for it."""
+        """The error if GPU 0 or TVM's CUDA runtime is missing; None otherwise."""
         try:
             require_cuda(0)
         except DeviceError as error:
@@ -201,24 +207,24 @@ class CudaBackend:
         return None
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
-        """Which of the plan's GPUs is missing, or TVM's part that loads kernels for them."""
+        """The error if a GPU of the plan or TVM's CUDA runtime is missing; None otherwise."""
         return _why_not_run(plan)
 
     def why_not_in_bf16(self) -> str:
-        """No GPU is compiled for in bf16."""
+        """The reason why models cannot be compiled in bf16 for a GPU."""
         return "bf16 is for CPUs"
 
     def cpu_features(self) -> tuple[str, ...]:
-        """None: the host's part of a kernel is compiled for any CPU of its kind."""
+        """Always empty, because the host code of a kernel is compiled for a baseline CPU."""
         return ()
 
 
 def is_cuda(target: Any) -> bool:
-    """Whether a target is an NVIDIA GPU's; what is no target at all is not."""
+    """Whether a target is an NVIDIA GPU. False for an invalid target."""
     try:
-        # A name alone leaves TVM to ask the GPU for its architecture.
+        # For the name alone, `Target` would ask the GPU for its architecture.
         return target == "cuda" or bool(tvm.target.Target(target).kind.name == "cuda")
-    except Exception:  # Whatever TVM raises: `Compilation` says what is wrong with it.
+    except Exception:  # TVM may raise anything. `CpuBackend` says what is wrong with the target.
         return False
 
 
@@ -258,7 +264,13 @@ def _refuse_options_for_cpus(options: CompileOptions) -> None:
 
 
 def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
-    """Whose kernels to take, and whether they can be measured here."""
+    """The providers of kernels, and whether kernels can be measured here.
+
+    Raises
+    ------
+    DeviceError
+        There is a GPU here, and a library that was named is missing.
+    """
     wanted = tuple(dict.fromkeys(options.providers or ()))
     check_provider_names(wanted, "cuda")
     try:
@@ -277,7 +289,13 @@ def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
 
 
 def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[str]) -> Program:
-    """`program` with the permission to round to TF32, where the options give it."""
+    """Allow the operators of `program` to round to TF32, if the options say so.
+
+    Raises
+    ------
+    InputError
+        The options allow TF32, and no library takes part.
+    """
     if not options.allow_tf32:
         return program
     if not libraries:

@@ -1,4 +1,4 @@
-"""`InterOpSchedule`: the pass that schedules a model's operators."""
+"""Defines `InterOpSchedule`, the Relax pass that schedules a model's operators."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from .options import CompileOptions, parts_for
 
 @tvm.transform.module_pass(opt_level=0, name="InterOpSchedule")
 class InterOpSchedule:
-    """Partition a model's operators into groups that run side by side.
+    """Schedules a model's operators, so that independent ones run side by side.
 
-    The module that comes out is lowered to fused kernels and carries the schedule as an attribute
-    of `main`; `tvm_interop.compile` runs it so, and stock TVM, which ignores the attribute,
-    compiles and runs it sequentially with the same numbers.
+    The resulting module is lowered to fused kernels, and has the schedule as an attribute of
+    `main`. `tvm_interop.compile` uses this schedule. Stock TVM ignores the attribute, and runs the
+    operators one after the other with the same results.
 
-    TVM takes no foreign PassContext options, so the options are the constructor's. The target is
-    the constructor's too, or the one in scope (`with target:`), or `llvm`.
+    TVM accepts no PassContext options of other projects, so the constructor takes the options.
 
     Parameters
     ----------
-    scheduler: one of `tvm_interop.schedulers()`; `auto` compiles the kernels and measures here,
-        and so do all others that ask for latencies and are given none.
-    target: a TVM target for a CPU.
+    scheduler: one of `tvm_interop.schedulers()`. `auto`, and each scheduler that needs latencies
+        and gets none, compiles the kernels and measures them here.
+    target: a TVM target for a CPU; by default the one in scope (`with target:`), or else `llvm`.
     options: as for `tvm_interop.compile`: `streams`, `threads`, `latency`, `latency_db`,
-        `progress`, `providers`, and the scheduler's own.
+        `progress`, `providers`, and options of the scheduler. `parts` is as in `CompileOptions`.
 
     Examples
     --------

@@ -1,6 +1,7 @@
-"""Which schedule ships, kept from earlier compilations.
+"""Keeps on disk which schedule ships for a model, for later compilations of the same model.
 
-The key holds all that the choice depends on, versions and our own code included.
+The key of an entry holds everything that the choice depends on, such as the versions and a digest
+of this package's own code.
 """
 
 from __future__ import annotations
@@ -29,18 +30,24 @@ if TYPE_CHECKING:
 
 _CHOICE = "choice"
 _CODE = ("compiler", "measure", "plan", "program", "scheduling", "latency")
-"""The rooms whose Python decides which schedule ships; the native library does so, too."""
+"""The subpackages whose Python code decides which schedule ships. The native library does, too."""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A schedule, as JSON, and how it fared against sequential execution, where it was checked."""
+    """The schedule that ships, and its speed check.
+
+    Attributes
+    ----------
+    schedule: the schedule, as JSON text.
+    speed_check: the result of its speed check; None without one.
+    """
 
     schedule: str
     speed_check: SpeedCheck | None
 
 
 class KeptChoice:
-    """What was chosen for a model when it was compiled before, in the same way, on this machine."""
+    """The schedule that an earlier, equal compilation on this machine chose for a model."""
 
     def __init__(
         self,
@@ -49,7 +56,7 @@ class KeptChoice:
         keep_slower: bool,
         options: Mapping[str, Any],
     ) -> None:
-        """Nothing is read yet; see `choice_is_kept` for when there may be something."""
+        """Compute the key. Nothing is read yet; `choice_is_kept` says when a choice can be kept."""
         self._kept = kept_beside(compilation.options.latency_db, compilation.options.fresh)
         setting = compilation.measured_latency.setting
         kernels = compilation.kernel_hashes
@@ -70,7 +77,7 @@ class KeptChoice:
         )
 
     def read(self) -> tuple[Schedule, SpeedCheck | None] | None:
-        """The choice; None where none was kept."""
+        """The schedule and its speed check; None if no choice was kept."""
         data = None if self._kept is None else self._kept.get(_CHOICE, self._key)
         if data is None:
             return None
@@ -78,10 +85,10 @@ class KeptChoice:
             choice = msgspec.json.decode(data, type=Choice)
             return Schedule.from_json(choice.schedule), choice.speed_check
         except (msgspec.DecodeError, ScheduleError):
-            return None  # Of another version: it is made anew.
+            return None  # Another version wrote it, so the choice is made anew.
 
     def write(self, schedule: Schedule, speed_check: SpeedCheck | None) -> None:
-        """Keep the choice."""
+        """Keep the schedule and its speed check."""
         if self._kept is not None:
             choice = Choice(schedule.to_json(), speed_check)
             self._kept.put(_CHOICE, self._key, msgspec.json.encode(choice))
@@ -90,9 +97,11 @@ class KeptChoice:
 def choice_is_kept(
     compilation: Compilation, scheduler: str, latency: Any, options: Mapping[str, Any]
 ) -> bool:
-    """Whether the choice can be kept: by a scheduler of ours and latencies measured here.
+    """Whether the choice of a schedule can be kept.
 
-    What a user registered as a scheduler may change without its key.
+    It can if the scheduler is one of this package and the latencies are measured here. Options must
+    be numbers or text, so that the key can hold them. A scheduler that a user registered may change
+    without a change of the key.
     """
     given = compilation.options
     return (
@@ -107,11 +116,11 @@ def choice_is_kept(
 
 @functools.cache
 def _code_digest(library: Path) -> str:
-    """A digest of our code that measures, schedules and decides.
+    """A digest of this package's code that measures, schedules and decides.
 
     Parameters
     ----------
-    library: the native one, with the native schedulers and all that times stages.
+    library: the path of the native library, which holds the native schedulers and the timers.
     """
     root = Path(__file__).parent.parent
     digest = hashlib.sha256(library.read_bytes())

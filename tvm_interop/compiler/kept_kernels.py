@@ -1,4 +1,4 @@
-"""Libraries of TVM's kernels, kept by what is in them and found again in later compilations."""
+"""Keeps built libraries of TVM's kernels on disk, and finds them again in later compilations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kernels_key(hashes: Mapping[str, str]) -> str:
 
     Parameters
     ----------
-    hashes: of each kernel's code as it goes to LLVM, shapes and target, by name.
+    hashes: a hash of each kernel by name, over its code as handed to LLVM, its shapes and target.
     """
     context = tvm.transform.PassContext.current()
     passes = [
@@ -36,10 +36,10 @@ def kernels_key(hashes: Mapping[str, str]) -> str:
 
 
 def kept_kernels(kept: KeptFiles, hashes: Mapping[str, str]) -> bytes | None:
-    """The library of these kernels, if it was kept."""
+    """The bytes of the library with these kernels; None if it was not kept."""
     return kept.get(_KIND, kernels_key(hashes))
 
 
 def keep_kernels(kept: KeptFiles, hashes: Mapping[str, str], code: bytes) -> None:
-    """Keep the library of these kernels."""
+    """Keep the bytes `code` of the library with these kernels."""
     kept.put(_KIND, kernels_key(hashes), code)

@@ -14,23 +14,24 @@ from .two_labels import PairCost, cheapest_labels
 
 
 def choose_kernels(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> Program:
-    """`program` with the kernels and layouts of tensors that take the least time in total.
+    """Choose the kernels and the layouts of tensors that take the least time in total.
 
-    It measures three things: each operator on plain tensors, with TVM's kernel and with that of
-    each library; each library's kernel on blocked tensors; and the change of each tensor from one
-    layout to the other. If a tensor has the other layout than a library's kernel works with, the
-    library reorders it within the kernel. A minimum cut finds the layouts whose costs, summed over
-    all operators, are the least (see `cheapest_labels`).
+    Three things are measured: each operator on plain tensors, with TVM's kernel and with each
+    library's kernel; each library's kernel on blocked tensors; and the change of each tensor from
+    one layout to the other. If a tensor has the other layout than a library's kernel works with,
+    the library reorders it within the kernel. A minimum cut finds the layouts whose latencies,
+    summed over all operators, are the least (see `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
     than the library's, because a library's kernel can be divided more finely and can take blocked
-    tensors. The choice is made once for a model, not for each schedule: so all its schedules run
-    the same kernels and give the same bits. Operators are priced one after the other, on one
+    tensors. The choice is made once for a model, not for each schedule. So all its schedules run
+    the same kernels and give the same bits. Operators are measured one after the other, on one
     thread.
 
     Parameters
     ----------
-    providers: names, available. Without `tvm` among them its kernels run only what no other can.
+    providers: the names of the available providers. If `tvm` is not among them, its kernels run
+        only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
@@ -84,19 +85,19 @@ class _LayoutCosts:
         )
 
     def pairs(self) -> list[PairCost]:
-        """The costs, for `cheapest_labels`."""
+        """All costs of pairs of layouts, as `cheapest_labels` takes them."""
         return [cost for i in self._ops for cost in self._costs_of(i)]
 
     def _roots(self, op: int) -> list[int]:
         return [self._program.storage_of(v) for v in _images(self._program.operators[op])]
 
     def _costs_of(self, i: int) -> Iterable[PairCost]:
-        """Costs between data and output, and between the output and what is added to it."""
+        """The costs for the layouts of an operator's data, its output, and tensors added to it."""
         data, *added, output = _images(self._program.operators[i])
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # What cannot be blocked was plain when the rest was measured blocked.
+        # A tensor that cannot be blocked was plain in the measurement of the blocked kernel.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -118,7 +119,7 @@ class _LayoutCosts:
 def _blockable(
     program: Program, library_ops: Sequence[int], elementwise: Sequence[int]
 ) -> set[int]:
-    """The values that may be blocked: images with storage of their own, if operators allow."""
+    """The values that may be blocked: images with storage of their own, if all operators allow."""
     flexible = {*library_ops, *elementwise}
     fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
     fixed.update(program.weights)
@@ -181,7 +182,7 @@ _ELEMENTWISE = 0
 
 
 def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program:
-    """`program` with these values blocked, and the operators on them given to `library`."""
+    """Return `program` with these values blocked, and the operators on them given to `library`."""
     blocked = set(blocked)
     values = [
         replace(v, layout="blocked16") if program.storage_of(i) in blocked else v
@@ -200,7 +201,10 @@ def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program
 def _reorder_us(
     images: Sequence[Value], library: str, latency_of: LatencyOf, program: Program
 ) -> dict[tuple[tuple[int, ...], str], float]:
-    """Microseconds to change an image's layout, by shape and type; the mean of both directions."""
+    """The latency of changing an image's layout, in microseconds, by shape and type.
+
+    It is the mean of both directions.
+    """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []
     operators = []

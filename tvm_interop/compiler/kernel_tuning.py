@@ -1,7 +1,7 @@
-"""MetaSchedule on the TVM kernels of a model: search for faster loops, keep every trial.
+"""Searches for faster loops for the TVM kernels of a model with MetaSchedule, and keeps each trial.
 
-Candidates are built and run in this process, one at a time, on one thread: as kernels run when a
-model's operators run side by side.
+Candidates are built and run in this process, one at a time, on one thread. Kernels also run on one
+thread when a model's operators run side by side.
 """
 
 from __future__ import annotations
@@ -41,29 +41,31 @@ from .compilation import Compilation
 
 _LOG = logging.getLogger("tvm_interop.metaschedule")
 _ROUND = 8
-"""Trials a round: between two rounds the search learns, and another kernel may take its turn."""
+"""The number of trials in a round. After a round the cost model learns, and another kernel may have
+its turn."""
 _TRIALS_A_KERNEL = 64
-"""Where nobody says how many."""
+"""The default number of trials for each kernel."""
 _POPULATION = 64
-"""Candidates thought about at once; MetaSchedule's 512 take minutes for a convolution."""
+"""The population size of the evolutionary search. MetaSchedule's default of 512 takes minutes for a
+convolution."""
 _FAILED_S = 1e10
-"""What MetaSchedule writes down for a trial that failed."""
+"""The time that MetaSchedule records for a trial that failed, in seconds."""
 _COMPARED = 7
-"""Times each of two kernels is run, in turn with the other."""
+"""The number of rounds in a comparison of two kernels; each kernel runs once in a round."""
 
 
 @dataclass(frozen=True)
 class KernelProgress:
-    """How far the search is for one kernel.
+    """The progress of the search for one kernel.
 
     Attributes
     ----------
-    name: the kernel's.
-    uses: operators of the model that run it.
-    trials: made so far, those of earlier calls counted, and failed ones.
-    default_us: what the kernel takes with our default schedule.
-    tuned_us: with the loops of the best trial, run in turn with the default; None without a trial
-        that ran.
+    name: the kernel's name.
+    uses: the number of operators of the model that run the kernel.
+    trials: the number of trials so far, including failed trials and trials of earlier calls.
+    default_us: the kernel's latency with our default schedule, in microseconds.
+    tuned_us: the latency with the loops of the best trial, in microseconds, measured in turn with
+        the default; None if no trial ran.
     """
 
     name: str
@@ -74,25 +76,26 @@ class KernelProgress:
 
     @property
     def best_us(self) -> float:
-        """What the kernel will take: the lesser of the two."""
+        """The latency of the faster of the two, in microseconds."""
         return min(self.default_us, self.tuned_us or math.inf)
 
 
 class KernelTuning:
     """A search for faster loops for the TVM kernels of a model.
 
-    Tuned are the kernels of those operators that no kernel library runs. Trials go, round by round,
-    to the kernel that the model spends most time in for each trial it has had (d'Hondt's way to
-    share seats out), so that what hardly matters gets few. Ties go to the kernel used first.
+    The search tunes the kernels of the operators that no kernel library runs. Each round of trials
+    goes to one kernel. The d'Hondt method chooses the kernel with the most time in the model per
+    trial so far, so kernels that hardly matter get few trials. Ties go to the kernel used first.
 
-    The space is MetaSchedule's own for CPUs without rfactor: no sum is split, and results do not
-    depend on the number of threads. See Shao et al., "Tensor Program Optimization with
-    Probabilistic Programs", NeurIPS 2022.
+    The search space is MetaSchedule's own for CPUs, without rfactor. So no sum is split, and
+    results do not depend on the number of threads. See Shao et al., "Tensor Program Optimization
+    with Probabilistic Programs", NeurIPS 2022.
 
     Attributes
     ----------
-    records: where trials are kept. Each is in the file as soon as it was made, so the search can be
-        stopped at any time, and goes on where it was.
+    records: where trials are kept. Each trial is written to a file as soon as it is made, so the
+        search can stop at any time and continue later.
+    max_trials: the most trials of all kernels together, those already in `records` included.
     """
 
     def __init__(
@@ -109,11 +112,11 @@ class KernelTuning:
 
         Parameters
         ----------
-        max_trials: of all kernels together, those already in `records` included; by default 64 for
-            each kernel.
-        time_budget_s: seconds after which no further trial begins.
-        seed: of what is drawn.
-        on_progress: called after each trial, and before the first ones for each kernel.
+        max_trials: the most trials of all kernels together, those already in `records` included; by
+            default 64 for each kernel.
+        time_budget_s: the number of seconds after which no further trial begins; None for no limit.
+        seed: the seed of the random numbers.
+        on_progress: called after each trial, and once for each kernel before the first trials.
 
         Raises
         ------
@@ -149,12 +152,12 @@ class KernelTuning:
 
     @property
     def trials(self) -> int:
-        """Trials of the model's kernels made so far, those of earlier calls included."""
+        """The number of trials of the model's kernels so far, including those of earlier calls."""
         return sum(kernel.trials for kernel in self._kernels)
 
     @property
     def progress(self) -> list[KernelProgress]:
-        """How far each kernel is, in the order of their use; those not begun yet are left out."""
+        """The progress of each kernel that was measured already, in the order of first use."""
         return [
             KernelProgress(k.name, k.uses, k.trials, k.default_us, k.tuned_us)
             for k in self._kernels
@@ -162,7 +165,10 @@ class KernelTuning:
         ]
 
     def run(self) -> list[KernelProgress]:
-        """Search until trials or time are used up, or no kernel has another candidate."""
+        """Search until trials or time are used up, or until no kernel has another candidate.
+
+        The result is the progress of each kernel at the end.
+        """
         deadline = time.monotonic() + self._time_budget_s
         with self._device:
             for kernel in self._kernels:
@@ -177,7 +183,10 @@ class KernelTuning:
         return self.progress
 
     def _time(self, kernel: _Kernel) -> None:
-        """Find out what `kernel` takes as it is, with our loops and with the best it has."""
+        """Measure the latency of `kernel` with our default schedule and with its best record.
+
+        A comparison of the same two kernels that is in the records already is reused.
+        """
         best = self.records.best(kernel.func)
         if best is None:
             (kernel.default_us,) = self._device.median_us(kernel.func, [self._default(kernel)])
@@ -211,7 +220,7 @@ class KernelTuning:
                 results.append(self._trial(kernel, candidate))
                 made.append(candidate)
                 self._on_progress(self)
-        finally:  # Even where it is stopped: the best so far is to be used.
+        finally:  # If the search is stopped here, the best trial so far still counts.
             if self.records.best(kernel.func) is not best:
                 self._time(kernel)
         if len(made) == len(candidates):
@@ -222,7 +231,7 @@ class KernelTuning:
         try:
             run_secs = self._device.run_secs(candidate.sch.mod["main"])
             error = None
-        except Exception as caught:  # Whatever TVM raises: most spaces hold what cannot be built.
+        except Exception as caught:  # Many spaces hold candidates that TVM cannot build.
             run_secs, error = None, str(caught)
             _LOG.debug("a trial of kernel `%s` failed: %s", kernel.name, caught)
         record = TuningRecord(
@@ -238,7 +247,7 @@ class KernelTuning:
 
 
 class _Kernel:
-    """A kernel, and the search for its loops once that has begun."""
+    """A kernel to tune, and the state of the search for its loops."""
 
     default_us = math.inf
     tuned_us: float | None = None
@@ -261,7 +270,10 @@ class _Kernel:
         return min(self.default_us, self.tuned_us or math.inf)
 
     def begun(self, records: TuningRecords, cost_model: Any, seed: int) -> Any:
-        """The search, begun now if it has not; `cost_model` learns from earlier trials then."""
+        """Begin the search if it has not begun yet, and return its context.
+
+        At the beginning `cost_model` learns from the trials of earlier calls.
+        """
         if self._context is not None:
             return self._context
         known = [
@@ -279,7 +291,7 @@ class _Kernel:
                 population_size=_POPULATION, init_min_unmeasured=_POPULATION // 4
             ),
             task_name=self.name,
-            rand_state=seed + 1,  # It takes none below 1.
+            rand_state=seed + 1,  # MetaSchedule takes no seed below 1.
             num_threads=_runtime.allowed_cores(),
             logger=_LOG,
         )
@@ -294,14 +306,14 @@ class _Kernel:
 
 
 class _OneThread:
-    """Builds kernels and runs them on a thread of its own, whose team is that thread alone."""
+    """Builds kernels, and runs them on a separate thread whose team has no other threads."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
         self._thread: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> None:
-        # The size of a team belongs to a thread: this one's must not change the caller's.
+        # Each thread has a team size of its own. A separate thread leaves the caller's unchanged.
         self._thread = ThreadPoolExecutor(1, "tvm_interop_tuning", _run_alone)
 
     def __exit__(self, *error: Any) -> None:
@@ -309,17 +321,17 @@ class _OneThread:
         self._thread.shutdown()
 
     def built(self, kernel: tirx.PrimFunc) -> _Built:
-        """`kernel`, compiled into memory."""
+        """Compile `kernel` into memory."""
         module = as_workload(kernel)
         compiled = tvm.compile(module, target=self._target, tir_pipeline=PIPELINE)
         return _Built(compiled.jit(), "main")
 
     def run_secs(self, kernel: tirx.PrimFunc) -> list[float]:
-        """Seconds that three runs of `kernel`, each long enough to be told, took."""
+        """Measure `kernel` three times, each for at least 5 ms; seconds for one run."""
         return self._timed(self.built(kernel), _arguments(kernel), repeat=3)
 
     def median_us(self, kernel: tirx.PrimFunc, built: Sequence[_Built]) -> list[float]:
-        """Microseconds that `kernel` takes in each of these forms, run in turn."""
+        """The median latency of each build of `kernel`, in microseconds. The builds run in turn."""
         arguments = _arguments(kernel)
         rounds = [
             [self._timed(one, arguments, repeat=1)[0] for one in built] for _ in range(_COMPARED)
@@ -340,7 +352,7 @@ class _OneThread:
 
 @dataclass(frozen=True)
 class _Built:
-    """A function of a loaded library."""
+    """A kernel in a loaded library, by its name there."""
 
     library: Any
     name: str
@@ -351,7 +363,7 @@ def _run_alone() -> None:
 
 
 def _arguments(kernel: tirx.PrimFunc) -> list[Any]:
-    """Tensors to run `kernel` on; indices among them are zeros, and so in range."""
+    """Random tensors to run `kernel` on. Integer tensors are zeros, which are valid as indices."""
     rng = np.random.default_rng(0)
     shapes = [tuple(int(dim) for dim in param.ty.shape) for param in kernel.params]
     return [
@@ -361,7 +373,10 @@ def _arguments(kernel: tirx.PrimFunc) -> list[Any]:
 
 
 def _kernels_to_tune(compilation: Compilation) -> list[tuple[str, int, Any]]:
-    """Name, uses and PrimFunc of the kernels no library runs; equal ones once, by first use."""
+    """The name, number of uses and PrimFunc of each kernel that no library runs.
+
+    Equal kernels are listed once, under the name used first. The order is that of first use.
+    """
     found: dict[str, tuple[str, int, Any]] = {}
     operators = [op for op in compilation.program.operators if op.library is None]
     for _, name in dict.fromkeys((op.whole or op.name, op.kernel) for op in operators):
@@ -373,7 +388,7 @@ def _kernels_to_tune(compilation: Compilation) -> list[tuple[str, int, Any]]:
 
 
 def _space() -> Any:
-    """MetaSchedule's space for CPUs, without what splits sums."""
+    """MetaSchedule's search space for CPUs, without the rule that splits sums."""
     rules = [rule for rule in ScheduleRule.create("llvm") if not isinstance(rule, AddRFactor)]
     return PostOrderApply(
         sch_rules=rules, postprocs=Postproc.create("llvm"), mutator_probs=Mutator.create("llvm")
@@ -381,7 +396,7 @@ def _space() -> Any:
 
 
 def _with_cores(target: Any) -> Any:
-    """`target` with the cores that parallel loops are made for: MetaSchedule asks for them."""
+    """Add the number of cores to `target`, which MetaSchedule needs for parallel loops."""
     if "num-cores" in target.attrs:
         return target
     return tvm.target.Target({**target.export(), "num-cores": _runtime.allowed_cores()})

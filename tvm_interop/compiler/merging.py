@@ -1,4 +1,4 @@
-"""Merging operators: which can be merged, how long that takes, and what becomes of a schedule."""
+"""Merges operators: finds sets to merge, measures merged operators, and adapts schedules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OperatorMerges:
         Parameters
         ----------
         imported: the Relax module before it was lowered.
-        names: of the operators of the lowered model, by id.
+        names: the names of the operators of the lowered model, by id.
         """
         self._module = fold_for_merging()(imported)
         self._names = names
@@ -57,26 +57,26 @@ class OperatorMerges:
         self.sets = [tuple(ops) for ops in found if len(ops) > 1]
 
     def can_merge(self, ops: Sequence[int]) -> bool:
-        """Whether these operators, of one set, can be one."""
+        """Whether these operators, all from one set, can be merged into one operator."""
         return why_not_merged([self._chains[self._names[op]] for op in ops]) is None
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Any:
-        """The Relax module with one convolution in place of each group.
+        """Make the Relax module with one convolution in place of each group.
 
         Raises
         ------
-        ScheduleError: a group cannot be merged; says why.
+        ScheduleError: a group cannot be merged; the message says why.
         """
         merge: Any = MergeConvs(groups)
         return merge(self._module)
 
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
-        """A Relax module of nothing but the merged operators; see `merged_alone`."""
+        """Make a Relax module of the merged operators alone; see `merged_alone`."""
         return merged_alone(self._module, [[self._names[op] for op in ops] for ops in groups])
 
 
 class MergingLatency(LatencyModel):
-    """The latencies of `base`, and those of merged operators, which it compiles and measures.
+    """Gives the latencies of `base`, and compiles and measures merged operators.
 
     Parameters
     ----------
@@ -97,19 +97,19 @@ class MergingLatency(LatencyModel):
         self.stage_us = base.stage_us
 
     def op(self, op: int) -> float:
-        """As `base`."""
+        """The latency that `base` gives for an operator alone, in microseconds."""
         return self._base.op(op)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """As `base`."""
+        """The latency that `base` gives for a stage, in microseconds."""
         return self._base.stage(groups)
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """As `base`."""
+        """The latencies that `base` gives for stages, in microseconds."""
         return self._base.stages(stages)
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """As `base`."""
+        """Let `base` measure stages again, and return how many it measured."""
         return self._base.measure_again(stages)
 
     def mergeable(self) -> Sequence[Sequence[int]]:
@@ -117,10 +117,10 @@ class MergingLatency(LatencyModel):
         return self._merges.sets
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each merged operator and of cutting its output into parts.
+        """The latency of each merged operator, and of cutting its output, in microseconds.
 
-        inf for those that cannot be merged. All that are not known are compiled as one model and
-        measured in one go.
+        It is inf for a set that cannot be merged. All unknown merged operators are compiled as one
+        model and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):
@@ -166,7 +166,7 @@ class MergedCompilations(Generic[_C]):
 
         Raises
         ------
-        ScheduleError: operators cannot be merged; says why.
+        ScheduleError: operators cannot be merged; the message says why.
         """
         groups = merged_stages(schedule)
         key = frozenset(frozenset(group) for group in groups)
@@ -177,11 +177,11 @@ class MergedCompilations(Generic[_C]):
 
 
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
-    """A schedule of the merged model, made from a schedule with merged stages.
+    """Make a schedule of the merged model from a schedule with merged stages.
 
     A merged stage becomes a stage of the merged operator and the operators that cut its output into
-    parts, in order. Merging can make operators needless, such as a concat of all the parts; they
-    are left out of the other stages.
+    parts, in order. Merging can make operators needless, such as a concat of all the parts. Such
+    operators are left out of the other stages.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     }
     for op in position:
         if op not in place:
-            # New here: it works on what came of a merge, and comes right behind it.
+            # The operator is new. It works on a merged operator's output and follows it directly.
             sources = [place[source] for source in graph.predecessors(op)]
             if not sources:
                 raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")

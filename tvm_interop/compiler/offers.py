@@ -1,4 +1,4 @@
-"""What each provider of kernels has for an operator: its kernel's time, or why there is none."""
+"""Lists the kernel that each provider offers for an operator, or why it offers none."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .provider_choice import given_to, why_not
 
 @dataclass(frozen=True)
 class Offer:
-    """What one provider has for an operator.
+    """The kernel that one provider offers for an operator, or its refusal.
 
     Attributes
     ----------
-    provider: its name.
-    refusal: why it does not compute the operator, in words; empty where it does.
-    us: microseconds that its kernel takes alone on one thread; not a number where nobody knows.
+    provider: the provider's name.
+    refusal: why the provider does not compute the operator, in words; empty if it does.
+    us: the latency of the provider's kernel alone on one thread, in microseconds; NaN if unknown.
     """
 
     provider: str
@@ -38,16 +38,16 @@ def offers(
     us_of: Callable[[Program], float],
     fault: str | None = None,
 ) -> tuple[Offer, ...]:
-    """What each provider has for an operator.
+    """The offer of each known provider for an operator.
 
     Parameters
     ----------
-    program: whole operators on plain tensors, with TVM's kernels.
-    op: the operator.
-    asked: names of the providers that kernels were chosen from.
-    known: names of all there are for the device.
-    us_of: microseconds that the operator takes in this program; not a number where nobody knows.
-    fault: what a library's kernel for the operator did wrong; None where none did.
+    program: the program with whole operators on plain tensors, and TVM's kernels.
+    op: the operator's index in the program.
+    asked: the names of the providers that kernels were chosen from.
+    known: the names of all providers for the device.
+    us_of: returns the latency of the operator in a given program, in microseconds; NaN if unknown.
+    fault: what a library's kernel for the operator did wrong; None if no kernel was wrong.
     """
     return tuple(_offer(program, op, name, name in asked, us_of, fault) for name in known)
 
@@ -55,12 +55,13 @@ def offers(
 def offers_for(
     backend: Backend, lowered: Lowered, store: LatencyStore, name: str, measure: bool
 ) -> tuple[Offer, ...]:
-    """What each provider for a backend's device has for an operator of a model: see `Compilation`.
+    """The offer of each provider for an operator of a model (see `Compilation.offers`).
 
     Parameters
     ----------
-    name: of the operator, a whole one.
-    measure: whether kernels are timed that never were; otherwise their times are unknown.
+    name: the name of a whole operator.
+    measure: whether to measure kernels that were never measured. If False, their latencies are
+        unknown.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def offers_for(
     def us_of(program: Program) -> float:
         if not can_measure:
             return math.nan
-        # As when kernels were chosen, so that what was measured then is known.
+        # Use the same setting as the choice of kernels, whose measurements are then found again.
         latency = lowered.latency(program, 1, 1, store, None)
         return float((latency.stages(stage) if measure else latency.known(stage))[0])
 
@@ -89,12 +90,12 @@ def offers_for(
 
 
 def _named(program: Program, name: str) -> int:
-    """The operator of that name.
+    """The index of the operator with that name.
 
     Raises
     ------
     GraphError
-        There is none.
+        There is no such operator.
     """
     names = [op.name for op in program.operators]
     if name not in names:
@@ -124,5 +125,5 @@ def _offer(
         return Offer(name, refusal)
     try:
         return Offer(name, "", us_of(given_to(program, [op], name)))
-    except ExecutionError as error:  # Some of a library's kernels are not for every GPU.
+    except ExecutionError as error:  # Some library kernels do not support every GPU.
         return Offer(name, f"has no kernel for this device: {error}")

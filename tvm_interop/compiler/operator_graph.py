@@ -1,4 +1,4 @@
-"""The graph of a model's operators, without compiling the model."""
+"""Makes the graph of a model's operators."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ def operator_graph(model: Any, unit: Literal["schedule", "kernel"] = "schedule")
 
     Parameters
     ----------
-    model: an ONNX file's path, a network's name (see `models.list`) or an ONNX model; with
-        kernels for units also a Relax IRModule.
-    unit: what an operator is. `schedule`: as the papers count, see `models.units.schedule_units`;
-        that takes no compiler. `kernel`: a fused kernel of TVM's, what `compile` schedules.
+    model: an ONNX file's path, a network's name (see `models.list`) or an ONNX model. With unit
+        `kernel` it may also be a Relax IRModule.
+    unit: what counts as an operator. `schedule` counts as the papers do (see
+        `models.units.schedule_units`) and needs no compiler. `kernel` counts TVM's fused kernels,
+        which `compile` schedules.
 
     Raises
     ------

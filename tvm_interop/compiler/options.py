@@ -1,4 +1,4 @@
-"""What a model is compiled for."""
+"""Defines `CompileOptions`, the options of a compilation."""
 
 from __future__ import annotations
 
@@ -18,37 +18,43 @@ MERGING = ("ios-both", "ios-merge")
 
 @dataclass
 class CompileOptions:
-    """What a model is compiled for.
+    """The options of a compilation.
 
     Attributes
     ----------
-    target: a TVM target, or text as `read_target` has it: `llvm -mcpu=core-avx2`.
-    streams: CPU streams to run side by side; None takes as many as the model can use and the
-        process has cores for.
-    threads: threads each stream's kernels may use; None shares the cores out evenly.
-    parts: how many operators a large one is divided into, at most, to run side by side like any
-        others; None takes one a stream, or no such division where kernels use several threads.
+    target: a TVM target, or text that `read_target` reads, such as `llvm -mcpu=core-avx2`.
+    streams: the number of streams that run side by side. None takes one for each thread of this
+        process on a CPU (see `num_threads`). On a GPU it takes the width of the operator graph, but
+        at most 8.
+    threads: the number of threads that each stream's kernels may use on a CPU; None shares the
+        cores out evenly.
+    parts: the most parts that a large operator is divided into, so that they run side by side. None
+        takes one part for each stream, or no division if kernels use several threads.
     latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
-    progress: told how measuring goes.
-    providers: whose kernels to choose from, `tvm` and kernel libraries: `onednn` for a CPU, `cudnn`
-        and `cublaslt` for a GPU. None takes all that are there. One that is missing is logged, and
-        TVM's kernels do its work; for a GPU see `CudaBackend`.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; None takes the GPU's
-        that is here, or else A100's and H100's.
+    progress: called with the progress of measurements.
+    providers: the providers of kernels to choose from: `tvm`, `onednn` for a CPU, `cudnn` and
+        `cublaslt` for a GPU. None takes all that are there. If a library is missing, this is
+        logged and TVM's kernels replace its own; for a GPU see `CudaBackend`.
+    tuning_records: for a CPU: folder of records that `tvm-interop tune --kernels` wrote; None uses
+        no records.
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the one of
+        the GPU here, or else those of A100 and H100.
     stream_priorities: for a GPU: whether it prefers the stream that carries most of the longest
-        chain of operators, by their latencies, or by their number where none are known.
-    latency: prices operators and stages, unless a scheduler is given another; None measures here.
-    link: between two GPUs, for prices by a device's description or from the database; None takes
-        the description's.
+        chain of operators. Chains are compared by latency, or by number of operators if latencies
+        are unknown.
+    latency: the latency model, unless a scheduler is given another one; None measures here.
+    link: the link between two GPUs, for latencies from a device description or the database. None
+        takes the description's link.
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
-    precision: `f32`, or for a CPU that has AVX512-BF16 `bf16`: convolutions and matrix products
-        round their factors to bfloat16, and operators hand it on (see `lowering.narrow_storage`).
-    fresh: build and measure anew what was kept from earlier compilations; latencies in the database
-        stay as they are.
+    precision: `f32`, or `bf16` for a CPU with AVX512-BF16. With `bf16`, convolutions and matrix
+        products round their factors to bfloat16, and operators pass bfloat16 tensors on (see
+        `lowering.narrow_storage`).
+    fresh: whether to build kernels and choose the schedule anew, even if they were kept from
+        earlier compilations. Latencies in the database stay as they are.
     keep_f32: with `bf16`, the operators that stay in float32: names, or kinds such as `matmul`,
         with `*` and `?` as in file names.
-    cross_compiler: what links kernels for a target that is no CPU like this one, such as
-        `aarch64-linux-gnu-g++`, perhaps with options; None takes `CXX`, or else the system's
+    cross_compiler: the compiler that links kernels for a target that is no CPU like this one, such
+        as `aarch64-linux-gnu-g++`, with options if need be. None takes `CXX`, or else the system's
         compiler.
     """
 
@@ -80,17 +86,17 @@ class CompileOptions:
 
 
 def parts_for(scheduler: str) -> int | None:
-    """`CompileOptions.parts` for a scheduler: those that merge operators need whole ones."""
+    """`CompileOptions.parts` for a scheduler: 1 if it merges operators, which must be whole."""
     return 1 if scheduler in MERGING else None
 
 
 def positive(what: str, given: int | None, default: int) -> int:
-    """The number given for option `what`, or its default.
+    """The number given for option `what`, or `default` if it is None.
 
     Raises
     ------
     InputError
-        It is below 1.
+        The number is below 1.
     """
     if given is None:
         return default

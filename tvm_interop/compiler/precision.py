@@ -1,4 +1,4 @@
-"""What rounding to bfloat16 costs: a model in bf16 against the same model in float32."""
+"""Measures the error of a model in bfloat16 against the same model in float32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .compilation import Compilation
 
 MAX_ERROR = 0.02
-"""The error up to which `auto` takes bf16, if none is given."""
+"""The largest error with which `auto` takes bf16, unless another limit is given."""
 
 
 def measured_precision(
@@ -27,17 +27,18 @@ def measured_precision(
     input_shapes: dict[str, tuple[int, ...]] | None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Precision:
-    """How far the outputs of a compilation in bf16 are from those of the model in float32.
+    """Measure the difference between the outputs of a model in bf16 and in float32.
 
-    Both run once on the same inputs. All schedules of a compilation give the same bits, so one
-    stands for all. The float32 model runs on library kernels where there are some; which ones does
-    not matter here.
+    Both models run once on the same inputs. All schedules of a compilation give the same bits, so
+    one schedule is enough. The float32 model runs on library kernels as far as there are any. The
+    choice of kernels does not matter here.
 
     Parameters
     ----------
-    model, input_shapes: what the compilation was made from.
-    inputs: an array for each input, by name; by default random numbers from -1 to 1, drawn from
-        seed 0, and zeros for inputs of integers, which are valid indices.
+    compilation: the compilation in bf16.
+    model, input_shapes: the model and the shapes that the compilation was made from.
+    inputs: an array for each input, by name; by default random numbers from -1 to 1, drawn with
+        seed 0. Integer inputs are zeros then, which are valid indices.
 
     Raises
     ------
@@ -97,7 +98,10 @@ def _outputs(instance: Any, plan: Plan, inputs: list[np.ndarray]) -> list[np.nda
 
 
 def _errors(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
-    """The two errors that `Precision` has; infinite where only `got` is no finite number."""
+    """The `error` and `largest_difference` of `Precision` for one output.
+
+    Both are infinite if `got` has NaN or infinity where `wanted` has a finite number.
+    """
     wide, exact = got.astype(np.float64), wanted.astype(np.float64)
     finite = np.isfinite(exact)
     if not np.isfinite(wide[finite]).all():

@@ -1,4 +1,4 @@
-"""Where the prices of a schedule come from: told once, from what was asked for."""
+"""Decides where the latencies for a schedule come from: measurements, predictions, or a name."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ LEARNED = "learned"
 
 @dataclass(frozen=True)
 class MeasuredHere:
-    """Stages are measured on the device."""
+    """Latencies come from measurements of stages on the device here."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Most stages are predicted; those that decide are measured on the device."""
+    """Most latencies are predicted, and the stages that decide are measured on the device."""
 
 
 @dataclass(frozen=True)
 class ByName:
-    """Prices come from the description of a device or from the database; nothing is measured.
+    """Latencies come from a device description or from the database; nothing is measured.
 
     Attributes
     ----------
-    name: of the description or of the device, for `prices.by_description` or
-        `prices.by_database`.
+    name: the name that `prices.by_description` or `prices.by_database` takes.
     """
 
     name: str
@@ -36,7 +35,7 @@ class ByName:
 
 @dataclass(frozen=True)
 class Given:
-    """Prices come from the caller's latency model."""
+    """Latencies come from the caller's latency model."""
 
     latency: LatencyModel
 
@@ -51,18 +50,21 @@ def price_source(
     *,
     prices_by_name: bool,
 ) -> PriceSource:
-    """Where a scheduler's prices come from.
+    """Decide where a scheduler's latencies come from.
 
     Parameters
     ----------
-    latency: what was asked for: a model, `learned`, a name that prices are known by, or nothing.
-    usual: the latency model of the compilation, where nothing was asked for.
-    prices_by_name: whether the backend's schedules may be priced by name.
+    latency: the caller's choice: a latency model, `learned`, the name of a device description or of
+        the database, or None.
+    usual: the latency model of the compilation, used if `latency` is None; None measures here.
+    scheduler: the scheduler's name.
+    prices_by_name: whether the backend supports latencies by name.
 
     Raises
     ------
     InputError
-        There are no such prices, or none for the scheduler; says what to give.
+        There are no such latencies, or the scheduler cannot use them; the message says what to
+        give.
     """
     if latency is None:
         return MeasuredHere() if usual is None else Given(usual)

@@ -1,4 +1,4 @@
-"""Latencies for a GPU that is not in this machine: from its description, or from the database."""
+"""Gives latencies for a GPU that is not in this machine, from its description or the database."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ DATABASE = "database"
 def by_description(
     name: str, program: Program, traits: Sequence[OperatorTraits], link: Link | None
 ) -> tuple[LatencyModel, str]:
-    """Latencies computed from the description of device `name`, and a text that says so.
+    """Compute latencies from the description of device `name`.
 
     Parameters
     ----------
-    link: the way between two such GPUs; None for the described one.
+    traits: the FLOPs and the bytes moved of each operator.
+    link: the link between two such GPUs; None for the description's link.
+
+    Returns
+    -------
+    The latency model, and a text that says where the latencies come from.
 
     Raises
     ------
@@ -53,16 +58,20 @@ def by_database(
     store: LatencyStore,
     link: Link | None,
 ) -> tuple[LatencyModel, str]:
-    """Latencies that were measured on some GPU and kept in the database, and a text that says so.
+    """Look up latencies in the database that were measured on some GPU.
 
-    A stage that was never measured is priced as if its operators ran one after the other.
+    The latency of a stage that was never measured is the sum over its operators.
 
     Parameters
     ----------
     name: `database`, or `database:TEXT` for the GPU whose name has this text in it.
-    hashes: of the operators' workloads.
-    link: the way between two such GPUs; None for that of the device description whose name is in
-        the GPU's.
+    hashes: the hash of each operator's workload.
+    link: the link between two such GPUs. None takes the link of the device description whose name
+        is part of the GPU's name.
+
+    Returns
+    -------
+    The latency model, and a text that says where the latencies come from.
 
     Raises
     ------
@@ -124,7 +133,7 @@ class StoredLatency(LatencyTable):
         self._knows_copies = transfers is not None
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds of the copy from `u` to `v`.
+        """The latency of the copy from operator `u` to operator `v`, in microseconds.
 
         Raises
         ------
@@ -138,7 +147,10 @@ class StoredLatency(LatencyTable):
         return super().transfer(u, v)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds as measured; if never measured, the sum over the operators."""
+        """The measured latency of a stage, in microseconds.
+
+        If the stage was never measured, the result is the sum over its operators.
+        """
         streams: list[list[str]] = [[self._hashes[op] for op in group] for group in groups]
         streams += [[] for _ in range(self._setting.streams - len(streams))]
         key = stage_key(self._setting, False, streams)
@@ -149,7 +161,10 @@ class StoredLatency(LatencyTable):
 
 
 def _singles(setting: Setting, hashes: Sequence[str], store: LatencyStore) -> dict[str, float]:
-    """The latency of each kind of operator alone, for those that were measured."""
+    """The measured latency of each operator alone in microseconds, by the hash of its workload.
+
+    Operators that were never measured are left out.
+    """
     rest: list[list[str]] = [[] for _ in range(setting.streams - 1)]
     keys = {digest: stage_key(setting, False, [[digest], *rest]) for digest in set(hashes)}
     found = store.get(keys.values())

@@ -13,11 +13,11 @@ LatencyOf = Callable[[Program], MeasuredLatency]
 
 
 def give_to_libraries(program: Program, libraries: Sequence[str]) -> Program:
-    """`program` with each operator run by the first of `libraries` that can; nothing is measured.
+    """Give each operator to the first of `libraries` that can run it, without measurements.
 
     Parameters
     ----------
-    libraries: names; `tvm` among them is passed over.
+    libraries: names of kernel libraries; `tvm` among them is ignored.
     """
     for name in libraries:
         if name != TVM:
@@ -29,7 +29,14 @@ def give_to_libraries(program: Program, libraries: Sequence[str]) -> Program:
 
 @dataclass
 class PlainChoice:
-    """The fastest kernels on plain tensors, and the microseconds they take, by operator."""
+    """The choice of the fastest kernels on plain tensors.
+
+    Attributes
+    ----------
+    program: the program with the chosen kernels.
+    us: the latencies of the chosen kernels in microseconds, by the operator's index. Operators that
+        no library can run are left out.
+    """
 
     program: Program
     us: dict[int, float]
@@ -38,16 +45,18 @@ class PlainChoice:
 def fastest_plain(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, margin: float = 1.0
 ) -> PlainChoice:
-    """The fastest kernel for each operator; ties go to the provider named first.
+    """Choose the fastest kernel for each operator; ties go to the kernel chosen so far.
 
-    What is measured now and comes out close is measured again, the
-    rivals in turn, so that a moment's noise does not choose.
+    The choice begins with TVM's kernels and goes through the libraries in the order of `providers`.
+    If two latencies measured now are close, both kernels are measured again in turn, so that a
+    moment's noise does not decide.
 
     Parameters
     ----------
-    providers: names, available. Without `tvm` among them its kernels run only what no other can.
+    providers: the names of the available providers. If `tvm` is not among them, its kernels run
+        only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
-    margin: TVM's kernel is taken where it needs at most this share of a library's time.
+    margin: TVM's kernel is kept if it takes at most this share of a library's time.
     """
     chosen = program
     best_us: dict[int, float] = {}
@@ -62,7 +71,7 @@ def fastest_plain(
             i for i in candidates if TVM in providers or chosen.operators[i].library is not None
         ]
         if _measured_again(theirs, ours, rivals):
-            # Anew: they then go by all that was measured, as whoever compiles the model next.
+            # New models use all measurements, as the next compilation of the model will.
             theirs, ours = latency_of(given), latency_of(chosen)
         times_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
@@ -82,11 +91,16 @@ def fastest_plain(
 _CLOSE = 0.75
 """Two latencies are close if the smaller is at least this share of the larger."""
 _ROUNDS = 2
-"""How often operators with close latencies are measured again."""
+"""How many times operators with close latencies are measured again."""
 
 
 def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
-    """Measure again the operators that take about as long with either kernel; whether any were."""
+    """Measure again the operators whose two kernels have close latencies.
+
+    Returns
+    -------
+    Whether any operator was measured again.
+    """
     times_us = theirs.stages([[[i]] for i in rivals])
     over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
     far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
@@ -103,10 +117,10 @@ def can_run(library: str, op: Operator) -> bool:
 
 
 def why_not(library: str, op: Operator) -> str:
-    """Why `library` could not compute `op`, in words; empty where it could.
+    """Why `library` could not compute `op`, in words; empty if it could.
 
-    It could not where TVM's kernel has a workspace (see `lift_workspaces`): the workspace is a
-    tensor of the program, and no library would use it.
+    No library computes an operator whose TVM kernel has a workspace (see `lift_workspaces`). The
+    workspace is a tensor of the program, and no library would use it.
     """
     if op.description is None:
         refused = "" if op.refused is None else why_refused(library, op.refused)
@@ -117,7 +131,12 @@ def why_not(library: str, op: Operator) -> str:
 
 
 def given_to(program: Program, ops: Sequence[int], library: str) -> Program:
-    """`program` with these operators run by `library`."""
+    """Return a copy of `program` in which `library` runs these operators.
+
+    Parameters
+    ----------
+    ops: the indices of the operators.
+    """
     operators = list(program.operators)
     for i in ops:
         operators[i] = replace(operators[i], library=library)

@@ -16,21 +16,22 @@ from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_rounds, confirm
 
 _LIMIT_S = 30.0
-"""About how long a check may take, in seconds."""
+"""The approximate limit of a check's duration, in seconds."""
 _BATCH_S = 0.1
 _MOST_IN_BATCH = 16
 
 
 def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArray[np.float64]]:
-    """Run executors against each other without end.
+    """Run executors against each other in rounds, without end.
 
     Yields
     ------
-    (len(executors),) microseconds: one run of each, in an order drawn anew.
+    The latencies of one round, in microseconds, of shape (len(executors),). Each executor runs once
+    in a round, in a new random order.
 
     Parameters
     ----------
-    clock: that of the executors' device.
+    clock: the clock of the executors' device.
     """
     warmup, batch = 1, 1
     for seed in itertools.count():
@@ -38,13 +39,14 @@ def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArr
             clock.measure_interleaved(executors, warmup, batch, seed), dtype=np.float64
         )
         yield from seconds.T * 1e6
-        # Some at once: between two calls the streams fall asleep, and that is no part of a run.
+        # Run several rounds in one call. The streams fall asleep between two calls, and waking them
+        # up must not count.
         warmup, round_s = 0, float(seconds.sum()) / batch
         batch = int(np.clip(_BATCH_S / max(round_s, 1e-9), 1, _MOST_IN_BATCH))
 
 
 def speed_check(confirmation: Confirmation) -> SpeedCheck:
-    """The record of a speed check that the artifact keeps. The schedule ships if it is faster."""
+    """Make the artifact's record of a speed check. The schedule ships if it is faster."""
     compared = confirmation.compared
     low, high = compared.interval
     return SpeedCheck(
@@ -59,12 +61,18 @@ def speed_check(confirmation: Confirmation) -> SpeedCheck:
 
 
 def check_rounds(rounds: Iterator[npt.NDArray[np.float64]]) -> SpeedCheck:
-    """Check a schedule. A round has three times: sequential, sequential once more, the schedule."""
+    """Check the speed of a schedule.
+
+    Parameters
+    ----------
+    rounds: the three latencies of each round, in microseconds: sequential execution, sequential
+        execution again, and the schedule.
+    """
     three = checked_rounds(rounds, 3)
     return speed_check(confirm(three, Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1, gives_up=True))
 
 
 def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:
-    """What `auto` measured of the schedule it made; None where it measured nothing."""
+    """The speed check that `auto` made of its schedule; None if `auto` measured nothing."""
     confirmation = schedule.stats.get("confirmation")
     return None if confirmation is None else speed_check(confirmation)

@@ -38,7 +38,7 @@ def cheapest_labels(
     equal: pairs that must get the same label.
 
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
-    (2004), section 4. Complexity: one maximum flow over a node a thing.
+    (2004), section 4. Complexity: one maximum flow over a graph with one node for each thing.
     """
     graph = nx.DiGraph()
     graph.add_nodes_from(["0", "1"])
@@ -76,7 +76,7 @@ def _add(graph: nx.DiGraph, tail: object, head: object, capacity: int | None) ->
     """Add to an edge's capacity; None makes it unlimited."""
     if capacity is None:
         graph.add_edge(tail, head)
-        graph[tail][head].pop("capacity", None)  # NetworkX takes that as boundless.
+        graph[tail][head].pop("capacity", None)  # Without a capacity, NetworkX has no limit.
         return
     known = graph.get_edge_data(tail, head, {"capacity": 0})
     if "capacity" in known:

@@ -216,7 +216,9 @@ def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
 
 @dataclass(frozen=True)
 class _Run:
-    """Runs a function on `tensors`; returns a description of its fault ("" if none) and its results.
+    """Runs a function on `tensors`.
+
+    The call returns a description of the function's fault, "" if there is none, and its results.
 
     Attributes
     ----------

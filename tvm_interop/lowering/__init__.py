@@ -1,1 +1,1 @@
-"""From a Relax module to a `Program`: fusion, library calls, extraction, splitting, merging."""
+"""Lowers a Relax module to a `Program`: rewriting, fusion, library calls, extraction, splitting."""

@@ -25,7 +25,7 @@ _Array = npt.NDArray[np.float64]
 MOST_OPERATORS = 12
 """Most operators in a chain; no model that was seen needs more for an activation."""
 _TOLERANCE = 2e-6
-"""Largest difference, relative to the value for values above 1, at which two results agree.
+"""Largest relative difference of results that agree; for values below 1 it is absolute.
 
 Constants such as 1/6 are rounded to float32, so results are not exact.
 """

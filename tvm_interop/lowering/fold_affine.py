@@ -186,7 +186,7 @@ class _Chains:
         return None
 
     def _by_channel(self, expr: relax.Expr, rank: int, channels: int) -> _Array | None:
-        """The constant `expr` as one number for each channel; None if it varies along other axes."""
+        """The constant `expr` as one number per channel; None if it varies along another axis."""
         array = self._array(expr)
         if array is None or array.ndim > rank or array.dtype.kind != "f":
             return None

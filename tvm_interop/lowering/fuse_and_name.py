@@ -143,7 +143,7 @@ class _Matcher:
         return self._numbers.setdefault(key, ("call", len(self._numbers)))
 
     def _key(self, expr: relax.Expr, held: dict[relax.Var, Hashable]) -> Hashable:
-        """A key that is equal for expressions with the same value, whatever their variables' names."""
+        """A key that is equal for expressions with the same value, whatever variables they use."""
         if isinstance(expr, relax.Var):
             known: Hashable = held.get(expr, expr)
             return known

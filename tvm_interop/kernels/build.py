@@ -1,4 +1,7 @@
-"""Compiles a program's kernels to a shared library, and tells equal and divisible kernels apart."""
+"""Compiles a program's kernels to a shared library.
+
+This module also hashes kernels, and finds the kernels that can be run in shares.
+"""
 
 from __future__ import annotations
 
@@ -152,9 +155,9 @@ def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
     """Names of the kernels that can be run in shares, each of which computes a part of the output.
 
     Outside of parallel loops, such a kernel writes only to buffers that each call allocates for
-    itself, so each share fills them anew. Parallel loops write only outputs. No statement reads
-    an output that a parallel loop elsewhere writes. No parallel loop is inside another loop: a
-    share would run only its own part in each iteration of the outer loop.
+    itself, so each share fills them anew. Parallel loops write only outputs, which no other
+    statement reads. No parallel loop is inside another loop: a share would run only its own part in
+    each iteration of the outer loop.
     """
     return {name for name, func in _functions(kernels) if _is_divisible(func)}
 

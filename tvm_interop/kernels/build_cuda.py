@@ -156,7 +156,7 @@ def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
 
 
 def _embed_binaries(module: Any, archs: Sequence[str]) -> None:
-    """Compile the CUDA source in `module` if TVM's CUDA runtime is not loaded to do so."""
+    """Compile the CUDA source in `module`, unless TVM's CUDA runtime is loaded and has done so."""
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is not None:
         return
     imports = list(module.imports)

@@ -30,7 +30,7 @@ from .numpy_kernel import NumpyKernel
 from .numpy_values import UndefinedError
 
 SHARES = 3
-"""Number of shares in which a divisible kernel is run too; the last share is often smaller."""
+"""A divisible kernel is also run in this many shares; the last share may be smaller."""
 
 _LONG = 20_000_000
 """Above this number of operations a kernel is run on two kinds of numbers instead of all."""
@@ -60,8 +60,8 @@ class Checked:
     inputs, outputs: data types of the parameters, inputs first. The kernel itself receives bfloat16
         tensors as words of 16 bits.
     divisible: whether the kernel is run in shares, too.
-    kinds: the kinds of numbers that the kernel is tried on, as far as its traits allow them; empty
-        for all kinds.
+    kinds: the kinds of numbers that the kernel is tried on, as far as `Traits.kinds` has them;
+        empty for all of these.
     """
 
     name: str
@@ -114,7 +114,8 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
     - touches memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not;
     - gives other results in shares than in one piece;
-    - gives results that differ from the reference's by more than another order of sums explains;
+    - gives results that differ from the reference's by more than another order of additions
+      explains;
     - gives NaN or infinity at other places than the reference.
 
     Results that depend on the order of operations or on the processor are not compared: the results
@@ -261,8 +262,8 @@ class Traits:
     ----------
     operations: floating-point operations, or four for each element of the kernel's tensors if that
         is more: the kernel must at least read and write them.
-    below: the integer below which all integers in the inputs must lie, if the kernel may use them
-        as indices or as shift counts; None if it does not.
+    below: the excluded upper bound of integers in the inputs, if the kernel may use them as indices
+        or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.
     is_made_by_hand: whether the kernel has loops of its own before it is scheduled, such as a loop
         over a sequence. In such a loop large numbers and small differences may grow further.
@@ -382,8 +383,8 @@ class _Tolerance:
     def moves_to(self, other: np.ndarray) -> None:
         """Allow for `_AS_FAR` times the distance between the reference's result and `other`.
 
-        `other` is the reference's result on inputs that differ in their last bits. An integer that
-        differs may have any value.
+        `other` is the reference's result on inputs that differ in their last bits. An integer
+        element that differs between the two may have any value.
         """
         if self._moved is None:
             self._moved = np.zeros(self.want.shape)

@@ -1,11 +1,12 @@
 """Builds the loops of convolutions and matrix products on a CPU, with tiles of sums in registers.
 
-The loops first copy ("pack") the image with its padding into rows of one width. A convolution then
-runs the same vector instructions at each pixel. Output pixel `q` of a plane reads its inputs at
-`q + offset`. The offset depends only on the kernel's row and column, not on where rows end. The
-loops also compute the pixels between rows, and discard them. With a stride, the image is divided
-into planes by the remainders of its rows and columns modulo the stride. Within a plane the stride
-is one. A 1x1 convolution of stride 1 without padding and a matrix product need no packing.
+The loops first copy ("pack") each channel of the image with its padding into planes. With a stride,
+the rows and columns of a channel go to different planes by their remainders modulo the stride, so
+that the stride within a plane is one. All rows of a plane have the same width. A convolution then
+runs the same vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset`
+of a plane. The offset depends only on the kernel's row and column, not on where rows end. The loops
+also compute the pixels between rows, and discard them. A 1x1 convolution of stride 1 without
+padding and a matrix product need no packing.
 
 A tile is some output channels by some vectors of pixels. It stays in registers while all of its
 products are added up. Their order is that of the plain loops: input channel, kernel row, kernel
@@ -56,7 +57,7 @@ class _Nest:
         # How wide the rows of a packed plane are, and how many pixels are computed.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether consecutive pixels are consecutive in the output too: no pixels between rows.
+        # Whether pixels are numbered as in the output, with none between rows.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self._lanes)

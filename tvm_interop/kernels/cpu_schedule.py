@@ -125,7 +125,8 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
     """Inline an element-wise `block` into the blocks that use its values.
 
     A block that computes something is not inlined into a sum that uses a value more than once, such
-    as a convolution: the sum would compute each value repeatedly. A block that only copies is.
+    as a convolution: the sum would compute each value repeatedly. A block that only copies is
+    inlined there too.
     """
     if _is_reduction(schedule, block):
         return
@@ -183,7 +184,7 @@ def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
 
 
 _LARGEST = 200
-"""Most instructions that all uses of a value that is used several times may take together."""
+"""Most instructions that all copies of an inlined expression may have together."""
 _FUNCTION = 40
 """Number of instructions that a function call counts as."""
 
@@ -194,7 +195,7 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _uses_each_once(schedule: s_tir.Schedule, user: Any, block: Any) -> bool:
-    """Whether `user` reads each value of `block` once: both have the same number of iterations."""
+    """Whether `user` has as many iterations as `block`, and so reads each of its values once."""
     return _iterations(schedule, user) == _iterations(schedule, block)
 
 
@@ -270,7 +271,7 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
 def _goes_along(
     buffer: Any, indices: Any, axes: list[tirx.Var], sizes: list[int], count: int
 ) -> bool:
-    """Whether the last `count` axes run over all of the buffer's last ones, or are not used."""
+    """Whether the last `count` axes index all of the buffer's last dimensions, or do not index it."""
     last = axes[len(axes) - count :]
     if not any(_uses(index, axis) for index in indices for axis in last):
         return True

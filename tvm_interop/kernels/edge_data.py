@@ -71,7 +71,7 @@ def _pool(dtype: np.dtype, kind: Kind, below: int | None) -> np.ndarray:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether `dtype` is a floating-point type; bfloat16 and the 8-bit types are, too."""
+    """Whether `dtype` is a floating-point type, including bfloat16 and the 8-bit types."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 

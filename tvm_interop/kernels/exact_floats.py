@@ -1,6 +1,6 @@
 """Hides floating-point arithmetic from TVM's simplifier, which treats it as exact.
 
-Before TVM hands a kernel to LLVM, it simplifies it by rules that hold for integers:
+Before TVM hands a kernel to LLVM, it simplifies the kernel by rules that hold for integers:
 
 - `(x + y) - y` becomes `x`;
 - `x - x` and `x * 0` become 0;

@@ -18,7 +18,7 @@ _LEAST_WORK = 1 << 10
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:
-    """Tile an element-wise block whose output runs along another axis in memory than an input.
+    """Tile an element-wise block whose output and one input are contiguous along different axes.
 
     The vectors of a tile read the same few cache lines, one element from each line. Whole rows
     would touch more cache lines than the L1 cache holds.
@@ -87,7 +87,7 @@ def _axis_of(index: Any, axes: list[Any]) -> int | None:
 def _tile_size(extent: int, most: int) -> int:
     """The length of a tile's side: the largest divisor of `extent` up to `most`.
 
-    If that divisor has fewer than `_FEWEST_LANES` elements, it is `most` or all of `extent`.
+    If that divisor is below `_FEWEST_LANES`, the length is the smaller of `most` and `extent`.
     """
     divisor = max(n for n in range(1, most + 1) if extent % n == 0)
     return divisor if divisor >= _FEWEST_LANES else min(most, extent)

@@ -23,7 +23,7 @@ _PLACE_STORAGE = tvm.transform.Sequential(
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
     ]
 )
-"""Passes that TVM applies too when it compiles; the second places the allocation of buffers."""
+"""Passes that TVM applies too when it compiles; the second moves allocations close to their use."""
 
 
 @module_pass(opt_level=0, name="TunedSchedule")
@@ -76,8 +76,8 @@ def tuned_kernel(func: tirx.PrimFunc, record: Any) -> tirx.PrimFunc:
     """`func` with the schedule of the tuning record `record`, marked as scheduled."""
     schedule = s_tir.Schedule(as_workload(func))
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
-    # MetaSchedule allocates the buffers of tiles for the whole kernel. Moved into the loop that
-    # uses them, each thread or share of the kernel gets buffers of its own.
+    # MetaSchedule allocates the buffers of tiles for the whole kernel. They are moved into the loop
+    # that uses them, so that each thread or share of the kernel has buffers of its own.
     placed = _PLACE_STORAGE(schedule.mod)["main"]
     named = placed.with_attr(SCHEDULED, True)
     if func.attrs is not None:

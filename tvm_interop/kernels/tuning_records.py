@@ -72,7 +72,7 @@ class TuningRecords:
         try:
             self.database = JSONDatabase(work_dir=str(self.folder))
             self._comparisons = _read_comparisons(self.folder / _COMPARISONS)
-        except Exception as error:  # Whatever TVM raises.
+        except Exception as error:  # TVM may raise any error.
             raise InputError(
                 f"the tuning records in `{folder}` cannot be read: {error}; remove the folder"
             ) from error

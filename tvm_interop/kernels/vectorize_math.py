@@ -49,8 +49,9 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     TVM's analyzer replaces each variable by the expression it is bound to. A written-out function
     of a function would therefore take minutes to compile, and a third level hours. So an argument
-    that contains a function is first stored in a buffer, and then read from there. A branch of a
-    condition must not be computed without need. There the outer function stays a call.
+    that contains a function is first stored in a buffer, and then read from there. In a branch of a
+    condition nothing may be computed before the condition holds. There the outer function stays a
+    call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)

@@ -151,7 +151,10 @@ class AsImages(ABC):
         return relax.Call(call.op, made, call.attrs, call.ty_args)
 
     def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
-        """An argument of an element-wise operator with a result of `shape`."""
+        """The argument of an element-wise operator of images for `arg`; None if there is none.
+
+        `shape` is the shape of the original operator's result.
+        """
         if not isinstance(arg.ty, relax.TensorType):
             return arg
         own = static_shape(arg.ty)

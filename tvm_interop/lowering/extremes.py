@@ -1,10 +1,11 @@
 """Makes kernels of operators that compare numbers, such as maxima and clips, without losing NaN.
 
-By IEEE 754 every ordered comparison with NaN is false. TVM's own kernels therefore lose NaN:
+By IEEE 754 every ordered comparison with NaN is false. TVM's own kernels therefore lose NaN, and
+some lose infinity:
 
 - The maximum is `a > b ? a : b`, which drops a NaN in `a`.
 - ReLU turns NaN into 0.
-- `argmax` begins with the smallest finite number at index -1. It gives -1 for a row of minus
+- `argmax` begins with the smallest finite number at index -1, so it gives -1 for a row of minus
   infinity.
 
 ONNX, NumPy and onnxruntime keep NaN, and so do the kernels made here. One comparison is enough if

@@ -48,7 +48,7 @@ _VIEWS = frozenset({"expand_dims", "reshape", "squeeze"})
 
 @module_pass(opt_level=0, name="FoldArrays")
 class FoldArrays:
-    """Replace each binding of `main` that depends only on constants or shapes by a constant."""
+    """Replace each binding of `main` that NumPy can compute from constants and shapes."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Fold in `mod`; called by TVM's pass machinery."""

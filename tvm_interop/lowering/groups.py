@@ -193,7 +193,7 @@ def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogn
 def group_of(
     op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
 ) -> Group | None:
-    """A group of only this call; None if its tensors differ in type or libraries lack the type.
+    """A group of only this call; None unless its tensors have known shapes and one supported type.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ def lift_workspaces(program: Program) -> Program:
     second.
 
     Only buffers that a kernel allocates around all of its loops are lifted.
-    `kernels_with_workspace` finds the kernels that have others. Operators that share a kernel get
-    one workspace each.
+    `kernels_with_workspace` finds the kernels that have other buffers in GPU memory. Operators that
+    share a kernel get one workspace each.
     """
     lifted = {
         var.name_hint: lift_workspace(func) for var, func in program.kernels.functions_items()

@@ -1,4 +1,4 @@
-"""Helpers for Relax bindings: they list, replace and rename them, and tell which names matter."""
+"""Helpers that list, replace and rename Relax bindings, and recognise names that Relax made up."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class PadsIntoConvs:
 
     Causal convolutions are exported with such padding, and so are TensorFlow's convolutions with
     padding `SAME` and strides. The padding stays separate if the total on a side exceeds
-    `dilation * (kernel - 1)`. Some taps would then read only zeros, and libraries refuse such a
-    convolution. A later pass removes a padding operator that nothing reads any more.
+    `dilation * (kernel - 1)`. Some windows would then contain only zeros, and libraries refuse such
+    a convolution. A later pass removes a padding operator that nothing reads any more.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

@@ -362,7 +362,7 @@ class _Rewriter:
         return self._end_of([*chain, end], value, write)
 
     def _mean_of_floats(self, var: relax.Var, value: relax.Call) -> relax.Expr:
-        """The mean of an image in floats, computed with channels last if the image is so stored."""
+        """The mean of an image of floats, computed with channels last if it has that layout."""
         image = value.args[0]
         last = self._channels_last.get(image) if isinstance(image, relax.Var) else None
         if last is None or mean_of(value) is None:

@@ -93,7 +93,7 @@ class Sum:
 def chain_of(
     graph: Dataflow, var: relax.Var, channel_axis: int, taken: Collection[relax.Var] = ()
 ) -> Chain:
-    """The chain that begins with the product `var`: the operators that a library can add to it.
+    """The chain of the product `var` and the operators that a library computes in the same call.
 
     Parameters
     ----------
@@ -145,7 +145,10 @@ def rounding_after(
 
 
 def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...], float, float]:
-    """The variables and the bounds of the ReLU or clip after `var`; no variables if there is none."""
+    """The variables and the bounds of the ReLU or clip after `var`, if there is one.
+
+    Otherwise there are no variables, and the bounds are `-_LARGE` and `_LARGE`.
+    """
     found = find_activation(graph.values, graph.users, graph.uses, var)
     if found is None or found.activation.name not in ("relu", "clip"):
         return (), -_LARGE, _LARGE
@@ -227,7 +230,7 @@ def described(
 
 
 def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[float, float]:
-    """The bounds of a clip as integers of the rounded result, not rounded themselves.
+    """The bounds of a clip, divided by the scale of the rounded result, plus its zero point.
 
     Parameters
     ----------
@@ -239,10 +242,10 @@ def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[f
 
 
 def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
-    """The steps from the product, scaled to its own rounding, to the sum, scaled to the result's.
+    """The steps that follow a product with a sum.
 
-    The integers of the addend are added unchanged. So the product is first rescaled to the addend's
-    scale.
+    They round the product, add the other tensor, and scale the sum to the result. The integers of
+    the other tensor are added unchanged, so the product is first rescaled to that tensor's scale.
     """
     assert chain.words is not None
     scale, zero, dtype = chain.words
@@ -281,10 +284,10 @@ def epilogue(
 
 
 def mean_of(call: relax.Call) -> dict[str, Any] | None:
-    """The fields of `LibraryOp` for the window of a mean over an image, and `shapes`.
+    """The window of a mean over an image, as fields of `LibraryOp`, and the item `shapes`.
 
-    `shapes` are the shapes of the input and of the result, N,C,H,W. None unless the mean goes over
-    windows of height and width.
+    The item `shapes` holds the shapes of the input and of the result, N,C,H,W. The result is None
+    unless the mean goes over windows of height and width.
     """
     data, attrs = static_shape(call.args[0].ty), call.attrs
     if data is None or len(data) != 4:

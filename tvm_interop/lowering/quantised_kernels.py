@@ -50,7 +50,7 @@ def scaled(
     scale: te.Tensor,
     *more: te.Tensor,
 ) -> te.Tensor:
-    """The result of sums of products: they are scaled, the bias is added, then see `finished`.
+    """Multiply sums of products by the scale, add the bias, and apply `finished`.
 
     Parameters
     ----------

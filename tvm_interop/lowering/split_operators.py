@@ -28,7 +28,8 @@ def split_operators(program: Program, parts: int) -> Program:
     - by channels, in whole blocks of 16, if it is a convolution or a pooling of one image;
     - by groups, if it is a convolution with groups;
     - by rows of the image, if its result has a single block of channels;
-    - by rows or by matrices, if it is a matrix product, or by columns if that has a single row.
+    - by rows or by matrices, if it is a matrix product;
+    - by columns, if it is a matrix product with a single row.
 
     Each part has a description of its own, and reads and writes aliases of the tensors. If a part's
     numbers are not contiguous in a tensor, such as columns of a matrix, the part takes the whole
@@ -59,7 +60,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """The largest number of parts that an operator is divided into, by these operators' names."""
+    """The largest number of parts of an operator, read from these names; 1 if none is a part."""
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 

@@ -4,7 +4,7 @@ Conditions: images have the layout N,C,H,W, one floating-point type, and known s
 one of two kinds:
 
 - A linear resize, in which each pixel of the result is a weighted mean of four. Its coordinates
-  take pixels for squares (`half_pixel`).
+  treat pixels as squares (`half_pixel`).
 - A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
   `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel, which is unique.
   Both give the same result.
@@ -44,7 +44,7 @@ def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 
 
 def _is_mean(attrs: Any, made: Shape) -> bool:
-    """Whether a linear resize takes pixels for squares.
+    """Whether a linear resize treats pixels as squares.
 
     `pytorch_half_pixel` does not do so if the result is one pixel high or wide.
     """

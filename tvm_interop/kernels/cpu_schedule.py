@@ -271,7 +271,7 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
 def _goes_along(
     buffer: Any, indices: Any, axes: list[tirx.Var], sizes: list[int], count: int
 ) -> bool:
-    """Whether the last `count` axes index all of the buffer's last dimensions, or do not index it."""
+    """Whether the last `count` axes index the buffer's last dimensions fully, or not at all."""
     last = axes[len(axes) - count :]
     if not any(_uses(index, axis) for index in indices for axis in last):
         return True

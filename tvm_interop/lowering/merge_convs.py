@@ -1,4 +1,4 @@
-"""Merges convolutions that read the same tensor into one wider convolution (IOS, operator merge)."""
+"""Merges convolutions of the same tensor into one wider convolution (IOS, operator merge)."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class RunsFenced(Protocol):
         before_fence: bool,
         fill: int,
     ) -> str:
-        """Run the kernel between fences; the result is that of `_native.cpu.run_fenced`."""
+        """Run the kernel between fences, with the same result as `_native.cpu.run_fenced`."""
         ...
 
 

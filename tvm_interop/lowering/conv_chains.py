@@ -1,6 +1,6 @@
 """Finds convolutions that can be merged into one, with the bias and activation after each.
 
-The merge is that of IOS (Ding et al., MLSys 2021, section 3); `merge_convs` performs it.
+IOS describes this merge (Ding et al., MLSys 2021, section 3). `merge_convs` performs it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def fold_for_merging() -> tvm.transform.Sequential:
 
 
 def merged_name(names: Sequence[str]) -> str:
-    """The name of the convolution that replaces those of `names`; their order does not matter."""
+    """The name of the convolution that replaces `names`, which may be in any order."""
     return "+".join(sorted(names))
 
 
@@ -43,8 +43,8 @@ class MergeConvs:
     wider output. If a concat along channels reads all of these outputs side by side, it is replaced
     by the wider output itself, without a copy; the weights are then stacked in the concat's order.
 
-    A wider convolution adds its terms in another order, so results are close to those of the group
-    but not equal bit by bit.
+    A wider convolution adds its terms in another order. Its results are therefore close to the
+    group's results, but not equal bit by bit.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def pick_chains(chains: dict[str, ConvChain], names: Sequence[str]) -> list[Conv
 
     Raises
     ------
-    ScheduleError: a name is not that of a suitable convolution, or the chains cannot be merged.
+    ScheduleError: there is no suitable convolution of a name, or the chains cannot be merged.
     """
     for name in names:
         if name not in chains:

@@ -1,1 +1,1 @@
-"""TVM's own kernels: scheduled, built, and what they ask of a device."""
+"""Schedules, compiles and checks the kernels that TVM generates for a program's operators."""

@@ -1,4 +1,7 @@
-"""Compiles the kernels of a program, and says what they are."""
+"""Compiles a program's kernels to a shared library.
+
+This module also hashes kernels, and finds the kernels that can be run in shares.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from .pipeline import PIPELINE
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 
 Count: TypeAlias = Callable[[int, int], None]
-"""Told how much is done, of how much."""
+"""A progress callback: it is called with the amount that is done and the total amount."""
 
 _TOGETHER = 4
-"""Kernels in one object file. TVM and LLVM compile one such file after the other in each thread."""
+"""Kernels in one object file; each thread compiles one file after the other."""
 
 
 def build_kernels(
@@ -38,14 +41,16 @@ def build_kernels(
 ) -> Path:
     """Compile `kernels` to the shared library `out_path`.
 
-    `tvm.runtime.load_module` opens it and gives every kernel by name, to be called with its
-    tensors, outputs last. The file appears complete or not at all.
+    `tvm.runtime.load_module` opens the library and gives each kernel by name. A kernel is a
+    function of its tensors, outputs last. The file appears complete or not at all.
 
     Parameters
     ----------
-    others: kernels that are compiled for another target, by name; the same machine runs both.
-    count: told how many kernels are compiled, and of how many; also by other threads.
-    linker: what links them; by default this machine's compiler.
+    target: the target of all kernels that `others` does not name.
+    others: other targets of some kernels, by the kernels' names. The same machine runs all kernels.
+    count: called with the number of kernels that are compiled and with their total number, also by
+        other threads.
+    linker: the compiler that links the library; by default this machine's compiler.
 
     Raises
     ------
@@ -72,10 +77,10 @@ def _compiled(
     folder: Path,
     count: Count | None,
 ) -> list[str]:
-    """Compile to object files, a few kernels in each, on as many threads as streams may have.
+    """Compile to object files, a few kernels in each, on as many threads as models may use.
 
-    Which kernels share a file depends on their names and targets alone, so it is the same on each
-    machine.
+    Only the kernels' names and targets decide which kernels share a file, so each machine makes the
+    same files.
     """
     functions = sorted(kernels.functions_items(), key=lambda item: item[0].name_hint)
     by_target: dict[str, tuple[tvm.target.Target, list[Any]]] = {}
@@ -88,8 +93,8 @@ def _compiled(
         for i in range(0, len(some), _TOGETHER)
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
-    # What watches passes, such as TVM's timing of them, is made for one thread.
-    built: list[int] = []  # Of each file that is written, how many kernels it has.
+    # TVM's pass instruments, such as its timing of passes, work on one thread only.
+    built: list[int] = []  # The number of kernels in each file that is written.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:
@@ -115,7 +120,10 @@ def write_object(kernels: tvm.IRModule, target: tvm.target.Target, path: Path) -
 
 
 def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
-    """That pass context, in a thread that knows nothing of it yet: each thread has its own."""
+    """A context manager that enters a copy of `context`, unless this thread is in it already.
+
+    Each thread has a pass context of its own.
+    """
     if context.same_as(tvm.transform.PassContext.current()):
         return nullcontext()
     alike: AbstractContextManager[Any] = tvm.transform.PassContext(
@@ -128,10 +136,10 @@ def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
 
 
 def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:
-    """A hash of what each kernel computes, by name, the same in every process.
+    """A hash of each kernel's computation, by the kernel's name; equal in every process.
 
-    It leaves out the kernel's own name and the names of its variables, so that equal kernels
-    of different models share one.
+    The hash leaves out the kernel's own name and the names of its variables. Equal kernels of
+    different models therefore have the same hash.
     """
     return {name: kernel_hash(func) for name, func in _functions(kernels)}
 
@@ -147,11 +155,12 @@ def uses_parallel_loops(kernels: tvm.IRModule) -> dict[str, bool]:
 
 
 def divisible_kernels(kernels: tvm.IRModule) -> set[str]:
-    """Names of the kernels that can be run in shares: each does its part of the output.
+    """Names of the kernels that can be run in shares, each of which computes a part of the output.
 
-    All they write outside of parallel loops is storage of the call's own, which every share fills
-    for itself; all that parallel loops write is output, and none reads what another writes. No
-    parallel loop is within another loop: each time it ran, a share would do its part of it alone.
+    Outside of parallel loops, such a kernel writes only to buffers that each call allocates for
+    itself, so each share fills them anew. Parallel loops write only outputs, which no other
+    statement reads. No parallel loop is inside another loop: a share would run only its own part in
+    each iteration of the outer loop.
     """
     return {name for name, func in _functions(kernels) if _is_divisible(func)}
 
@@ -187,7 +196,7 @@ def _read(statement: tirx.Stmt) -> set[Any]:
 
 
 def _written(statement: tirx.Stmt) -> set[Any]:
-    """The buffers that `statement` writes, but for those that are its own."""
+    """The buffers that `statement` writes, except the buffers that it allocates itself."""
     written: set[Any] = set()
     own: set[Any] = set()
     tvm_ffi.structural_walk(

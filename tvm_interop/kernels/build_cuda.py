@@ -1,7 +1,7 @@
-"""Compiles a program's kernels for NVIDIA GPUs; no GPU and no driver is needed, only nvcc.
+"""Compiles a program's kernels for NVIDIA GPUs with nvcc; neither a GPU nor its driver is needed.
 
-The machine code of every architecture asked for is embedded in the library ("fatbin"), so nothing
-is compiled where it is loaded.
+The library contains machine code for each architecture asked for (a "fatbin"). Nothing is compiled
+when it is loaded on one of these architectures.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
 
 _CREATE = "ffi.Module.create.cuda"
-"""There where TVM's own CUDA runtime has been loaded."""
+"""A function that is registered only if TVM's own CUDA runtime is loaded."""
 _COMPILE = "tvm_callback_cuda_compile"
-"""What TVM asks to compile CUDA source, once its CUDA runtime has been loaded."""
+"""The function that TVM calls to compile CUDA source if its CUDA runtime is loaded."""
 
 
 def cuda_target(archs: Sequence[str] = DEFAULT_ARCHS) -> Any:
@@ -40,7 +40,7 @@ def cuda_target(archs: Sequence[str] = DEFAULT_ARCHS) -> Any:
     Raises
     ------
     DeviceError
-        One is not an architecture's name.
+        One of `archs` is not the name of an architecture.
     """
     for arch in archs:
         if re.fullmatch(r"sm_\d{2,3}", arch) is None:
@@ -65,8 +65,8 @@ def build_cuda_kernels(
 ) -> Path:
     """Compile scheduled `kernels` to the shared library `out_path`.
 
-    `tvm.runtime.load_module` opens it where there is a GPU of one of `archs`, and gives every
-    kernel by name. The file appears complete or not at all.
+    On a machine with a GPU of one of `archs`, `tvm.runtime.load_module` opens the library and gives
+    each kernel by name. The file appears complete or not at all.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def build_cuda_kernels(
 
 
 def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
-    """Machine code of CUDA `source` for each of `archs`, and PTX of the newest for what comes.
+    """Machine code of CUDA `source` for each of `archs`, and PTX for newer architectures.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tvm_interop_") as folder:
         code, fatbin = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
         code.write_text(source)
-        # Without `--use_fast_math`, which TVM would give: results must hold against onnxruntime's.
+        # TVM would add `--use_fast_math`, but results must be as exact as onnxruntime's.
         command = [_require_nvcc(), "--fatbin", "-O3", "--expt-relaxed-constexpr", "--threads=0"]
         command += [f"-gencode={code}" for code in codes]
         done = subprocess.run(
@@ -119,9 +119,9 @@ def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
 
 
 def kernels_with_workspace(kernels: tvm.IRModule) -> set[str]:
-    """Names of the scheduled `kernels` that take memory of the GPU for themselves while they run.
+    """Names of the scheduled `kernels` that allocate a workspace in GPU memory while they run.
 
-    `lift_workspaces` says what is wrong with that, and leaves few of them.
+    `lift_workspaces` explains why such workspaces are unsafe, and removes most of them.
     """
     found = set()
     for var, func in kernels.functions_items():
@@ -141,7 +141,7 @@ def _scopes_of(block: Any) -> set[str]:
 
 @contextmanager
 def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
-    """Have TVM compile CUDA source by our call of nvcc, also where its CUDA runtime is loaded."""
+    """Let TVM compile CUDA source by `compile_fatbin`, also if its own CUDA runtime is loaded."""
     before = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
     tvm_ffi.register_global_func(
         _COMPILE, lambda source: compile_fatbin(_text(source), archs), override=True
@@ -156,7 +156,7 @@ def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
 
 
 def _embed_binaries(module: Any, archs: Sequence[str]) -> None:
-    """Compile the CUDA source that TVM left in `module`, where its CUDA runtime is not loaded."""
+    """Compile the CUDA source in `module`, unless TVM's CUDA runtime is loaded and has done so."""
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is not None:
         return
     imports = list(module.imports)

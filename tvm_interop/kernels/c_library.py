@@ -1,8 +1,8 @@
-"""Leaves functions to the C library where TVM writes them out by a formula that loses digits.
+"""Calls the C library for functions that TVM would compute by an imprecise formula.
 
 TVM computes `tanh` as a quotient of differences of exponentials, and `atanh` as the logarithm of a
-quotient. Near 0 both lose every digit: of 1e-20 they are 0. `tanh` of float32 and float16 is mostly
-in vectors before this is seen (see `vectorize_math`).
+quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. This pass sees few calls of
+`tanh` of float32 and float16: `vectorize_math` has replaced most of them before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FUNCTIONS = ("atanh", "tanh")
 
 @prim_func_pass(opt_level=0, name="CLibraryFunctions")
 class CLibraryFunctions:
-    """Call the C library for each of `FUNCTIONS` of floats; float16 and bfloat16 go by float32."""
+    """Call the C library for each of `FUNCTIONS`, for float16 and bfloat16 through float32."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext

@@ -1,8 +1,9 @@
-"""Each kernel against a reference of it, between fences, before it ships.
+"""Checks each kernel against a reference before it ships.
 
-A compiler trusts what it is built on: schedules, TVM's passes, LLVM. Each of them has been wrong,
-and without a word. So every kernel runs once on numbers at which kernels go wrong, and what it
-computes, and what it touches, is compared with the same PrimFunc compiled in the plainest way.
+Schedules, TVM's passes and LLVM have each compiled kernels wrongly, without an error. So every
+kernel runs on numbers at which kernels often fail. Its results are compared with a reference, which
+NumPy evaluates or which is compiled with few optimisations. Fences around its tensors, memory pages
+that nobody may touch, show whether it reads or writes other memory.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from .numpy_kernel import NumpyKernel
 from .numpy_values import UndefinedError
 
 SHARES = 3
-"""How many shares a kernel that can be divided is also run in: with a last one that is smaller."""
+"""A divisible kernel is also run in this many shares; the last share may be smaller."""
 
 _LONG = 20_000_000
-"""Operations from which on a kernel is run on two kinds of numbers, not on all."""
+"""Above this number of operations a kernel is run on two kinds of numbers instead of all."""
 _LONGEST = 100_000_000
-"""Operations from which on a kernel is run on ordinary numbers alone."""
+"""Above this number of operations a kernel is run on ordinary numbers only."""
 _ON_THE_EDGE = 0.02
-"""Share of numbers rounded to integers that may come out as the next one: half-way between two, the
-last bit decides."""
+"""Share of a result's elements that may differ if the kernel rounds floats to integers.
+
+The last bit of a number half-way between two integers decides which of them it becomes.
+"""
 _PERTURBED = 3
-"""Runs of the reference on inputs that differ in their last bits, where a result is another."""
+"""Runs of the reference on inputs that differ in their last bits, if a kernel's result differs."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,17 @@ class Checked:
 
     Attributes
     ----------
-    name: of the kernel, for people.
-    function: the PrimFunc as its mathematics is written down, before any schedule.
-    built: what ships, loaded: called with its tensors, outputs last; or `RunsFenced`.
-    reference: what `function` says, by NumPy, or built in another way.
-    inputs, outputs: types of the parameters, inputs first; those of bfloat16 are words of 16 bits
-        to the kernel itself.
-    divisible: whether it is run in shares, too.
-    kinds: of numbers that it is tried on, as far as its traits allow them; empty for all.
+    name: the kernel's name, for messages.
+    function: the kernel's PrimFunc before it is scheduled.
+    built: the loaded kernel that ships. It is a function of its tensors, outputs last, or
+        a `RunsFenced`.
+    reference: another implementation of `function`: a `NumpyKernel`, or a kernel that is compiled
+        in another way.
+    inputs, outputs: data types of the parameters, inputs first. The kernel itself receives bfloat16
+        tensors as words of 16 bits.
+    divisible: whether the kernel is run in shares, too.
+    kinds: the kinds of numbers that the kernel is tried on, as far as `Traits.kinds` has them;
+        empty for all of these.
     """
 
     name: str
@@ -70,7 +76,7 @@ class Checked:
 
 @runtime_checkable
 class RunsFenced(Protocol):
-    """A kernel that is no function of tensors, and knows how it is run between fences."""
+    """A kernel that is not a function of tensors and has its own way to run between fences."""
 
     def run_fenced(
         self,
@@ -79,21 +85,21 @@ class RunsFenced(Protocol):
         before_fence: bool,
         fill: int,
     ) -> str:
-        """As `_native.cpu.run_fenced`."""
+        """Run the kernel between fences, with the same result as `_native.cpu.run_fenced`."""
         ...
 
 
 class NotEvaluatedError(Exception):
-    """The reference cannot be evaluated, by a defect of ours: of the kernel nothing is known."""
+    """A defect in our code prevents the evaluation of a reference: the kernel is unchecked."""
 
 
 class Findings(NamedTuple):
-    """What was found of several kernels.
+    """The results of checking several kernels.
 
     Attributes
     ----------
-    faults: what is wrong with each kernel at fault, by name, in words.
-    not_evaluated: why the reference of a kernel could not be evaluated, by the kernel's name.
+    faults: a description of the fault of each wrong kernel, by the kernel's name.
+    not_evaluated: the reason why a kernel's reference could not be evaluated, by the kernel's name.
     """
 
     faults: dict[str, str]
@@ -101,21 +107,26 @@ class Findings(NamedTuple):
 
 
 def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findings:
-    """What is wrong with each kernel at fault, and of which kernels nothing could be said.
+    """Check several kernels, on as many threads as models may use.
 
-    A kernel is at fault that touches memory other than its tensors, writes to an input, traps where
-    the reference does not, gives other results in shares than in one piece, or results that differ
-    from the reference's by more than another order of sums explains. NaN and infinity must come
-    where the reference has them.
+    A kernel is at fault if it
 
-    Not compared is what depends on the order of operations or on the processor: what an overflow
-    leads to, what becomes of a float that fits into no integer, and what TVM's own maximum makes of
-    NaN, which it keeps or drops by which operand has it. Those that keep it (`lowering.extremes`)
-    are written in other words, and are compared.
+    - touches memory other than its tensors, or writes to an input;
+    - traps on numbers on which the reference does not;
+    - gives other results in shares than in one piece;
+    - gives results that differ from the reference's by more than another order of additions
+      explains;
+    - gives NaN or infinity at other places than the reference.
+
+    Results that depend on the order of operations or on the processor are not compared: the results
+    of an overflow, of a conversion of a float to an integer type that cannot hold it, and of TVM's
+    own maximum on NaN. That maximum keeps or drops NaN depending on which operand it is. The maxima
+    of `lowering.extremes` always keep NaN. They do not use TVM's own maximum, and are compared.
 
     Parameters
     ----------
-    count: told how many are done, and of how many; also by other threads.
+    count: called with the number of kernels that are done and with their total number, also by
+        other threads.
     """
     findings = Findings({}, {})
     done: list[str] = []
@@ -138,7 +149,7 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
 
 def find_fault(kernel: Checked) -> str | None:
-    """What is wrong with the kernel, in words; None where nothing was found.
+    """A description of the kernel's fault; None if no fault was found.
 
     Raises
     ------
@@ -165,7 +176,7 @@ def _fault(kernel: Checked) -> str | None:
         ]
         run = _Run(tensors, outputs, before_fence=number % 2 == 0)
         said, want = run(kernel.reference, 0x00)
-        if said:  # Such numbers are not for this kernel.
+        if said:  # The kernel is not made for such numbers.
             continue
         said, got = run(kernel.built, 0xFF)
         if said:
@@ -195,9 +206,9 @@ def _fault(kernel: Checked) -> str | None:
 
 
 def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
-    """For each run the kind of numbers of each input."""
+    """For each run, the kind of numbers of each input."""
     if "denormal" in traits.kinds and num_inputs > 1:
-        # Of denormal numbers alone every product is 0.
+        # The product of two denormal numbers is always 0, so only one input is denormal here.
         ordinary: Kind = "ordinary"
         yield ("denormal", *(ordinary for _ in range(num_inputs - 1)))
     for kind in traits.kinds:
@@ -206,7 +217,16 @@ def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
 
 @dataclass(frozen=True)
 class _Run:
-    """Runs a function on these tensors; says what it did that it must not, and what came out."""
+    """Runs a function on `tensors`.
+
+    The call returns a description of the function's fault, "" if there is none, and its results.
+
+    Attributes
+    ----------
+    tensors: the inputs.
+    outputs: shapes and data types of the results.
+    before_fence: whether a tensor's end, and not its start, lies at a fence.
+    """
 
     tensors: Sequence[np.ndarray]
     outputs: Sequence[tuple[tuple[int, ...], np.dtype]]
@@ -219,7 +239,7 @@ class _Run:
                 function(self.tensors, results)
             except UndefinedError:
                 return "is given what it is not made for", results
-            except Exception as error:  # A defect of ours is no reason to compile nothing.
+            except Exception as error:  # A defect in our own code must not stop the compilation.
                 raise NotEvaluatedError(repr(error)) from error
             return "", results
         try:
@@ -229,25 +249,25 @@ class _Run:
             said = _native.run_fenced(
                 function, self.tensors, results, self.before_fence, fill, shares
             )
-        except Exception as error:  # Whatever it raises: a kernel of TVM's may refuse its data.
+        except Exception as error:  # A TVM kernel may raise any error if it refuses its data.
             said = f"fails: {error}"
         return said, results
 
 
 @dataclass
 class Traits:
-    """What decides which numbers a kernel is tried on, and how closely results are compared.
+    """Properties of a kernel that decide on which numbers it is tried and how results are compared.
 
     Attributes
     ----------
-    operations: of floating-point numbers, or four for each number of its tensors where that is
-        more: what it takes is at least to read and write them.
-    below: where elements are chosen by data: integers below this one choose any; None where none
-        are.
-    rounds_to_integers: whether floats become integers somewhere.
-    is_made_by_hand: whether it has loops of its own before it is scheduled, such as one over a
-        sequence, in which what is large grows and what is hardly different goes far apart.
-    has_extremes: whether it has a maximum or minimum of floats that NaN has no place in.
+    operations: floating-point operations, or four for each element of the kernel's tensors if that
+        is more: the kernel must at least read and write them.
+    below: the excluded upper bound of integers in the inputs, if the kernel may use them as indices
+        or as shift counts; else None.
+    rounds_to_integers: whether the kernel converts floats to integers.
+    is_made_by_hand: whether the kernel has loops of its own before it is scheduled, such as a loop
+        over a sequence. In such a loop large numbers and small differences may grow further.
+    has_extremes: whether the kernel has TVM's own maximum or minimum of floats, which may drop NaN.
     """
 
     operations: int = 0
@@ -271,16 +291,16 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """About how many numbers are added up for each of `size` results."""
+        """Roughly how many numbers are added up for each of `size` results."""
         return max(self.operations / max(size, 1), 1.0)
 
 
 def traits_of(function: tirx.PrimFunc) -> Traits:
-    """The traits of a kernel that has no schedule yet."""
+    """The traits of a kernel that is not scheduled yet."""
     traits = Traits(operations_of(function))
     has_blocks = isinstance(function.body, s_tir.SBlockRealize)
     traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
-    if traits.is_made_by_hand:  # Its indices may come from anywhere: 0 is always one.
+    if traits.is_made_by_hand:  # Any integer input may be an index, and 0 is always a valid one.
         traits.below = 1
 
     def index(source: Any, indices: Sequence[Any]) -> None:
@@ -314,7 +334,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
 
 
 def operations_of(function: tirx.PrimFunc) -> int:
-    """Floating-point operations of a kernel, or four for each number of its tensors if more."""
+    """A kernel's floating-point operations, or four for each element of its tensors if more."""
     numbers = sum(math.prod(int(size) for size in param.shape) for param in function.params)
     return max(kernel_flops(function), 4 * numbers)
 
@@ -334,11 +354,18 @@ def _is_float_type(kind: Any) -> bool:
 
 @dataclass
 class _Tolerance:
-    """How far a result may be from the reference's.
+    """Decides whether a result is close enough to the reference's.
 
-    That is what rounding explains: a part of the largest number of the output that grows with the
-    root of how many numbers are added up; and, as far as it was tried, how far the reference itself
-    moves with the last bits of its inputs. `spare` is the share of elements that may be anything.
+    Rounding explains a difference up to a fraction of the output's largest number. The fraction
+    grows with the square root of the number of terms in a sum. `moves_to` also allows for the
+    distance that the reference itself moves when the last bits of its inputs change.
+
+    Attributes
+    ----------
+    want: the reference's result.
+    terms: how many numbers are added up for each element.
+    kind: the kind of numbers of the first input.
+    spare: the share of elements that may have any value.
     """
 
     want: np.ndarray
@@ -350,11 +377,15 @@ class _Tolerance:
     def allows(self, got: np.ndarray) -> bool:
         bits = np.dtype(f"u{got.dtype.itemsize}")
         if np.array_equal(got.view(bits), self.want.view(bits)):
-            return True  # And is seen at once.
+            return True  # Equal bits need no further look.
         return bool(self._outside(got).sum() <= math.ceil(self.spare * got.size))
 
     def moves_to(self, other: np.ndarray) -> None:
-        """Allow for as much as the reference moved: to `other`, with inputs hardly different."""
+        """Allow for `_AS_FAR` times the distance between the reference's result and `other`.
+
+        `other` is the reference's result on inputs that differ in their last bits. An integer
+        element that differs between the two may have any value.
+        """
         if self._moved is None:
             self._moved = np.zeros(self.want.shape)
         if not is_float(self.want.dtype):
@@ -367,7 +398,7 @@ class _Tolerance:
         self._moved = np.maximum(self._moved, _AS_FAR * far)
 
     def difference(self, got: np.ndarray) -> str:
-        """The first element that is outside, in words."""
+        """A message with the number of wrong elements and with the first of them."""
         outside = self._outside(got)
         place = tuple(int(i) for i in np.argwhere(outside)[0])
         return (
@@ -404,7 +435,7 @@ def _as_doubles(array: np.ndarray) -> npt.NDArray[np.float64]:
 
 
 def _perturbed(tensors: Sequence[np.ndarray], turn: int) -> list[np.ndarray]:
-    """The same tensors, some of their floats one representable number further or nearer."""
+    """Copies of the tensors with some floats replaced by a neighbouring representable number."""
     rng = np.random.default_rng([turn])
     return [_nudged(tensor, rng) if is_float(tensor.dtype) else tensor for tensor in tensors]
 

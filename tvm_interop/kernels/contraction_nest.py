@@ -1,15 +1,17 @@
-"""Loops of convolutions and matrix products on a CPU: a tile of sums stays in registers.
+"""Builds the loops of convolutions and matrix products on a CPU, with tiles of sums in registers.
 
-The image is copied into rows of one width, zeros around it, so that a convolution becomes the
-same few vector instructions at every pixel: output pixel `q` of a plane reads its inputs at
-`q + offset`, where the offset depends on the kernel's row and column alone, not on where rows
-end. Pixels between rows are computed too, and thrown away. Under a stride, rows and columns that
-a kernel element never meets together go to planes of their own, which makes the stride one.
-A 1x1 convolution and a matrix product read their input where it is.
+The loops first copy ("pack") each channel of the image with its padding into planes. With a stride,
+the rows and columns of a channel go to different planes by their remainders modulo the stride, so
+that the stride within a plane is one. All rows of a plane have the same width. A convolution then
+runs the same vector instructions at each pixel: output pixel `q` reads its inputs at `q + offset`
+of a plane. The offset depends only on the kernel's row and column, not on where rows end. The loops
+also compute the pixels between rows, and discard them. A 1x1 convolution of stride 1 without
+padding and a matrix product need no packing.
 
-A tile of some output channels by some vectors of pixels stays in registers while all of its
-products are added up, in the order of the mathematics: input channel, kernel row, kernel column.
-The sums are therefore those of the plain loops, bit for bit where LLVM treats both alike.
+A tile is some output channels by some vectors of pixels. It stays in registers while all of its
+products are added up. Their order is that of the plain loops: input channel, kernel row, kernel
+column. The sums are therefore equal to those of the plain loops, bit for bit if LLVM compiles both
+alike.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ from . import loops
 from .contraction_pattern import Contraction, Epilogue
 
 _LARGEST_UNROLLED = 160
-"""Multiply-adds of vectors that are written out one by one; what exceeds it becomes a loop."""
+"""Most multiply-adds of vectors that are unrolled; more of them become a loop."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
-"""Planes that the image is packed into, each by loops of its own; more are packed by one loop."""
+"""Most planes that are each packed by loops of their own; more planes are packed by one loop."""
 
 _PARALLEL_PRODUCTS = 1 << 19
-"""Multiplications from which on a nest is shared between threads: some ten microseconds."""
+"""Fewest multiplications of a nest that threads share: they take some ten microseconds."""
 
 _TILES_TO_SHARE = 4
-"""Tiles from which on there are enough to be shared between threads."""
+"""Fewest tiles that are enough to be shared between threads."""
 
 
 def contraction_nest(
@@ -55,11 +57,11 @@ class _Nest:
         # How wide the rows of a packed plane are, and how many pixels are computed.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether pixels lie one after the other as they do in the output.
+        # Whether pixels are numbered as in the output, with none between rows.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self._lanes)
-        # Wide rather than high: each channel more is one more row of the output to write to.
+        # Tiles are wide rather than high: each further channel is another output row to write to.
         self._tile_channels = min(4, op.out_channels)
         most = (16 if registers.count >= 32 else 8) // self._tile_channels
         self._tile_vectors = min(most, vectors, 4)
@@ -68,21 +70,22 @@ class _Nest:
         ]
         self._plane = vectors * self._lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
-        # Groups share no input: where there are many, each is packed just before it is used, and
-        # is still in a cache then.
+        # Groups share no input. If there are many, each is packed just before it is used, so that
+        # it is still in a cache.
         self._packs_by_group = op.groups >= _TILES_TO_SHARE
         images = (1, 1) if self._packs_by_group else (op.batch, op.groups)
         shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
         self._packed = tirx.decl_buffer(shape, op.dtype, "packed")
 
     def build(self) -> tuple[tirx.Stmt, list[Any]]:
-        """The loops and the buffers around them."""
+        """The loops, and the buffers to allocate around them."""
         op = self._op
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
         kind = _parallel_from(products, _PARALLEL_PRODUCTS)
-        # The larger operand is read once, and the smaller over and over, from a cache; both are
-        # where one tile has all pixels. But there must be something to share out.
+        # Loops over pixels outside read the image once and the weight repeatedly, from a cache;
+        # loops over channels outside do the reverse. The larger operand should be read once. If one
+        # tile has all pixels, both are read once. Threads need enough tiles to share.
         pixel_tiles, channel_tiles = (
             sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
         )
@@ -106,11 +109,11 @@ class _Nest:
             n, c = (loops.index(0), i) if op.batch == 1 else (i // channels, i % channels)
             return self._pack_channel(n, c, (n, c))
 
-        # Never shared: who runs a share of the kernel packs for itself.
+        # Threads never share this loop: each share of the kernel packs the image for itself.
         return loops.loop(op.batch * channels, channel)
 
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
-        """Pack a group of an image, then compute all of it; then the next."""
+        """Loops that pack one group of an image, compute all of it, and go on to the next group."""
         op, zero = self._op, loops.index(0)
 
         def group_of_image(plane: Any) -> tirx.Stmt:
@@ -135,15 +138,16 @@ class _Nest:
         return loops.loop(op.batch * op.groups, group_of_image, kind)
 
     def _pack_channel(self, n: Any, c: Any, to: tuple[Any, Any]) -> tirx.Stmt:
-        """Copy a channel `c` of an image.
+        """Copy channel `c` of image `n` into the packed buffer.
 
         Parameters
         ----------
-        to: which image and channel of the buffer it becomes.
+        to: the image and the channel of the buffer to copy to.
         """
         if len(self._used_planes) <= _MOST_PLANES_WRITTEN_OUT:
             return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
-        # Large strides, as of the patches of a vision transformer: LLVM would take minutes.
+        # A large stride, such as a vision transformer's patches have, makes many planes. LLVM would
+        # take minutes to compile separate loops for each of them.
         height, width = self._used_planes[-1]
         return loops.loop(
             height + 1,
@@ -153,7 +157,7 @@ class _Nest:
     def _pack_any_plane(
         self, n: Any, c: Any, to: tuple[Any, Any], plane_y: Any, plane_x: Any
     ) -> tirx.Stmt:
-        """Copy a plane that is known only when it runs: each element is asked where it lies."""
+        """Copy a plane whose position is a loop variable: each element checks if it is padding."""
         op, row = self._op, self._row
 
         def copy(y: Any, x: Any) -> tirx.Stmt:
@@ -197,14 +201,14 @@ class _Nest:
         return loops.in_turn([loops.loop(self._plane, fill), rows])
 
     def _channel_parts(self) -> list[tuple[int, int, int]]:
-        """First channel, number of tiles and channels in each: the tiles, and what is left."""
+        """Parts of the output channels: first channel, number of tiles, channels in each tile."""
         return _parts(self._op.out_channels, self._tile_channels)
 
     def _pixel_parts(self) -> list[tuple[int, int, int]]:
         return _parts(self._pixels, self._tile_vectors * self._lanes)
 
     def _by_channels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
-        """All pixels of some channels, then of the next."""
+        """Loops that compute all pixels of one tile of channels before the next channels."""
 
         def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
             first, _, channels = part
@@ -214,7 +218,7 @@ class _Nest:
         return [self._outer(self._channel_parts(), tile, kind)]
 
     def _by_pixels(self, kind: tirx.ForKind) -> list[tirx.Stmt]:
-        """All channels of some pixels, then of the next."""
+        """Loops that compute all channels of one tile of pixels before the next pixels."""
 
         def tile(part: tuple[int, int, int], plane: Any, index: Any) -> tirx.Stmt:
             start, _, pixels = part
@@ -233,9 +237,10 @@ class _Nest:
         return [self._outer(self._pixel_parts(), tile, kind)]
 
     def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
-        """One loop over all tiles, so that it can be divided; in each plane what is left is last.
+        """One loop over the tiles of all planes, which threads or shares can divide.
 
-        So shares of a kernel with several planes get as many small tiles each.
+        The smaller tile of a plane comes last in that plane. If a kernel has several planes, its
+        shares therefore get about the same number of small tiles.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)
@@ -274,10 +279,16 @@ class _Nest:
         return loops.in_turn(parts)
 
     def _pixel_tile(self, tile: _Tile, scratch: Any = None) -> tirx.Stmt:
-        """One tile of sums, from the first product to the store."""
+        """Compute one tile of sums and store it.
+
+        Parameters
+        ----------
+        scratch: the buffer for the sums if pixels are not consecutive in the output.
+        """
         op, lanes = self._op, self._lanes
         vectors = -(-tile.pixels // lanes)
-        # One buffer a channel: TVM keeps small ones on the stack, and LLVM those in registers.
+        # Each channel has its own buffer: TVM keeps small buffers on the stack, and LLVM then keeps
+        # them in registers.
         sums = [
             tirx.decl_buffer((vectors * lanes,), op.dtype, f"sum{j}", scope="local")
             for j in range(tile.channels)
@@ -285,7 +296,7 @@ class _Nest:
 
         def each(body: Callable[[int, Any], tirx.Stmt]) -> tirx.Stmt:
             def vector(start: int, j: int) -> tirx.Stmt:
-                # Past its last pixel the input is not ours to read; a packed one has room.
+                # An input that is not packed ends at its last pixel. A packed one has room behind.
                 count = min(lanes, tile.pixels - start) if self._in_place else lanes
                 return loops.vector(count, lambda lane: body(j, lane + start))
 
@@ -334,13 +345,16 @@ class _Nest:
         return tirx.BufferLoad(self._packed, indices)
 
     def _position(self, pixel: Any) -> tuple[Any, Any]:
-        """Row and column of a pixel, where they are flat."""
+        """Row and column of a pixel, if pixels are numbered as in the output."""
         if self._op.out_size[0] == 1:
             return loops.index(0), pixel
         return pixel // self._op.out_size[1], pixel % self._op.out_size[1]
 
     def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
-        """Hand the sums on: finished where pixels lie as in the output, else to `scratch`."""
+        """Store a tile's sums: in the output after the epilogue, or else in `scratch`.
+
+        The sums go to `scratch` if consecutive pixels are not consecutive in the output.
+        """
 
         def store(j: int, at: Any) -> tirx.Stmt:
             value = tirx.BufferLoad(sums[j], [at])
@@ -382,7 +396,16 @@ class _Nest:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some output channels of a group, and some pixels; `channel` counts within the group."""
+    """Some output channels and some pixels of one group of an image.
+
+    Attributes
+    ----------
+    n, group: the image and the group.
+    channel: the first output channel, counted within the group.
+    channels: the number of output channels.
+    first: the first pixel.
+    pixels: the number of pixels.
+    """
 
     n: Any
     group: Any
@@ -393,19 +416,22 @@ class _Tile:
 
 
 def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
-    """`extent` as first element, number of tiles and their size: whole tiles, and a rest."""
+    """Divide `extent` into whole tiles and one smaller tile for the rest.
+
+    Each part is its first element, its number of tiles and the size of a tile.
+    """
     tiles, rest = divmod(extent, tile)
     parts = [(0, tiles, tile)] if tiles else []
     return [*parts, (tiles * tile, 1, rest)] if rest else parts
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """What the positions of a kernel's elements leave, divided by the stride."""
+    """The remainders of the positions of a kernel's elements modulo the stride."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 
 def _inside(offset: int, size: int, stride: int, limit: int) -> tuple[int, int]:
-    """Where `i * stride - offset` is in `range(size)`, for `i` in `range(limit)`."""
+    """The range of `i`, below `limit`, for which `i * stride - offset` is in `range(size)`."""
     first = min(max(-(-offset // stride), 0), limit)
     return first, max(min(-(-(size + offset) // stride), limit), first)
 

@@ -1,4 +1,7 @@
-"""Finds a convolution or a matrix product in a kernel, what pads its input and what follows it."""
+"""Recognises a convolution or a matrix product in a kernel, with its padding and its epilogue.
+
+A contraction is one of the two. Its epilogue is the element-wise operators that follow it.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ class Contraction:
     Attributes
     ----------
     in_channels, out_channels: the number of channels in each group.
-    padding: rows above the image and columns to its left. How many there are below and to the
-        right follows from `in_size` and `out_size`.
+    padding: the number of padding rows above the image and of padding columns to its left. The
+        padding below and to the right follows from `in_size` and `out_size`.
     data_at: the expression that reads the input at (image, channel, row, column), where row
         and column 0 are the first that are not padding.
     weight_at: the expression that reads the weight at (image, output channel, input channel, kernel
         row, kernel column).
-    product: multiplies an input and a weight, in the order in which the kernel has them.
+    product: the product of an input and a weight, in the order of operands of the kernel.
     """
 
     dtype: str
@@ -57,8 +60,10 @@ class Epilogue:
 
     Attributes
     ----------
-    source: the contraction's result, which `value` reads at `indices`; so is `output` written.
-    indices_at: the indices of an image, channel, row and column.
+    source: the buffer of the contraction's result, which `value` reads at `indices`.
+    output: the buffer that the epilogue writes at `indices`.
+    value: the expression that the epilogue stores.
+    indices_at: gives the indices in both buffers of an image, channel, row and column.
     """
 
     source: Any
@@ -68,7 +73,13 @@ class Epilogue:
     indices_at: Callable[[Any, Any, Any, Any], list[Any]]
 
     def store(self, position: list[Any], result: tirx.Expr) -> tirx.Stmt:
-        """The store at an image, channel, row and column, given the result there."""
+        """The statement that stores the value at an image, channel, row and column.
+
+        Parameters
+        ----------
+        position: the image, channel, row and column.
+        result: the contraction's result there.
+        """
         where = self.indices_at(*position)
 
         def replace_load(load: Any) -> tirx.Expr:
@@ -85,15 +96,15 @@ class Epilogue:
 
 
 def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None:
-    """The contraction that `func` is, with what finishes its result.
+    """The contraction and the epilogue that `func` consists of.
 
     Parameters
     ----------
-    func: a kernel whose element-wise blocks are inlined into one after the contraction.
+    func: a kernel whose element-wise blocks are inlined into one block after the contraction.
 
     Returns
     -------
-    None where the kernel is anything else, or more than that.
+    The contraction and its epilogue; None if the kernel has another form or contains more blocks.
     """
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
@@ -119,7 +130,14 @@ def find_contraction(func: tirx.PrimFunc) -> tuple[Contraction, Epilogue] | None
 
 @dataclass(frozen=True)
 class _Terms:
-    """A block that adds up `data * weight`."""
+    """A block that adds up `data * weight`.
+
+    Attributes
+    ----------
+    spatial, summed: the variables of the two kinds of axes.
+    extents: the sizes of all axes, spatial ones first.
+    data, weight: the loads of the two factors.
+    """
 
     spatial: list[tirx.Var]
     summed: list[tirx.Var]
@@ -134,7 +152,7 @@ class _Matcher:
         self._analyzer = tvm.sym.Analyzer()
 
     def terms(self, block: s_tir.SBlock) -> _Terms | None:
-        """What `block` sums, if it is products of two tensors from zero on."""
+        """The terms of `block`, if it adds up products of two tensors and begins with zero."""
         axes = [var.var for var in block.iter_vars]
         kinds = [var.iter_type for var in block.iter_vars]
         outer = len([kind for kind in kinds if kind == _SPATIAL])
@@ -206,7 +224,7 @@ class _Matcher:
         )
 
     def product(self, terms: _Terms) -> Contraction | None:
-        """A matrix product, each matrix perhaps one of several."""
+        """The matrix product, or batch of matrix products, that has these terms; None if none."""
         if len(terms.summed) != 1 or len(terms.spatial) < 2:
             return None
         *batch, i, j = terms.spatial
@@ -276,24 +294,28 @@ class _Matcher:
     def _stride_and_dilation(
         self, index: tirx.Expr, pixel: tirx.Var, element: tirx.Var, elements: int
     ) -> tuple[int, int] | None:
-        """`index` as `pixel * stride + element * dilation`."""
+        """The stride and dilation for which `index` is `pixel * stride + element * dilation`.
+
+        The result is None if there are none. The dilation is 1 if the kernel has only one element
+        along this axis.
+        """
         linear = tvm.sym.detect_linear_equation(index, [pixel, element])
         if len(linear) != 3 or not all(isinstance(factor, tirx.IntImm) for factor in linear):
             return None
         stride, dilation, offset = (int(factor) for factor in linear)
         if elements == 1:
-            dilation = 1  # There is nothing to be distant from.
+            dilation = 1
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` is at `last`, and before that at batch axes or constants."""
+        """Whether the last indices of `load` are `last`, and all others batch axes or constants."""
         return self._same(load.indices[-2:], last) and all(
             isinstance(index, tirx.IntImm) or any(v.same_as(index) for v in batch)
             for index in load.indices[:-2]
         )
 
     def _padding(self, block: s_tir.SBlock, padded: Any) -> _Padding | None:
-        """What `block` puts around an image to make `padded`."""
+        """The padding that `block` adds to an image to make `padded`; None for another block."""
         store = block.body
         if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(padded):
             return None
@@ -344,7 +366,7 @@ def _no_padding(image: Any, dtype: str) -> _Padding:
 
 
 def _unravel(index: Any, extents: list[int]) -> list[Any]:
-    """Indices of a row-major array of `extents` from the index of its elements in order."""
+    """The indices in a row-major array of shape `extents` of the element at the flat `index`."""
     indices: list[Any] = []
     for extent in reversed(extents[1:]):
         indices.insert(0, tirx.floormod(index, extent))
@@ -358,7 +380,10 @@ def _is_zero(init: Any) -> bool:
 
 
 def _only_block(nest: tirx.Stmt) -> s_tir.SBlock | None:
-    """The block within `nest`'s loops, if it is alone there, is simple, and always runs."""
+    """The block within the loops of `nest`; None unless it is the only one there, and simple.
+
+    A simple block has a constant predicate and allocates or matches no buffers.
+    """
     while isinstance(nest, tirx.For):
         nest = nest.body
     if not isinstance(nest, s_tir.SBlockRealize) or not isinstance(nest.predicate, tirx.IntImm):

@@ -1,8 +1,9 @@
-"""Default loops for kernels on a CPU: vectors along memory, sums in registers, threads outside.
+"""Default schedules of kernels on a CPU.
 
-What TVM lowers a model to is one loop nest an operator, exactly as its mathematics is written
-down: a convolution sums in its innermost loop, whose iterations wait for one another and cannot
-become vector instructions.
+TVM lowers each operator of a model to a loop nest that follows its mathematical definition. For
+example, a convolution adds up its terms in the innermost loop. Each addition waits for the one
+before it, so LLVM cannot vectorise this loop. The rules of this module vectorise along contiguous
+memory instead, keep sums in registers, and share outer loops between threads.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ _log = logging.getLogger(__name__)
 
 
 _PARALLEL_WORK = 1 << 15
-"""Innermost iterations from which on a loop is shared between threads: some microseconds."""
+"""Fewest innermost iterations of a loop nest that threads share: they take some microseconds."""
 
 
 _LONGEST = 4096
-"""Iterations of the innermost loop of a kernel that is shared between threads, at most."""
+"""Most iterations of the innermost loop of a kernel that threads share."""
 _WRITTEN_OUT = 64
-"""LLVM may write a loop of so few iterations out, number by number."""
+"""Most iterations of a loop that LLVM may unroll completely."""
 _FEWEST_LANES = 4
-"""A vector of fewer lanes gains nothing."""
+"""Fewest lanes in a vector: a narrower vector gains nothing."""
 
 
 @module_pass(opt_level=0, name="DefaultCPUSchedule")
 class DefaultCPUSchedule:
     """Schedule each kernel of a module for a CPU.
 
-    A kernel that is marked as scheduled stays as it is, and so does one that these rules do not
-    fit. The module given is not changed. Equal kernels get equal schedules, and no sum is split
-    between threads, so results do not depend on how many there are.
+    A kernel that is marked as scheduled stays unchanged, and so does a kernel that no rule fits.
+    The module given is not changed. Equal kernels get equal schedules. No sum is split between
+    threads, so results do not depend on the number of threads.
 
     Parameters
     ----------
     target
-        What the kernels are for; decides how wide vectors are. By default the target of the
-        surrounding `with target:`, or else `llvm`.
+        The target that the kernels are compiled for; it decides the width of vectors. By default
+        the target of the surrounding `with target:`, or else `llvm`.
     """
 
     def __init__(self, target: Any = None) -> None:
@@ -72,7 +73,7 @@ class DefaultCPUSchedule:
 def schedule_kernel(
     func: tirx.PrimFunc, registers: Registers, name: str = "kernel"
 ) -> tirx.PrimFunc:
-    """`func` with loops for a CPU; `func` itself where it has some or no rule fits it."""
+    """`func` scheduled for a CPU; `func` itself if it is scheduled already or no rule fits it."""
     if func.attrs is not None and SCHEDULED in func.attrs:
         return func
     if not isinstance(func.body, s_tir.SBlockRealize):
@@ -94,7 +95,7 @@ def schedule_kernel(
 
 
 class _NoRuleError(Exception):
-    """No rule fits a kernel; says why."""
+    """No rule fits a kernel; the message says why."""
 
 
 def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
@@ -121,10 +122,11 @@ def _scheduled(func: tirx.PrimFunc, registers: Registers) -> tirx.PrimFunc:
 
 
 def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
-    """Compute an element-wise `block` where its values are used.
+    """Inline an element-wise `block` into the blocks that use its values.
 
-    Not in a sum that uses a value more than once, as a convolution does: there it would be
-    computed over and over, unless it is only a copy.
+    A block that computes something is not inlined into a sum that uses a value more than once, such
+    as a convolution: the sum would compute each value repeatedly. A block that only copies is
+    inlined there too.
     """
     if _is_reduction(schedule, block):
         return
@@ -134,27 +136,30 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
         return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
-        with unless_refused():  # It writes an output, or is read in more than one way.
+        with unless_refused():  # TVM refuses a block that writes an output, among others.
             schedule.compute_inline(block)
 
 
 class _Growth:
-    """Tells how large expressions become where they stand in the place of each use.
+    """Limits the size of expressions that inlining repeats at each use.
 
-    That doubles with every sum of a tensor with itself: after twenty of them LLVM would be given a
-    million additions. So it is counted before anything is moved, when each block is still short.
+    An expression doubles with every sum of a tensor with itself. After twenty such sums LLVM would
+    get a million additions. The sizes are therefore counted before anything is inlined, when each
+    block is still short.
     """
 
     def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
-        self._own: dict[Any, tuple[int, list[Any]]] = {}  # By what a block writes.
-        self._sizes: dict[Any, int] = {}  # Of what is moved.
+        # The size and the inputs of each block's expression, by the buffer that the block writes.
+        self._own: dict[Any, tuple[int, list[Any]]] = {}
+        # The size of each expression that is inlined, by its buffer.
+        self._sizes: dict[Any, int] = {}
         for block in blocks:
             body = schedule.get(block).body
             if isinstance(body, tirx.BufferStore):
                 self._own[body.buffer] = _size_and_reads(body.value)
 
     def allows(self, written: Any) -> bool:
-        """Whether what computes `written` may stand in the place of each read of it."""
+        """Whether the expression that computes `written` may replace each read of that buffer."""
         own, reads = self._own.get(written, (0, []))
         size = own + sum(self._sizes.get(read, 1) for read in reads)
         uses = sum(inputs.count(written) for _, inputs in self._own.values())
@@ -165,7 +170,7 @@ class _Growth:
 
 
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
-    """About how many instructions an expression is, but for what it reads; and that."""
+    """About how many instructions an expression takes without its inputs, and the input buffers."""
     sizes: list[int] = [1]
     reads: list[Any] = []
     tvm_ffi.structural_walk(
@@ -179,8 +184,9 @@ def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
 
 
 _LARGEST = 200
-"""Where a value is used several times, the uses together may come to so many instructions."""
+"""Most instructions that all copies of an inlined expression may have together."""
 _FUNCTION = 40
+"""Number of instructions that a function call counts as."""
 
 
 def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
@@ -189,7 +195,7 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _uses_each_once(schedule: s_tir.Schedule, user: Any, block: Any) -> bool:
-    """Whether `user` has as many iterations as `block`, whose every value it reads."""
+    """Whether `user` has as many iterations as `block`, and so reads each of its values once."""
     return _iterations(schedule, user) == _iterations(schedule, block)
 
 
@@ -198,13 +204,16 @@ def _iterations(schedule: s_tir.Schedule, block: Any) -> int:
 
 
 def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether `block` writes an output; if not, who runs a share of the kernel needs all of it."""
+    """Whether `block` writes an output of the kernel.
+
+    If it writes an intermediate buffer instead, each share of the kernel needs all of its results.
+    """
     own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
     return all(region.source not in own for region in schedule.get(block).writes)
 
 
 def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
-    """Sum many neighbouring elements at once, one vector, instead of one after the other."""
+    """Compute the sums of neighbouring elements at once, as one vector."""
     loops = schedule.get_loops(block)
     kinds = [var.iter_type for var in schedule.get(block).iter_vars]
     extents = [int(schedule.get(loop).extent) for loop in loops]
@@ -234,10 +243,11 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
 
 
 def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
-    """How many of the last loops go through memory in order, and so can be one.
+    """How many of the last loops go through memory in order, and can therefore be fused into one.
 
-    Every tensor is read and written there at the block's own position, over its whole size, or not
-    along these axes at all, as one number a channel is.
+    Along these axes each tensor is accessed at the block's own position and over its whole size. A
+    tensor may also not vary along these axes at all: for example, it may hold one number for each
+    channel.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)
@@ -261,7 +271,7 @@ def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
 def _goes_along(
     buffer: Any, indices: Any, axes: list[tirx.Var], sizes: list[int], count: int
 ) -> bool:
-    """Whether the last `count` axes are the buffer's last ones, whole, or are not used at all."""
+    """Whether the last `count` axes index the buffer's last dimensions fully, or not at all."""
     last = axes[len(axes) - count :]
     if not any(_uses(index, axis) for index in indices for axis in last):
         return True
@@ -278,7 +288,7 @@ def _uses(index: Any, axis: tirx.Var) -> bool:
 
 
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
-    """Tiles where the block reads across memory, and threads where it is large."""
+    """Tile an element-wise block if it reads with a large stride, and share it if it is large."""
     work = _iterations(schedule, block)
     tiles = tile_across_memory(schedule, block, registers)
     if tiles is None:
@@ -288,12 +298,17 @@ def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Regis
 
 
 def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
-    """Share an element-wise block's outer loops; LLVM makes vectors of the innermost."""
+    """Share the outer loops of an element-wise block between threads if it is large.
+
+    LLVM vectorises the innermost loop later. A short innermost loop of arithmetic is vectorised
+    here, because LLVM would unroll it.
+    """
     loops = schedule.get_loops(block)
     is_shared = _iterations(schedule, block) >= _PARALLEL_WORK and _writes_output(schedule, block)
     in_order = _axes_in_memory_order(schedule, block)
     if in_order > 0:
-        # LLVM writes short innermost loops out, then makes vectors of a loop around them: gathers.
+        # Short innermost loops are fused. LLVM would unroll them and vectorise a loop around them,
+        # with gathers.
         loops = _one_through_memory(schedule, loops, in_order, _LONGEST if is_shared else None)
     extents = [int(schedule.get(loop).extent) for loop in loops]
     wide = [i for i, extent in enumerate(extents) if extent > 1]
@@ -306,7 +321,7 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
         chunks, _ = schedule.split(loops[wide[0]], [None, _LONGEST])
         schedule.parallel(schedule.fuse(*loops[: wide[0]], chunks))
         return
-    # Enough to share out evenly, and no more: the index of a fused loop costs divisions.
+    # Fuse enough loops to share evenly, and no more: the index of a fused loop costs divisions.
     count = 1
     while count < len(wide) - 1 and prod(extents[: wide[count - 1] + 1]) < 64:
         count += 1
@@ -316,10 +331,20 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
 def _one_through_memory(
     schedule: s_tir.Schedule, loops: list[Any], count: int, longest: int | None
 ) -> list[Any]:
-    """`loops`, the last `count` of which, or as many as stay below `longest`, become one.
+    """Fuse the last `count` of `loops` into one loop of at most `longest` iterations.
 
-    An axis that does not fit whole is divided, so that the indices stay sums of the loops' own:
-    TVM does not see through those of a long loop that is divided anywhere.
+    Outer loops that do not fit stay separate. An axis that fits only in part is split at a divisor.
+    The indices then stay sums of loop variables. TVM does not simplify the indices of one long
+    fused loop that is split elsewhere. If no divisor gives a long enough loop, the loops are fused
+    and split at `longest`.
+
+    Parameters
+    ----------
+    longest: the largest number of iterations; None for no limit.
+
+    Returns
+    -------
+    The loops, from the outermost to the innermost.
     """
     first = len(loops) - count
     if longest is None:
@@ -333,7 +358,8 @@ def _one_through_memory(
     extent = int(schedule.get(loops[i - 1]).extent)
     piece = max(n for n in range(1, longest // inner + 1) if extent % n == 0)
     if inner * piece < longest // 16:
-        # No divisor does: a condition cuts the last piece short, which LLVM makes no vectors of.
+        # No divisor is large enough, so a condition must cut the last piece short. LLVM does not
+        # vectorise a loop with a condition, so this is the last resort.
         pieces = schedule.split(schedule.fuse(*loops[first:]), [None, longest])
         return [*loops[:first], *pieces]
     outer, rest = schedule.split(loops[i - 1], [None, piece])
@@ -341,7 +367,7 @@ def _one_through_memory(
 
 
 def _is_arithmetic(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether `block` calls no function: what has none for vectors is called lane by lane."""
+    """Whether `block` calls no function; in a vector, functions may be called lane by lane."""
     calls: list[Any] = []
     tvm_ffi.structural_walk(schedule.get(block).body.value, (tvm.ir.Call, calls.append))
     return not calls

@@ -1,4 +1,4 @@
-"""Default schedules of GPU kernels: the rules of TVM's dlight, and one for sums of few terms."""
+"""Default schedules of GPU kernels: the rules of TVM's dlight, and our rule for short sums."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ _log = logging.getLogger(__name__)
 
 
 _BLOCK_THREADS = 128
-"""Threads of a block in our own rule: small ones spread over more of the GPU."""
+"""Threads in a thread block under our rule; small blocks spread over more of the GPU."""
 _LONGEST_SUM = 64
-"""Terms up to which a thread adds a sum up by itself: a block of threads would hardly be busy."""
+"""Most terms that one thread adds up alone; so short a sum would not keep a thread block busy."""
 
 
 @module_pass(opt_level=0, name="DefaultCUDASchedule")
 class DefaultCUDASchedule:
     """Schedule each kernel of a module for a GPU.
 
-    A convolution or matrix product is tiled by dlight's `Matmul` rule, a product with a vector by
-    `GEMV`. Depthwise convolutions and pooling, whose sums are short, get a thread an element
-    (`short_sums`); dlight would give each element a block. The rest goes to dlight's reductions,
-    and to its fallback, a thread an element.
+    The `Matmul` rule of dlight tiles convolutions and matrix products, and its `GEMV` rule products
+    with a vector. Depthwise convolutions and pooling have short sums. They get one thread for each
+    element (`short_sums`), where dlight would use a whole thread block. All other kernels get
+    dlight's rules for reductions, or else its fallback, which uses one thread for each element.
 
-    A kernel that is marked as scheduled stays as it is. The module given is not changed. Equal
+    A kernel that is marked as scheduled stays unchanged. The module given is not changed. Equal
     kernels get equal schedules.
 
     Parameters
     ----------
     target
-        What the kernels are for. By default the target of the surrounding `with target:`.
+        The target that the kernels are compiled for. By default the target of the surrounding
+        `with target:`.
     """
 
     def __init__(self, target: Any = None) -> None:
@@ -58,7 +59,7 @@ class DefaultCUDASchedule:
 
 
 def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> tirx.PrimFunc:
-    """`func` with loops for a GPU; without, where no rule fits it."""
+    """`func` scheduled for a GPU; not scheduled if no rule fits it."""
     gpu = dlight.gpu
     rules = (
         gpu.Matmul(),
@@ -71,7 +72,7 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
     plain = _with_plain_names(func)
     with target:
         for rule in rules:
-            # A schedule changes the loops it is given in place: give it some of its own.
+            # A schedule changes loops in place, so each rule gets a copy of them.
             schedule = _attempt(rule, s_tir.renew_defs(plain), target, name)
             if schedule is not None:
                 _log.debug("kernel `%s`: %s", name, type(rule).__name__)
@@ -81,18 +82,18 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
 
 
 class _ShortSums:
-    """`short_sums` in the shape of a rule of dlight's."""
+    """`short_sums` as a scheduling rule with dlight's interface."""
 
     def apply(self, func: tirx.PrimFunc, target: Any, tunable: bool) -> Any:
         return short_sums(func)
 
 
 def short_sums(func: tirx.PrimFunc) -> Any:
-    """A schedule with a thread for each element of the output; None where it does not fit.
+    """A schedule with one thread for each element of the output; None if the kernel does not fit.
 
-    It fits a kernel with one sum (or maximum) of at most `_LONGEST_SUM` terms: depthwise
-    convolution, pooling. What comes before is computed where it is read, what comes after where the
-    sum is ready; the sum stays in a register.
+    A kernel fits if it has one sum or other reduction, of at most `_LONGEST_SUM` terms: for example
+    a depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
+    after the sum are computed by the same thread, which keeps the sum in a register.
     """
     schedule = s_tir.Schedule(func, error_render_level="fast")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -115,14 +116,18 @@ def short_sums(func: tirx.PrimFunc) -> Any:
     schedule.bind(thread, "threadIdx.x")
     schedule.compute_at(summed, thread)
     reduced = len(_extents(schedule, summed, reduced=True))
-    # Where it cannot be, an `if` in the sum's first round starts it: right too, and little slower.
+    # If TVM refuses, an `if` in the first iteration sets the sum's initial value. The result is the
+    # same, and the kernel a little slower.
     with unless_refused():
         schedule.decompose_reduction(summed, schedule.get_loops(summed)[-reduced])
     return schedule
 
 
 def _with_plain_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with variables that C can spell: TVM names some after ONNX tensors, `/` and all."""
+    """`func` with variables renamed to valid C names.
+
+    TVM names some variables after ONNX tensors, whose names may contain characters such as `/`.
+    """
     plain: dict[Any, Any] = {}
 
     def rename(var: Any) -> Any:
@@ -151,9 +156,9 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
 
 
 def _inline_all(schedule: s_tir.Schedule, summed: Any) -> None:
-    """Inline every block but `summed` and the last, as far as TVM can."""
+    """Inline every block except `summed` and the last one, as far as TVM can."""
     for block in _others(schedule, summed):
-        with unless_refused():  # Writes an output, or reads the sum.
+        with unless_refused():  # TVM refuses a block that writes an output or reads the sum.
             schedule.compute_inline(block)
     for block in _others(schedule, summed):
         if schedule.get_consumers(block):
@@ -173,6 +178,6 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _extents(schedule: s_tir.Schedule, block: Any, reduced: bool) -> list[int]:
-    """How often each loop of the sum, or each other loop, of `block` is run."""
+    """The extents of the block's axes: those summed over if `reduced`, else the others."""
     wanted = tirx.IterVar.CommReduce if reduced else tirx.IterVar.DataPar
     return [int(v.dom.extent) for v in schedule.get(block).iter_vars if v.iter_type == wanted]

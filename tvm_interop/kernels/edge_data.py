@@ -1,4 +1,4 @@
-"""Numbers to try a kernel on: ordinary ones, and those at which kernels go wrong."""
+"""Makes the numbers that kernels are checked on: ordinary ones, and ones at which kernels fail."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ Kind: TypeAlias = Literal["special", "infinite", "denormal", "large", "ordinary"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _POOL = 65_537
-"""Numbers drawn; a larger tensor repeats them. A prime, so that no row is like the one before."""
+"""Size of the pool of random numbers; a larger tensor repeats the pool.
+
+It is a prime, so that no row of a tensor equals the row before.
+"""
 _STEP = 64 * 101
-"""How far the numbers of one seed begin behind those of the one before."""
+"""Distance in the pool between the first numbers of the tensors of two successive seeds."""
 _SPECIAL_AMONG = 64
-"""Of so many numbers one is special, where there are many; of few, each in its turn."""
+"""One in this many numbers of a large tensor is special."""
 
 
 def edge_data(
@@ -28,18 +31,33 @@ def edge_data(
     seed: int,
     below: int | None = None,
 ) -> np.ndarray:
-    """Numbers of one kind.
+    """A tensor of numbers of one kind.
+
+    Floats of each kind are:
+
+    - `ordinary`: normally distributed numbers;
+    - `special`: NaN, both infinities and both zeros between ordinary numbers;
+    - `infinite`: the same without NaN;
+    - `denormal`: only denormal numbers and zeros;
+    - `large`: numbers whose cubes are still finite;
+    - `small`: sixteenths of ordinary numbers.
+
+    Integers of each kind are:
+
+    - `ordinary`, `small`: integers from -8 to 7, or from 0 to 7 if unsigned;
+    - `special`, `infinite`: the least and the greatest integers between ordinary ones;
+    - `denormal`: zeros and ones;
+    - `large`: any integers.
+
+    Integers of 8 bits have any values, as in quantised models, in all kinds except `denormal`.
+    Signed integers of 32 bits and more keep to half of their bits, so that few products overflow.
+    Booleans have both values in all kinds.
 
     Parameters
     ----------
-    kind: of floats, `special` has NaN, infinities and both zeros between ordinary numbers,
-        `infinite` the same without NaN, `denormal` has denormal numbers and zeros alone, `large`
-        has numbers whose cubes are still finite, `small` has sixteenths of ordinary ones. Of
-        integers, `special` and `infinite` have the least and the greatest between small ones,
-        `large` has any between these, `denormal` has zeros and ones, `ordinary` and `small` have
-        small ones; those of 8 bits are any at all there, too, as in quantised models.
-    seed: tensors of different seeds begin at different numbers of the same ones.
-    below: of integers, all are from 0 up to this one, which is left out, whatever the kind.
+    kind: the kind of numbers.
+    seed: the position in a fixed pool of numbers at which the tensor begins.
+    below: if given, integers of all kinds are at least 0 and less than this bound.
     """
     size = int(np.prod(shape, dtype=np.int64))
     pool = np.roll(_pool(np.dtype(dtype), kind, below), -_STEP * seed)
@@ -53,7 +71,7 @@ def _pool(dtype: np.dtype, kind: Kind, below: int | None) -> np.ndarray:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether NumPy's `dtype` is one of floating-point numbers, the narrow ones among them."""
+    """Whether `dtype` is a floating-point type, including bfloat16 and the 8-bit types."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 
@@ -65,7 +83,7 @@ def _floats(dtype: np.dtype, kind: Kind, rng: np.random.Generator) -> np.ndarray
         steps = np.rint(ordinary * 0.2 * float(info.tiny) / least)
         ordinary = steps * least
     if kind == "large":
-        # Their cubes, and sums of thousands of these, are finite.
+        # The cubes of these numbers, and sums of thousands of cubes, are finite.
         ordinary = ordinary * float(info.max) ** 0.3
     if kind == "small":
         ordinary = ordinary / 16
@@ -85,7 +103,7 @@ def _integers(
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     least, greatest = int(info.min), int(info.max)
     if least < 0 and info.bits >= 32:
-        # TVM tells LLVM that these never overflow: of those that would, nothing is to be expected.
+        # TVM tells LLVM that these types never overflow, so the result of an overflow is undefined.
         least, greatest = -(1 << info.bits // 2 - 1), 1 << info.bits // 2 - 1
     if below is not None:
         return rng.integers(0, min(below, greatest + 1), _POOL).astype(dtype)
@@ -105,9 +123,9 @@ def _wide(dtype: np.dtype) -> type[np.uint64] | type[np.int64]:
 
 
 def _put_in_turn(numbers: np.ndarray, specials: np.ndarray, rng: np.random.Generator) -> None:
-    """Put specials among the numbers: one in four of the first sixty-four, one in 64 of the rest.
+    """Replace one in 4 of the first 64 numbers by a special number, and one in 64 of the others.
 
-    The very first ones are left, so that small tensors have ordinary numbers, too.
+    The first two numbers stay, so that small tensors have ordinary numbers, too.
     """
     places = np.concatenate(
         [

@@ -1,14 +1,21 @@
-"""Hides arithmetic of floating-point numbers from TVM's simplifier, which takes it for exact.
+"""Hides floating-point arithmetic from TVM's simplifier, which treats it as exact.
 
-TVM simplifies kernels on their way to LLVM, by rules that hold for integers: `(x + y) - y` to `x`,
-`x - x` and `x * 0` to 0, `x == x` to true, `not (x < y)` to `y <= x`, and where `x < y` was false
-`y <= x` to true. Of floating-point numbers the first is wrong where the sum is rounded, and the
-others for NaN or infinity. A kernel of one operator seldom holds such a pattern; one that several
-were fused into does.
+Before TVM hands a kernel to LLVM, it simplifies the kernel by rules that hold for integers:
 
-Here these are written in other words, which TVM leaves alone and LLVM turns into the very
-instructions that were meant: a difference adds a product with -1, and what a comparison says passes
-through a number of 8 bits.
+- `(x + y) - y` becomes `x`;
+- `x - x` and `x * 0` become 0;
+- `x == x` becomes true;
+- `not (x < y)` becomes `y <= x`;
+- `y <= x` becomes true if `x < y` is known to be false.
+
+For floating-point numbers the first rule is wrong if the sum is rounded. The other rules are wrong
+for NaN or infinity. The kernel of a single operator seldom contains such a pattern, but the kernel
+of several fused operators does.
+
+This pass writes the same arithmetic in a form that TVM does not simplify and that LLVM compiles to
+the intended instructions. A difference becomes the sum with a product by -1. The result of a
+comparison is cast to an 8-bit integer and compared with 0. A constant zero in a product or quotient
+is written as its bit pattern.
 """
 
 from __future__ import annotations
@@ -26,7 +33,7 @@ from tvm.tirx.transform import prim_func_pass
 
 @prim_func_pass(opt_level=0, name="ExactFloats")
 class ExactFloats:
-    """Rewrite kernels so that simplifying them, which comes after, changes no number."""
+    """Rewrite kernels so that TVM's later simplification changes no result."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext
@@ -36,7 +43,7 @@ class ExactFloats:
 
 
 def _difference(node: Any) -> Any:
-    # The sign of a zero depends on which of these it is: 0 - x, or -1 * x. Nothing cancels in it.
+    # A constant minuend stays: nothing cancels, and `0 - x` gives a zero of another sign than `-x`.
     if not _is_float(node) or _is_number(node.a):
         return node
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))

@@ -1,4 +1,4 @@
-"""How many floating-point operations a kernel of TVM's is."""
+"""Counts the floating-point operations of a TVM kernel."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tvm import tirx
 
 
 def kernel_flops(kernel: tirx.PrimFunc) -> int:
-    """Floating-point operations as TVM counts them; 0 where it cannot.
+    """The number of floating-point operations as TVM counts them; 0 if TVM cannot.
 
-    It cannot where a loop's length depends on data. Ask before a kernel is scheduled: loops that a
-    schedule splits unevenly would count too often.
+    TVM cannot count them if a loop's length depends on data. Call this function before the kernel
+    is scheduled: TVM counts too many operations in loops that a schedule splits unevenly.
     """
     try:
         return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": kernel})))

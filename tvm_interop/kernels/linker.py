@@ -1,4 +1,4 @@
-"""The C++ compiler that links kernels, found and looked at before anything is compiled."""
+"""Finds the C++ compiler that links kernels, and checks it before anything is compiled."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from tvm.support import cc
 from ..errors import DeviceError
 
 _ALIKE = {"amd64": "x86_64", "arm64": "aarch64"}
-"""Other names of architectures."""
+"""Other names of architectures, each with the name that a target triple uses."""
 _ANSWERS_IN_S = 10.0
+"""Seconds that a compiler has to name its architecture."""
 _LINES = 3
-"""As many lines of a linker's complaint are told."""
+"""Lines of a linker's output that an error message quotes."""
 
 
 class Linker(NamedTuple):
-    """A compiler, and options for it."""
+    """A C++ compiler and its options."""
 
     command: str
     options: tuple[str, ...] = ()
 
     def link(self, objects: list[str], library: Path) -> None:
-        """Make a shared library of object files.
+        """Link object files into a shared library.
 
         Raises
         ------
@@ -44,17 +45,19 @@ class Linker(NamedTuple):
 
 
 def find_linker(target: Any = None, named: str | None = None) -> Linker:
-    """The compiler to link kernels with: the one named, or that of `CXX`, or else the system's.
+    """The compiler to link kernels with.
+
+    It is the compiler `named`, else the one in the environment variable `CXX`, else the system's.
 
     Parameters
     ----------
-    target: TVM's, for a CPU; None where the kernels are for this machine.
+    target: TVM's target for a CPU; None if the kernels are for this machine.
     named: a cross compiler, perhaps with options, such as `aarch64-linux-gnu-g++ -O2`.
 
     Raises
     ------
     DeviceError
-        There is none, or it links for another architecture than the target's.
+        There is no such compiler, or it links for another architecture than the target's.
     """
     words = shlex.split(named if named is not None else cc.get_cc() or "")
     if not words or shutil.which(words[0]) is None:
@@ -79,7 +82,7 @@ def find_linker(target: Any = None, named: str | None = None) -> Linker:
 
 
 def _architecture_of(target: Any) -> str:
-    """The first word of a target's triple; "" where nothing is said."""
+    """The architecture in a target's triple; "" if the target has no triple."""
     return "" if target is None else _architecture(str(target.attrs.get("mtriple", "")))
 
 
@@ -89,7 +92,7 @@ def _architecture(triple: str) -> str:
 
 
 def _links_for(linker: Linker) -> str:
-    """The architecture that a compiler links for; "" where it does not tell."""
+    """The architecture that a compiler links for; "" if the compiler does not name it."""
     try:
         told = subprocess.run(
             [linker.command, *linker.options, "-dumpmachine"],

@@ -1,4 +1,4 @@
-"""Statements of TIR for kernels whose loops are made by hand."""
+"""Helpers that build TIR statements for kernels whose loops are written by hand."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from tvm import s_tir, tirx
 
 SCHEDULED = "tirx.is_scheduled"
-"""TVM's own mark of a kernel that has its loops already, by hand, by dlight or by tuning."""
+"""TVM's attribute of a kernel that is scheduled already: by hand, by dlight or by tuning."""
 
 
 def kernel(
     parameters: Sequence[Any], body: tirx.Stmt, scratch: Sequence[Any] = (), **attrs: Any
 ) -> tirx.PrimFunc:
-    """A kernel that nobody schedules any more.
+    """A kernel with the given body, marked as scheduled.
 
     Parameters
     ----------
-    parameters: buffers, none of which overlap.
+    parameters: the kernel's buffers, which do not overlap.
     scratch: buffers that are allocated around `body`.
     attrs: more attributes of the function.
     """
@@ -28,22 +28,22 @@ def kernel(
 
 
 OPAQUE = 8
-"""The value of `kOpaque`, TVM's `op_pattern` of a kernel that nothing joins."""
+"""The value of `kOpaque`, TVM's `op_pattern` of a kernel that is never fused with another."""
 
 
 def index(value: int) -> tirx.Expr:
-    """A constant index."""
+    """A constant index, of 64 bits."""
     return tirx.const(value, "int64")
 
 
 def in_turn(statements: Iterable[tirx.Stmt]) -> tirx.Stmt:
-    """The statements one after the other."""
+    """One statement that runs `statements` in order."""
     listed = list(statements)
     return listed[0] if len(listed) == 1 else tirx.SeqStmt(listed)
 
 
 def vector(lanes: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-    """`body` of each lane, as vector instructions."""
+    """A vectorised loop that runs `body` for each lane."""
     return loop(lanes, body, tirx.ForKind.VECTORIZED)
 
 
@@ -53,7 +53,11 @@ def loop(
     kind: tirx.ForKind = tirx.ForKind.SERIAL,
     unrolled: bool = False,
 ) -> tirx.Stmt:
-    """`body` of each index below `extent`; without a loop where there is only one, or none."""
+    """A loop that runs `body` for each index below `extent`.
+
+    With `extent` 1 the result is the body alone, and with `extent` 0 an empty statement. If
+    `unrolled`, the bodies follow one another without a loop.
+    """
     if extent == 1:
         return body(index(0))
     if extent == 0:

@@ -1,8 +1,11 @@
-"""Kernels evaluated by NumPy, as their mathematics is written down: nothing is compiled.
+"""Evaluates kernels by NumPy without compiling them, as references to check compiled kernels.
 
-What LLVM, TVM's passes and schedules can get wrong, this shares with none of them. It knows the
-kernels that TVM makes of tensor expressions: one block after the other, each with a loop for each
-of its axes, which stores one element, or adds up to it. Sums are of double precision.
+This evaluation shares no code with LLVM, TVM's passes or the schedules, and so none of their
+faults. It handles the kernels that TVM makes of tensor expressions. Such a kernel is a sequence of
+blocks. A block has one loop for each of its axes, and stores one element or combines a value with
+it. Sums are computed in double precision.
+
+In this module, a place is one combination of indices of a block's axes.
 """
 
 from __future__ import annotations
@@ -20,25 +23,29 @@ from tvm import ir, s_tir, tirx
 from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known
 
 _TOGETHER = 1 << 20
-"""Places that are evaluated at once: what this takes stays within a processor's caches, or near."""
+"""Places that are evaluated at once, few enough that most of the data stays in caches."""
 _FACTORS_TOGETHER = 1 << 23
-"""Elements of a product's factor that are laid out at once, as doubles."""
+"""Elements of one factor of a sum of products that are converted to doubles at once."""
 _MOST = 1 << 27
-"""Places of a sum that is no product, above which NumPy takes longer than a compiler and its
-code."""
+"""Most places of a reduction that is not a sum of products.
+
+With more places, it takes NumPy longer than to compile a reference and to run it.
+"""
 _MOST_SUMMED = 1 << 24
-"""Numbers that one such sum may have: they are in memory together."""
+"""Most numbers that such a reduction combines into one: all of them are in memory at once."""
 
 
 class _Step(NamedTuple):
-    """A block.
+    """A block of a kernel.
 
     Attributes
     ----------
-    sizes: of its axes, by their variables.
-    summed: the variables of those that are summed over, or whatever is done.
-    combined: two numbers become one by this; None where nothing is combined.
-    first: what that begins with.
+    buffer, indices, value: the block stores `value` in `buffer` at `indices`. If it is a reduction,
+        it combines `value` with the element there.
+    sizes: the sizes of the axes, by their variables.
+    summed: the variables of the axes that are reduced.
+    combined: the function that combines two numbers in a reduction; None if it is not one.
+    first: the reduction's initial value.
     """
 
     buffer: Any
@@ -52,18 +59,18 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class NumpyKernel:
-    """A kernel that NumPy evaluates: called with its inputs and, last, arrays for its outputs."""
+    """A kernel that NumPy evaluates; call it with the inputs and with arrays for the outputs."""
 
     function: tirx.PrimFunc
     steps: Sequence[_Step]
 
     def __call__(self, tensors: Sequence[Array], results: Sequence[Array]) -> None:
-        """Fill `results`.
+        """Compute the outputs of `tensors` and write them to `results`.
 
         Raises
         ------
         UndefinedError
-            What these numbers lead to is not defined by the kernel.
+            The kernel does not define its result for these numbers.
         """
         buffers = dict(zip(self.function.params, (*tensors, *results), strict=True))
         for step in self.steps:
@@ -75,7 +82,7 @@ class NumpyKernel:
 
 
 def numpy_kernel(function: tirx.PrimFunc) -> NumpyKernel | None:
-    """The kernel for NumPy; None where it has something that is not known here."""
+    """The kernel for NumPy; None if it contains something that this module cannot evaluate."""
     try:
         return NumpyKernel(function, list(_steps(function)))
     except _UnknownError:
@@ -83,7 +90,7 @@ def numpy_kernel(function: tirx.PrimFunc) -> NumpyKernel | None:
 
 
 class _UnknownError(Exception):
-    """A kernel has what is not known here."""
+    """A kernel contains something that this module cannot evaluate."""
 
 
 def _require(is_known_here: bool) -> None:
@@ -141,7 +148,7 @@ def _step(nest: Any) -> _Step:
 
 
 _SPATIAL, _SUMMED = 0, 2
-"""`IterVar.iter_type` of axes, in TVM's numbers."""
+"""TVM's values of `IterVar.iter_type` for the two kinds of axes."""
 _COMBINED: dict[type, np.ufunc] = {
     tirx.Add: np.add,
     tirx.Mul: np.multiply,
@@ -167,7 +174,7 @@ def _reads(expression: Any, buffer: Any) -> bool:
 
 
 def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
-    """The places of a block in parts that are evaluated at once: its longest axis is cut."""
+    """Divide the places of a block along one axis into parts that are evaluated at once."""
     numbers = {variable: number for number, variable in enumerate(step.sizes)}
     factors = _product(step.value) if step.combined is np.add else None
     if factors is None:
@@ -182,7 +189,7 @@ def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
     if places <= together or not free:
         yield whole
         return
-    # The outermost that is long enough, whose parts lie in one piece.
+    # Parts of the outermost axis that is long enough are contiguous. Else take the longest axis.
     enough = (v for v in free if step.sizes[v] * together >= places)
     chosen = next(enough, max(free, key=lambda v: step.sizes[v]))
     size = step.sizes[chosen]
@@ -207,7 +214,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            values = values.astype(np.int64)  # Where they have room, and are cut to what is left.
+            values = values.astype(np.int64)  # These have room; the next cast keeps the low bits.
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
         values = step.combined(first, values)
@@ -224,7 +231,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     indices = [spots.value(index) for index in step.indices]
     for index, size in zip(indices, target.shape, strict=True):
         spots.require((index >= 0) & (index < size))
-    if not indices:  # A scalar: all that is left of its axes is one place.
+    if not indices:  # A scalar: only one place is left.
         target[...] = values.reshape(target.shape)
         return
     target[tuple(np.broadcast_to(index, values.shape) for index in indices)] = values
@@ -235,7 +242,7 @@ def _are_one(variable: Any, index: Any) -> bool:
 
 
 def _combined(step: _Step, places: Places, summed: tuple[int, ...]) -> Array:
-    """Without what it begins with; axes that are summed over are gone."""
+    """The block's values reduced over the axes `summed`, without the initial value."""
     assert step.combined is not None
     factors = _product(step.value) if step.combined is np.add else None
     if factors is not None:
@@ -255,17 +262,19 @@ def _combined(step: _Step, places: Places, summed: tuple[int, ...]) -> Array:
         values = values.astype(np.float64, copy=False) if as_doubles else values
         found = np.asarray(step.combined.reduce(values, axis=summed))
     if is_extreme and np.isnan(found).any():
-        raise UndefinedError  # TVM's keeps NaN or drops it, as the order has it.
+        raise UndefinedError  # Whether TVM's own maximum keeps NaN depends on the operands' order.
     return found
 
 
 _FEW = 64
-"""Elements of a window, such as a pooling's, which NumPy takes one after the other: whole tensors
-of each are faster than many short sums."""
+"""Most elements of a window, such as a pooling's, that are combined one after the other.
+
+For each element of the window NumPy combines whole tensors, which is faster than many short sums.
+"""
 
 
 def _each(step: _Step, places: Places, as_doubles: bool) -> Iterator[Array]:
-    """The values that are combined, a tensor for each place in the window."""
+    """The values to combine: one tensor for each position in the window."""
     windows = [v for v in step.sizes if v in step.summed]
     shape = [1 if v in step.summed else axis.size for v, axis in places.axes.items()]
     for at in np.ndindex(*(step.sizes[v] for v in windows)):
@@ -278,7 +287,7 @@ def _each(step: _Step, places: Places, as_doubles: bool) -> Iterator[Array]:
 
 
 def _product(value: Any) -> tuple[Any, Any] | None:
-    """The two elements that are multiplied, if `value` is a product that doubles hold exactly."""
+    """The two factors of `value`, if it is a product of elements that doubles represent exactly."""
     if not isinstance(value, tirx.Mul):
         return None
     if not all(isinstance(_load_in(factor), ir.TensorLoad) for factor in (value.a, value.b)):
@@ -288,12 +297,15 @@ def _product(value: Any) -> tuple[Any, Any] | None:
 
 
 def _load_in(factor: Any) -> Any:
-    """What is left of an element without the casts around it."""
+    """The expression inside the casts around `factor`."""
     return _load_in(factor.value) if isinstance(factor, tirx.Cast) else factor
 
 
 def _is_exact(factor: Any) -> bool:
-    """Whether the element is what doubles hold, integers with room for products and their sums."""
+    """Whether doubles represent the element exactly.
+
+    Integers have at most 16 bits, so that their products and the sums of these are exact too.
+    """
     if isinstance(factor, tirx.Cast):
         return np.can_cast(dtype_of(factor.value), dtype_of(factor)) and _is_exact(factor.value)
     dtype = dtype_of(factor)
@@ -303,7 +315,18 @@ def _is_exact(factor: Any) -> bool:
 def _sum_of_products(
     a: Array, b: Array, shape: Sequence[int], summed: Sequence[int]
 ) -> Array | None:
-    """Products added up, as products of matrices; None where a factor lacks an axis of the sum."""
+    """The sum of products of `a` and `b`, computed as a product of matrices.
+
+    Parameters
+    ----------
+    a, b: the factors, broadcast to `shape`.
+    shape: the sizes of all axes.
+    summed: the axes that are summed over.
+
+    Returns
+    -------
+    The sums. None if a factor lacks a summed axis, or if both lack another axis.
+    """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]
     inner = [axis for axis in long if axis in summed]
@@ -330,7 +353,10 @@ def _sum_of_products(
 
 
 def _laid_out(factor: Array, axes: Sequence[int]) -> Array:
-    """`factor` as doubles, with only `axes`, in this order; its other axes have one element."""
+    """`factor` as a contiguous array of doubles with only `axes`, in this order.
+
+    All other axes of `factor` have one element.
+    """
     others = tuple(axis for axis in range(factor.ndim) if axis not in axes)
     kept = sorted(axes)
     turned = factor.squeeze(others).transpose([kept.index(axis) for axis in axes])

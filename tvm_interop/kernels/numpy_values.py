@@ -1,4 +1,4 @@
-"""Expressions of TIR, evaluated by NumPy at many places at once."""
+"""Evaluates TIR expressions by NumPy, for many values of their variables at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class UndefinedError(Exception):
-    """A kernel is asked for what it does not define: a division by 0, an index out of range."""
+    """A kernel's result is undefined, for example by a division by 0 or an index out of range."""
 
 
 class Axis(NamedTuple):
-    """The values that a variable takes: from `start` on, `size` of them, along one axis."""
+    """The values of a variable along one axis of an array.
+
+    Attributes
+    ----------
+    number: the axis's position.
+    start: the first value.
+    size: the number of values, each one more than the value before.
+    """
 
     number: int
     start: int
@@ -29,14 +36,14 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Places at which expressions have values: all that some variables span.
+    """The places at which expressions are evaluated: all combinations of the variables' values.
 
     Attributes
     ----------
-    axes: of each variable, by the variable.
-    buffers: what was computed so far.
+    axes: the axis of each variable.
+    buffers: the contents of each buffer that was computed so far.
     lets: values of variables that are bound within an expression.
-    asked: where values count, as an array of truths; None if everywhere.
+    asked: an array of booleans that says at which places a value is needed; None for all places.
     """
 
     axes: Mapping[Any, Axis]
@@ -46,22 +53,26 @@ class Places:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """A size for each axis."""
+        """The size of each axis, in order."""
         return tuple(axis.size for axis in sorted(self.axes.values()))
 
     def value(self, node: Any) -> Array:
-        """The values of an expression; along axes that it does not depend on there may be one.
+        """The values of an expression; axes on which it does not depend may have one element.
 
         Raises
         ------
         UndefinedError
-            It has none where it is asked for.
+            The expression has no defined value at a place where one is needed.
         """
         found: Array = _RULES[type(node)](self, node)
         return found
 
     def view(self, load: Any) -> Array | None:
-        """Elements as a view of the buffer they are loaded from, where there is one."""
+        """The loaded elements as a view of their buffer.
+
+        Axes on which the indices do not depend have one element. The result is None if an index is
+        not a linear expression of the axes' variables, or leaves the buffer.
+        """
         array = self.buffers[load.source]
         strides, begins = [0] * len(self.axes), []
         for index, size, stride in zip(load.indices, array.shape, array.strides, strict=True):
@@ -83,24 +94,24 @@ class Places:
         return np.lib.stride_tricks.as_strided(corner, sizes, strides, writeable=False)
 
     def where(self, condition: Array) -> Places:
-        """These places, values being asked for only where the condition holds."""
+        """The same places, with values needed only where the condition holds."""
         return replace(self, asked=condition if self.asked is None else self.asked & condition)
 
     def require(self, is_defined: Array) -> None:
-        """Raise `UndefinedError` where a value is asked for and not defined."""
+        """Raise `UndefinedError` if a value is needed at a place where it is not defined."""
         if not np.all(is_defined if self.asked is None else is_defined | ~self.asked):
             raise UndefinedError
 
 
 class Linear(NamedTuple):
-    """A sum of variables times factors, and a constant."""
+    """A linear expression: a sum of variables, each times a factor, plus a constant."""
 
     factors: dict[Any, int]
     constant: int
 
 
 def linear(index: Any) -> Linear | None:
-    """An integer expression as a linear one; None where it is none, or is not seen to be one."""
+    """An integer expression in linear form; None if it is not recognised as linear."""
     if isinstance(index, tirx.IntImm):
         return Linear({}, int(index.value))
     if isinstance(index, tirx.Var):
@@ -130,7 +141,7 @@ def _sum(a: Linear, b: Linear, times: int) -> Linear:
 
 
 def dtype_of(node: Any) -> np.dtype[Any]:
-    """The type of an expression or a buffer.
+    """The NumPy data type of an expression or a buffer.
 
     Raises
     ------
@@ -142,7 +153,7 @@ def dtype_of(node: Any) -> np.dtype[Any]:
 
 
 def is_known(expression: Any) -> bool:
-    """Whether all of an expression can be evaluated here."""
+    """Whether this module can evaluate every part of an expression."""
     unknown: list[Any] = []
 
     def look(node: Any) -> None:
@@ -195,7 +206,7 @@ def _load(places: Places, node: Any) -> Array:
 
 
 def _either(places: Places, node: Any) -> Array:
-    """A branch: the value that is not taken need not be defined."""
+    """Evaluate `if_then_else`; the value of the branch that is not taken may be undefined."""
     condition, true, false = node.args
     holds = places.value(condition)
     taken = places.where(holds).value(true)
@@ -228,7 +239,7 @@ def _binary(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any], 
 
 
 def _divided(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any], Array]:
-    """Of integers no divisor may be 0."""
+    """A rule for a division in which integer divisors must not be 0."""
 
     def rule(places: Places, node: Any) -> Array:
         a, b = places.value(node.a), places.value(node.b)
@@ -241,7 +252,7 @@ def _divided(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any],
 
 
 def _quotient(a: Array, b: Array) -> Array:
-    """Integers are rounded to zero."""
+    """The quotient of two numbers; integer quotients are rounded toward zero."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     down = a // b
@@ -265,7 +276,7 @@ def _number(places: Places, node: Any) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    # As TVM compares, which matters to NaN.
+    # TVM's maximum compares in this way, which decides its result for NaN.
     return np.where(a > b, a, b)
 
 
@@ -281,8 +292,8 @@ def _sigmoid(x: Array) -> Array:
 def _erf(x: Array) -> Array:
     """The error function, within 1e-13; NumPy has none.
 
-    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.6: all its terms have the
-    same sign, so that none cancels.
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.6. All terms of this
+    series have the same sign, so no digits cancel.
     """
     inside = np.clip(x.astype(np.float64), -_ERF_IS_1, _ERF_IS_1)
     square = inside * inside
@@ -296,9 +307,9 @@ def _erf(x: Array) -> Array:
 
 
 _ERF_IS_1 = 5.5
-"""From here on the error function is 1 but for 1e-14."""
+"""From this argument on, the error function differs from 1 by less than 1e-14."""
 _TERMS = 110
-"""What is left of the series after so many is below 1e-14 there."""
+"""Number of terms of the series; at `_ERF_IS_1` the remaining terms add up to less than 1e-14."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
@@ -344,7 +355,7 @@ _CALLS: dict[str, Callable[[Places, Any], Array]] = {
     "if_then_else": _either,
     "reinterpret": _bits,
 }
-"""Functions of TIR, by name without what stands before its last dot."""
+"""The rule for each TIR function, by the part of its name after the last dot."""
 
 _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tirx.Add: _binary(np.add),
@@ -380,4 +391,4 @@ _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tvm.ir.Call: _call,
     tvm.ir.TensorLoad: _load,
 }
-"""Expressions of TIR, by class."""
+"""The rule for each class of TIR expressions."""

@@ -1,4 +1,4 @@
-"""How a kernel becomes machine code: TVM's passes, between ours that keep it right."""
+"""The pipeline that lowers kernels to machine code: TVM's passes, and ours that keep it right."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from .safe_remainders import SafeRemainders
 from .scopes import WithoutScopes
 
 PIPELINE = "tvm_interop.exact_floats.safe_remainders.3"
-"""The name under which TVM finds this pipeline. Kernels are kept under it, too: what changes them
-changes it."""
+"""The name under which TVM finds this pipeline.
+
+Compiled kernels are cached under this name too. It must therefore change with each change to the
+pipeline that changes kernels.
+"""
 
 
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:

@@ -1,6 +1,7 @@
-"""Kernels as their mathematics is written down, compiled with as little cleverness as can be.
+"""The target that reference kernels are compiled for: few optimisations, baseline instructions.
 
-What a kernel that ships is checked against, and what ships in its place where it is found wrong.
+Each kernel is checked against a reference before it ships. If the kernel is found wrong, its
+reference ships in its place.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import tvm
 
 
 def reference_target(opt_level: int = 1) -> tvm.target.Target:
-    """The target of references: this machine's processor without any instructions added.
+    """The target of reference kernels: this machine's architecture, baseline instructions only.
 
-    LLVM vectorises loops neither at level 0 nor at 1, nor has it wide registers to do so with: its
-    faults in that, the schedules and the vector math are what a reference must not share.
+    A reference must not share the faults of LLVM's vectoriser, of the schedules or of the vector
+    math. LLVM does not vectorise loops at levels 0 and 1, and the baseline has no wide registers.
+
+    Parameters
+    ----------
+    opt_level: LLVM's optimisation level.
     """
     target: dict[str, Any] = {"kind": "llvm", "opt-level": opt_level}
     if platform.machine() in ("x86_64", "AMD64"):

@@ -1,4 +1,4 @@
-"""Tells what TVM refuses to do with a kernel from a fault of those who ask it."""
+"""Distinguishes a transformation that TVM refuses from an error in our own scheduling rules."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from contextlib import contextmanager
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether TVM's native code raised it, which marks all that it raises.
+    """Whether TVM's native code raised `error`: it sets an attribute on each error it raises.
 
-    A transformation does not fit a kernel, and TVM alone knows beforehand which do. What Python
-    raises by itself, such as an AttributeError, is a fault of whoever wrote the rule.
+    Such an error means that a transformation does not fit the kernel. Only TVM knows which
+    transformations fit. An error that Python raises by itself, such as an AttributeError, is a
+    fault in the scheduling rule.
     """
     return hasattr(error, "__tvm_ffi_error__")
 
 
 @contextmanager
 def unless_refused() -> Iterator[None]:
-    """Do what is inside, but for what TVM refuses."""
+    """Run the body of the `with` statement, and ignore an error by which TVM refuses."""
     try:
         yield
     except Exception as error:

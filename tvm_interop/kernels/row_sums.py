@@ -1,4 +1,4 @@
-"""Sums along the axis that lies in a row in memory: the mean of a row, or of an image's plane."""
+"""Vectorises sums along contiguous axes, such as the mean of a row or of an image's plane."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from tvm import s_tir, tirx
 from ..machine.cpu_features import Registers
 
 _VECTORS = 4
-"""How many vectors a row is summed up in at most: an addition waits for the one before it."""
+"""Largest number of independent vectors of sums in a row.
+
+Several vectors hide the latency of an addition, which waits for the one before it.
+"""
 _FEWEST_LANES = 4
-"""A vector of fewer lanes gains nothing."""
+"""Fewest lanes in a vector: a narrower vector gains nothing."""
 _FEWEST_TURNS = 4
-"""A row that is summed up in fewer turns is too short: adding up the lanes takes time too."""
+"""Fewest loop iterations for a row: in a shorter row, adding up the lanes takes too long."""
 
 
 def vectorize_along_sum(schedule: s_tir.Schedule, block: Any, registers: Registers) -> bool:
-    """Sum each row up in vectors, whose lanes are added up at the end.
+    """Sum each row in vectors, then add up their lanes.
 
-    How many lanes there are follows from the shape and the width of vectors alone, and so do the
-    bits of the sum. Maxima and the like are left as they are: TVM cannot take apart those that heed
-    numbers that are none.
+    The number of lanes depends only on the tensor's shape and on the width of vectors. The bits of
+    the sum therefore depend on nothing else either. Maxima and minima stay unchanged: TVM cannot
+    split reductions that handle NaN.
 
     Returns
     -------
-    Whether `block` is of that kind and its rows are long enough. If not, nothing is changed.
+    Whether `block` is a sum along contiguous axes with rows that are long enough. If it is not, the
+    schedule is unchanged.
     """
     found = schedule.get(block)
     loops = schedule.get_loops(block)
@@ -54,11 +58,11 @@ def vectorize_along_sum(schedule: s_tir.Schedule, block: Any, registers: Registe
 
 
 def _sum_by_lane(schedule: s_tir.Schedule, block: Any, lane_loop: Any, summed: int) -> None:
-    """Have a block of its own make a sum for each lane; `block` adds up the lanes.
+    """Make a new block that computes a sum for each lane; `block` then adds up the lanes.
 
     Parameters
     ----------
-    summed: which loop is the first that is summed over.
+    summed: the position of the first summed loop among the loops of the new block.
     """
     rank = len(schedule.get(block).body.buffer.shape)
     by_lane = schedule.rfactor(lane_loop, rank)
@@ -69,10 +73,11 @@ def _sum_by_lane(schedule: s_tir.Schedule, block: Any, lane_loop: Any, summed: i
 
 
 def _lanes(length: int, width: int) -> tuple[int, int] | None:
-    """How many vectors, of how many lanes, divide a row of `length`; None where none do well.
+    """The number of vectors, and of lanes in each, that divide a row; None if the row is too short.
 
     Parameters
     ----------
+    length: the row's elements.
     width: lanes of the widest vector.
     """
     lanes = max(n for n in range(1, width + 1) if length % n == 0)
@@ -85,9 +90,10 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 
 
 def _axes_in_row(block: tirx.SBlock) -> int:
-    """How many of the last axes are summed over and lie in a row in all that is read whole.
+    """How many of the last axes are summed over and contiguous in each tensor that is summed.
 
-    Zero where something is read across rows, or something but one value is written.
+    Zero if a tensor is read in another order, if the block is not a sum of one value, or if another
+    axis follows a summed one.
     """
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.body.value, tirx.Add):
         return 0
@@ -106,7 +112,7 @@ def _axes_in_row(block: tirx.SBlock) -> int:
 
 
 def _in_a_row(load: Any, axes: list[Any], most: int) -> int:
-    """How many of the last axes are the last indices of a load, in that order."""
+    """How many of the last axes, at most `most`, are the last indices of a load in that order."""
     count = 0
     for index, axis in zip(reversed(load.indices), reversed(axes), strict=False):
         if count == most or not index.same_as(axis):

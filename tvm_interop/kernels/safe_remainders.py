@@ -1,14 +1,15 @@
 """Hides remainders by powers of two from LLVM's loop vectoriser, which computes them wrongly.
 
-In a loop of more turns than the power, LLVM takes `i % 8` as an index that goes on to grow: it is
-the low bits of `i`, which its analysis of loops holds for a counter of three bits, and the check
-that this counter does not wrap around is lost. A `Tile` of (4, 8, 4) by (1, 2, 4) so reads beyond
-its input wherever vectors have 512 bits. Any kernel whose index wraps may be hit: a repeated
-tensor, a shuffle of channels, a loop that was fused from two. Seen with the LLVM that is in TVM
-0.27; a small program that shows it is in `docs/upstream/llvm_wrapping_index.md`.
+The fault appears in a loop with more iterations than the power of two. LLVM treats the index
+`i % 8` as a counter of three bits. It loses the check that this counter does not wrap around, so
+the index keeps growing. For example, a `Tile` of a tensor of shape (4, 8, 4) by (1, 2, 4) reads
+beyond its input if vectors have 512 bits. Any kernel whose index wraps around may be affected: a
+repeated tensor, a shuffle of channels, a loop that was fused from two. The fault is in the LLVM
+that TVM 0.27 includes. `docs/upstream/llvm_wrapping_index.md` has a small program that shows it.
 
-Here the remainder is taken of a product with one, made by an instruction that LLVM's analysis does
-not look into and that costs nothing in the end. What is not a remainder is built as before.
+This pass multiplies the dividend by one before the remainder is taken. The instruction that
+multiplies is opaque to LLVM's analysis, and it costs nothing in the machine code. All other
+operations stay unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _hidden(remainder: Any) -> Any:
 
 
 def _hidden_bits(bits: Any) -> Any:
-    """The same for `i & 7`, which is a remainder too."""
+    """Rewrite a bitwise AND such as `i & 7`, which is the remainder `i % 8`."""
     if not isinstance(bits.b, tirx.IntImm) or not _is_power_of_two(int(bits.b.value) + 1):
         return bits
     return tirx.BitwiseAnd(_out_of_sight(bits.a), bits.b)

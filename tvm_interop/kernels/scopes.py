@@ -1,4 +1,4 @@
-"""Leaves out a mark on statements that TVM's code generator warns of, once a kernel."""
+"""Removes `pragma_scope` attributes: TVM's code generator warns of them once in each kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm.tirx.transform import prim_func_pass
 
 @prim_func_pass(opt_level=0, name="WithoutScopes")
 class WithoutScopes:
-    """Take statements out of the scopes in which TVM's own kernels put several in a row."""
+    """Remove the scopes with which some of TVM's own kernels group several statements."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext

@@ -1,4 +1,4 @@
-"""Element-wise kernels that read across memory, as a transposition does: in small square tiles."""
+"""Tiles element-wise kernels that read with a large stride, as a transposition does."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tvm import s_tir, tirx
 from ..machine.cpu_features import Registers
 
 _FEWEST_LANES = 4
-"""A vector of fewer lanes gains nothing."""
+"""Fewest lanes in a vector: a narrower vector gains nothing."""
 _LEAST_WORK = 1 << 10
-"""Elements from which on tiles pay: less stays in the nearest cache anyhow."""
+"""Fewest elements for which tiles pay: smaller tensors stay in the L1 cache anyway."""
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:
-    """Have an element-wise block write vectors tile by tile where it reads across memory.
+    """Tile an element-wise block whose output and one input are contiguous along different axes.
 
-    The vectors of a tile read the same few cache lines, one element of each after the other. Whole
-    rows would touch more lines than the nearest cache keeps.
+    The vectors of a tile read the same few cache lines, one element from each line. Whole rows
+    would touch more cache lines than the L1 cache holds.
 
     Returns
     -------
-    The loop around the tiles, all outer loops fused into it. None where the block does not read
-    that way or is small; then nothing is changed.
+    The loop around the tiles, into which all outer loops are fused. None if the block does not read
+    an input that way or is small; then the schedule is unchanged.
     """
     found = schedule.get(block)
     loops = schedule.get_loops(block)
@@ -46,13 +46,13 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
     others = [loop for i, loop in enumerate(loops) if i not in (across, inner)]
     schedule.reorder(*others, tiles, columns, row, lane)
     if extents[inner] % lanes == 0 and lanes >= _FEWEST_LANES:
-        # Elsewhere the last tile is cut short by a condition, which a vector cannot have.
+        # Otherwise a condition cuts the last tile short, and a vector cannot have a condition.
         schedule.vectorize(lane)
     return schedule.fuse(*others, tiles)
 
 
 def _axis_read_in_rows(block: tirx.SBlock, wide: list[int]) -> int | None:
-    """The axis along which memory is read, where what is written lies along the last one.
+    """The axis that is contiguous in an input but not in the output.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ def _axis_read_in_rows(block: tirx.SBlock, wide: list[int]) -> int | None:
 
     Returns
     -------
-    Which axis; None where nothing is read across memory, or the output is not written in order.
+    The axis's position. None if no input has such an axis, or if the output is not written in
+    order.
     """
     axes = [axis.var for axis in block.iter_vars]
     store = block.body
@@ -84,6 +85,9 @@ def _axis_of(index: Any, axes: list[Any]) -> int | None:
 
 
 def _tile_size(extent: int, most: int) -> int:
-    """How long a side of a tile is: what divides the axis, unless that is very short."""
+    """The length of a tile's side: the largest divisor of `extent` up to `most`.
+
+    If that divisor is below `_FEWEST_LANES`, the length is the smaller of `most` and `extent`.
+    """
     divisor = max(n for n in range(1, most + 1) if extent % n == 0)
     return divisor if divisor >= _FEWEST_LANES else min(most, extent)

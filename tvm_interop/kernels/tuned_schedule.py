@@ -1,4 +1,4 @@
-"""Gives kernels the loops that MetaSchedule found for them, where those are faster."""
+"""Schedules kernels by MetaSchedule's tuning records if these are faster than our default."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ _PLACE_STORAGE = tvm.transform.Sequential(
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
     ]
 )
-"""What TVM does too when it compiles."""
+"""Passes that TVM applies too when it compiles; the second moves allocations close to their use."""
 
 
 @module_pass(opt_level=0, name="TunedSchedule")
 class TunedSchedule:
-    """Schedule those kernels of a module whose best tuning record beats our default schedule.
+    """Schedule the kernels of a module whose best tuning record beats our default schedule.
 
-    They are marked as scheduled; all others stay as they are, for `DefaultCPUSchedule`. Whether a
-    record is faster was measured when it was made (see `kernel_tuning`): the same records always
-    give the same kernels. The module given is not changed.
+    Each of these kernels is marked as scheduled. All other kernels stay unchanged, for
+    `DefaultCPUSchedule`. The two schedules were compared when the record was made (see
+    `kernel_tuning`), so the same records always give the same kernels. The module given is not
+    changed.
 
     Parameters
     ----------
     folder
-        Where the records are.
+        The folder of tuning records.
     target
-        What the kernels are for.
+        The target that the kernels are compiled for.
 
     Raises
     ------
     InputError
-        There are no records in `folder`, or they are for another target.
+        There are no records in `folder`, they cannot be read, or they are for another target.
     """
 
     def __init__(self, folder: str | os.PathLike[str], target: Any) -> None:
@@ -72,11 +73,11 @@ class TunedSchedule:
 
 
 def tuned_kernel(func: tirx.PrimFunc, record: Any) -> tirx.PrimFunc:
-    """`func` with the loops of `record`, marked as scheduled."""
+    """`func` with the schedule of the tuning record `record`, marked as scheduled."""
     schedule = s_tir.Schedule(as_workload(func))
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
-    # MetaSchedule allocates what tiles need for the whole kernel. Within the loop that uses it,
-    # each thread, or whoever runs a share of the kernel, has storage of its own.
+    # MetaSchedule allocates the buffers of tiles for the whole kernel. They are moved into the loop
+    # that uses them, so that each thread or share of the kernel has buffers of its own.
     placed = _PLACE_STORAGE(schedule.mod)["main"]
     named = placed.with_attr(SCHEDULED, True)
     if func.attrs is not None:

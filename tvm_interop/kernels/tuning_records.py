@@ -1,8 +1,8 @@
-"""A folder of tuning records: what MetaSchedule found for the kernels of models, on one target.
+"""A folder of tuning records: MetaSchedule's trials for the kernels of models, on one target.
 
-`database_workload.json` and `database_tuning_record.json` are MetaSchedule's own database, a line a
-kernel and a line a trial. `comparisons.json` is ours: which kernels' best trial beats our default
-schedule, and by how much.
+`database_workload.json` and `database_tuning_record.json` are MetaSchedule's own database. The
+first has one line for each kernel, the second one line for each trial. `comparisons.json` is our
+own file. It holds the measured times of a kernel's tuned schedule and of our default schedule.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ _HOW = "make some with `tvm-interop tune MODEL --kernels`"
 
 
 class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tuned kernel beside the one our default schedule makes, run in turn on one thread.
+    """The times of a tuned kernel and of the same kernel in our default schedule.
+
+    Both are run in turn on one thread.
 
     Attributes
     ----------
-    tuned, default: hashes of the two kernels with their loops.
-    tuned_us, default_us: microseconds that each took.
+    tuned, default: hashes of the two scheduled kernels.
+    tuned_us, default_us: latency of each kernel, in microseconds.
     """
 
     tuned: str
@@ -43,13 +45,13 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TuningRecords:
-    """The records in a folder.
+    """The tuning records in a folder.
 
     Attributes
     ----------
-    folder: where they are.
-    target: what all of them are for.
-    database: MetaSchedule's.
+    folder: the folder's path.
+    target: the target of all records.
+    database: MetaSchedule's database of the records.
     """
 
     def __init__(self, folder: str | os.PathLike[str], target: Any) -> None:
@@ -58,8 +60,8 @@ class TuningRecords:
         Raises
         ------
         InputError
-            There is no such folder, it has no records, they cannot be read, or they are for
-            another target.
+            There is no such folder, it has no file of records, the records cannot be read, or they
+            are for another target.
         """
         self.folder = Path(folder)
         self.target = tvm.target.Target(target)
@@ -70,7 +72,7 @@ class TuningRecords:
         try:
             self.database = JSONDatabase(work_dir=str(self.folder))
             self._comparisons = _read_comparisons(self.folder / _COMPARISONS)
-        except Exception as error:  # Whatever TVM raises.
+        except Exception as error:  # TVM may raise any error.
             raise InputError(
                 f"the tuning records in `{folder}` cannot be read: {error}; remove the folder"
             ) from error
@@ -82,12 +84,12 @@ class TuningRecords:
 
     @classmethod
     def made(cls, folder: str | os.PathLike[str], target: Any) -> TuningRecords:
-        """The records in a folder, which is made where it is not there yet.
+        """The records in a folder, which is made if it does not exist.
 
         Raises
         ------
         InputError
-            As the constructor, or the folder cannot be made.
+            The folder cannot be made, its records cannot be read, or they are for another target.
         """
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -97,36 +99,36 @@ class TuningRecords:
         return cls(folder, target)
 
     def trials_of(self, kernel: tirx.PrimFunc) -> int:
-        """How many trials of `kernel` there are, failed ones too."""
+        """The number of trials of `kernel`, including failed ones."""
         return self._trials.get(kernel_hash(kernel), 0)
 
     def best(self, kernel: tirx.PrimFunc) -> Any:
-        """The fastest record of `kernel`, the first of equals; None without a trial that ran."""
+        """The fastest record of `kernel`, the first if several are equal; None if no trial ran."""
         return self._best.get(kernel_hash(kernel))
 
     def add(self, record: Any) -> None:
-        """Keep a record; it is in the file when this returns."""
+        """Add a tuning record; it is in the file when this method returns."""
         self.database.commit_tuning_record(record)
         self._count(record)
 
     def compared(self, tuned: tirx.PrimFunc, default: tirx.PrimFunc) -> Comparison | None:
-        """What was found when these two were compared; None where they never were."""
+        """The comparison of two scheduled kernels; None if they were never compared."""
         return self._comparisons.get((kernel_hash(tuned), kernel_hash(default)))
 
     def add_comparison(self, comparison: Comparison) -> None:
-        """Keep a comparison; it is in the file when this returns."""
+        """Add a comparison; it is in the file when this method returns."""
         self._comparisons[comparison.tuned, comparison.default] = comparison
         with replacing(self.folder / _COMPARISONS) as temporary:
             listed = list(self._comparisons.values())
             Path(temporary).write_bytes(msgspec.json.format(msgspec.json.encode(listed)))
 
     def require_some_of(self, kernels: Iterable[tirx.PrimFunc]) -> None:
-        """Check that some trial is of one of `kernels`, those of a model.
+        """Check that there is a trial of at least one of `kernels`, the kernels of a model.
 
         Raises
         ------
         InputError
-            None is.
+            There is no such trial.
         """
         if not self._trials:
             raise self._empty()
@@ -155,13 +157,16 @@ class TuningRecords:
 
 
 def seconds(record: Any) -> float:
-    """What a trial's kernel took, the fastest of its runs; infinite where it failed."""
+    """The kernel's shortest run in a trial, in seconds; infinite if the trial failed."""
     return min((float(s) for s in record.run_secs or ()), default=math.inf)
 
 
 def as_workload(kernel: tirx.PrimFunc) -> tvm.IRModule:
-    """The module MetaSchedule knows `kernel` as; kernels that differ in name alone share one."""
-    # A schedule changes the loops it is given in place: the module has some of its own.
+    """The module under which MetaSchedule stores `kernel`.
+
+    Kernels that differ only in their names have equal modules.
+    """
+    # A schedule changes loops in place, so the module gets a copy of them.
     return tvm.IRModule({"main": s_tir.renew_defs(kernel).with_attr("global_symbol", "main")})
 
 

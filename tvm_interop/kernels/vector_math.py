@@ -1,12 +1,12 @@
 """Transcendental functions of float32 as expressions that LLVM turns into vector instructions.
 
-TVM's LLVM back end calls the C library for them, once for each element. Here each is a range
-reduction, a polynomial and a few selections, the same for every element, so a loop over them
-becomes one of vectors whatever the processor's are.
+TVM's LLVM back end calls the C library for these functions, once for each element. Here each
+function is a range reduction, a polynomial and a few selections. They are the same operations for
+every element, so LLVM can vectorise a loop over them for any processor.
 
-All are right within 2 units in the last place for every argument: subnormal, infinite and not a
-number too (`tests/unit/test_vector_math.py` measures it). The polynomials were fitted to the least
-largest relative error on the range that each comment states.
+All functions are right within 2 units in the last place for every argument, including subnormal
+numbers, infinities and NaN (`tests/unit/test_vector_math.py` measures the error). The polynomials
+are fitted to minimise the largest relative error on the range that each comment states.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ import numpy as np
 from tvm import tirx
 
 Expr: TypeAlias = Any
-"""A TIR expression. TVM's Python types do not say what can be computed with one."""
+"""A TIR expression; TVM's Python types do not declare its arithmetic operators."""
 
 _LOG2_E = math.log2(math.e)
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860677e-06
-"""Their sum is ln 2; the first has 15 bits, so that its product with an exponent is exact."""
+"""Two numbers whose sum is ln 2.
+
+The first has 15 bits, so that its product with an exponent is exact.
+"""
 _SQRT_HALF_BITS = 0x3F3504F3
 _ROUNDING = 12582912.0
 _ROUNDING_BITS = 0x4B400000
-"""1.5 * 2**23: what is added to it is rounded to a whole number, in the low bits."""
+"""The bits of `_ROUNDING`, 1.5 * 2**23.
+
+A number that is added to `_ROUNDING` is rounded to an integer, which the low bits of the sum hold.
+"""
 _MINUS_INFINITY_BITS = int(np.float32(-math.inf).view(np.int32))
 _ROUNDING_64 = 6755399441055744.0
 _ROUNDING_64_BITS = 0x4338000000000000
@@ -41,7 +47,7 @@ _EXP = (
     0.0013946190010756254,
     0.000199179703486152,
 )
-# The same in float64.
+# The same function in float64.
 _EXP_64 = (
     0.49999999999600503,
     0.16666666666571128,
@@ -121,13 +127,14 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def minus_size(x: Expr) -> Expr:
-    """`x` without its sign, negative: its exponential never overflows."""
+    """The absolute value of `x`, negated: its exponential never overflows."""
     return tirx.Select(x < _f32(0), x, -x)
 
 
 def sigmoid_from_exponential(x: Expr, e: Expr) -> Expr:
     """1 / (1 + exp(-x)), where `e` is the exponential of `minus_size(x)`."""
-    # As e / (1 + e) alone it would be off by more: the rounded sum divides.
+    # For x >= 0 this is 1 - e / (1 + e), and for x < 0 it is e - e * (e / (1 + e)). The shorter
+    # e / (1 + e) has a larger error, because it divides by a rounded sum.
     scale = tirx.Select(x < _f32(0), e, _f32(1))
     return _let(scale, lambda scale: scale - scale * (e / (_f32(1) + e)))
 
@@ -149,7 +156,10 @@ def erf(x: Expr) -> Expr:
 
 
 def erf_tail(x: Expr) -> Expr:
-    """The logarithm of what `erf` lacks to 1; `x` is written out several times."""
+    """The logarithm of 1 - erf(abs(x)), with abs(x) bounded by 4.
+
+    The expression `x` occurs several times in the result.
+    """
     bounded = tirx.Select(tirx.abs(x) > _f32(4), _f32(4), tirx.abs(x))
     return _let(bounded, lambda size: _polynomial(_ERF_TAIL, size))
 
@@ -182,7 +192,7 @@ def log(x: Expr) -> Expr:
             return n * _f32(_LN2_HIGH) + (f + small)
 
         def with_special(found: Expr) -> Expr:
-            found = tirx.Select(x < _f32(math.inf), found, x)  # Infinity, and what is no number.
+            found = tirx.Select(x < _f32(math.inf), found, x)  # Infinity and NaN stay.
             found = tirx.Select(x == _f32(0), _f32(-math.inf), found)
             return tirx.Select(x < _f32(0), _f32(math.nan), found)
 
@@ -207,19 +217,19 @@ def rsqrt(x: Expr) -> Expr:
 
 
 def power(x: Expr, y: Expr) -> Expr:
-    """`x` to the power of `y`, as C has it for infinities, zeros and negative numbers."""
+    """`x` to the power of `y`; infinities, zeros and negative numbers are handled as in C."""
     if has_simple_power(y):
         return _let(x, _POWERS[float(y.value)])
     return _let(x, lambda x: _let(y, lambda y: _power(x, y)))
 
 
 def has_simple_power(y: Expr) -> bool:
-    """Whether a power of `y` is a few products or a root."""
+    """Whether the exponent `y` is a constant whose power is a few products or a root."""
     return isinstance(y, tirx.FloatImm) and float(y.value) in _POWERS
 
 
 def _near_or_far(x: Expr, limit: float, near: Expr, far: Expr) -> Expr:
-    """`near` where `x` is below `limit`, else `far` with the sign of `x`."""
+    """`near` if the absolute value of `x` is below `limit`, else `far` with the sign of `x`."""
 
     def of(near: Expr, far: Expr) -> Expr:
         far = tirx.Select(x < _f32(0), -far, far)
@@ -229,8 +239,8 @@ def _near_or_far(x: Expr, limit: float, near: Expr, far: Expr) -> Expr:
 
 
 def _exp(x: Expr) -> Expr:
-    """e to the power of `x`, which is bound to a variable or else written out several times."""
-    low, high = -104.5, 88.72283  # Beyond these the result is 0, and infinite.
+    """e to the power of `x`; pass a variable, since `x` occurs several times in the result."""
+    low, high = -104.5, 88.72283  # Below `low` the result is 0, and above `high` infinite.
     bounded = tirx.Select(x > _f32(high), _f32(high), tirx.Select(x < _f32(low), _f32(low), x))
 
     def of(x: Expr) -> Expr:
@@ -239,12 +249,12 @@ def _exp(x: Expr) -> Expr:
         return _let(bits, lambda exponent: of_parts(x, exponent))
 
     def of_parts(x: Expr, exponent: Expr) -> Expr:
-        # Taken from the bits: from `rounded - _ROUNDING` TVM would simplify the rounding away.
+        # The exponent comes from the bits: TVM would simplify `rounded - _ROUNDING` to no rounding.
         grown = _let(exponent.astype("float32"), lambda n: of_rest(x - n * _f32(_LN2_HIGH), n))
         return _let(grown, lambda grown: _scaled(grown, exponent))
 
     def of_rest(exact: Expr, n: Expr) -> Expr:
-        # `exact - low` is rounded; that matters in the linear term, which takes them one by one.
+        # `exact - low` is rounded. The linear term therefore adds `exact` and `low` separately.
         low = n * _f32(_LN2_LOW)
 
         def of(exact: Expr, rest: Expr) -> Expr:
@@ -252,13 +262,14 @@ def _exp(x: Expr) -> Expr:
 
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
-    # Infinity is chosen, not computed: LLVM joins a product and a sum that takes it into one
-    # instruction, to which infinity less infinity would be a number less infinity.
+    # Infinity is selected, not computed. LLVM may fuse a product that overflows with a later sum
+    # into one instruction, which does not overflow in between: `infinity - infinity` would become
+    # a number less infinity instead of NaN.
     return tirx.Select(x > _f32(high), _f32(math.inf), _let(bounded, of))
 
 
 def _scaled(x: Expr, n: Expr) -> Expr:
-    """`x` times 2 to the power of `n`, in two steps: one would leave the range at its ends."""
+    """`x` times 2 to the power of `n`, in two steps: one factor alone may be out of range."""
 
     def of(half: Expr) -> Expr:
         return x * _two_to_the(half) * _two_to_the(n - half)
@@ -288,7 +299,7 @@ def _exp2_64(x: Expr) -> Expr:
 
 
 def _log2_64(x: Expr) -> Expr:
-    """The logarithm to base 2 of a float64 that is not negative, and was a float32."""
+    """The logarithm to base 2 of a float64 that is not negative and was converted from float32."""
 
     def of_bits(bits: Expr) -> Expr:
         sqrt_half = int(np.float64(math.sqrt(0.5)).view(np.int64))
@@ -325,7 +336,7 @@ def _power(x: Expr, y: Expr) -> Expr:
 
 
 def power_exponent(x: Expr, y: Expr) -> Expr:
-    """The logarithm to base 2 of the size of a power, float64; both are written out often."""
+    """The logarithm to base 2 of the absolute value of a power, in float64."""
     return _let(_as_float64(tirx.abs(x)), _log2_64) * _as_float64(y)
 
 
@@ -335,15 +346,20 @@ def exp2_of_float64(x: Expr) -> Expr:
 
 
 def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
-    """`x` to the power of `y`, where `size_of_power` is 2 to the power of `power_exponent`."""
+    """`x` to the power of `y`.
+
+    Parameters
+    ----------
+    size_of_power: 2 to the power of `power_exponent(x, y)`, in float64.
+    """
     size = tirx.abs(x)
     one, infinity = _f32(1), _f32(math.inf)
     is_whole = tirx.floor(y) == y
     is_odd = tirx.all(tirx.abs(y) < _f32(2.0**24), y - _f32(2) * tirx.floor(y * _f32(0.5)) == one)
-    is_negative = tirx.reinterpret("int32", x) < _i32(0)  # Minus zero is.
+    is_negative = tirx.reinterpret("int32", x) < _i32(0)  # This includes minus zero.
 
     def with_special(result: Expr) -> Expr:
-        # One to the power of infinity is one, and its logarithm times infinity is not.
+        # 1 to the power of infinity is 1, but its logarithm, 0, times infinity is NaN.
         result = tirx.Select(tirx.all(size == one, tirx.abs(y) == infinity), one, result)
         odd = tirx.Select(tirx.all(is_negative, is_whole, is_odd), -result, result)
         no_number = tirx.all(x < _f32(0), size < infinity, tirx.Not(is_whole))
@@ -354,8 +370,8 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 
 def _square_root(x: Expr) -> Expr:
-    """The power of a half, which is not the root of minus zero and of minus infinity."""
-    # Said by its bits: TVM holds that nothing is below the smallest finite number.
+    """`x` to the power of 0.5, which differs from the root for minus zero and minus infinity."""
+    # The bits are compared: TVM assumes that no number is below the smallest finite one.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))
     return tirx.Select(x == _f32(0), _f32(0), root)
@@ -372,7 +388,7 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 
 
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """`body` of `value`, which is computed once however often it is used."""
+    """`body` applied to a variable that is bound to `value`, so that `value` is computed once."""
     if isinstance(value, (tirx.Var, tirx.FloatImm)):
         return body(value)
     var = tirx.Var("t", str(value.ty.dtype))
@@ -382,7 +398,13 @@ def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
 def _polynomial(
     coefficients: Sequence[float], x: Expr, number: Callable[[float], Expr] | None = None
 ) -> Expr:
-    """By Horner's rule; the coefficient of the lowest power comes first."""
+    """A polynomial of `x` by Horner's rule.
+
+    Parameters
+    ----------
+    coefficients: the coefficients, the lowest power's first.
+    number: makes a constant of the type of `x`; float32 by default.
+    """
     number = number or _f32
     result = number(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
@@ -391,7 +413,10 @@ def _polynomial(
 
 
 def _from_int64(x: Expr) -> Expr:
-    """A small whole number as float64; from 32 bits, for which every processor has vectors."""
+    """A small integer as float64.
+
+    It is converted through int32: every processor has vector instructions for that conversion.
+    """
     return x.astype("int32").astype("float64")
 
 

@@ -1,4 +1,4 @@
-"""Replaces calls of the C library's functions by expressions that become vector instructions."""
+"""Replaces calls of C library functions, such as `exp`, by expressions that LLVM vectorises."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tirx.sigmoid": vector_math.sigmoid,
     "tirx.tanh": vector_math.tanh,
 }
-"""By TIR operator: what computes it of float32."""
+"""For each TIR operator, the function that makes its expression of float32."""
 
 
 @prim_func_pass(opt_level=0, name="VectorizeMath")
 class VectorizeMath:
-    """Write out the transcendental functions in each kernel of a module.
+    """Write out the transcendental functions in each kernel of a module as arithmetic.
 
-    Those of float16 are computed in float32, as TVM does too; those of float64 stay calls. Apply it
-    to kernels that have their loops: what a schedule inlines it would write out time and again.
+    Functions of float16 are computed in float32, as in TVM. Functions of float64 stay calls. Apply
+    this pass to scheduled kernels: a later schedule that inlines a long expression would repeat it
+    at each use.
     """
 
     def transform_function(
@@ -46,11 +47,11 @@ class VectorizeMath:
 def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` with each of `FUNCTIONS` of float32 and float16 written out; `func` if it has none.
 
-    What a function is computed from is written out only where it holds no other function: TVM's
-    analyzer puts in for each variable what it is bound to, so that a function of a function would
-    take minutes to compile, and one more hours. An argument with a function in it is therefore
-    stored first, and read. Where it must not be computed without need, in a branch, the outer
-    function stays a call.
+    TVM's analyzer replaces each variable by the expression it is bound to. A written-out function
+    of a function would therefore take minutes to compile, and a third level hours. So an argument
+    that contains a function is first stored in a buffer, and then read from there. In a branch of a
+    condition nothing may be computed before the condition holds. There the outer function stays a
+    call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)
@@ -61,7 +62,10 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return _with_buffers(held, steps)
 
     def in_reduction(block: Any) -> Any:
-        """A reduction with its arguments' buffers: TVM allows it no others in blocks within."""
+        """Allocate the arguments' buffers in the reduction block itself.
+
+        TVM does not allow blocks with buffers inside a reduction block.
+        """
         if block.init is None:
             return block
         held: list[Any] = []
@@ -81,7 +85,7 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
-    """The same block with another body, and `buffers` in it."""
+    """A copy of `block` with another body, and with `buffers` allocated in it."""
     return s_tir.SBlock(
         block.iter_vars,
         block.reads,
@@ -96,7 +100,10 @@ def _with(block: Any, body: Any, buffers: list[Any]) -> Any:
 
 
 def _vectors_with_arguments_first(loop: Any) -> Any:
-    """A loop of vectors for each step: all elements take it before the next one."""
+    """Split a vectorised loop into one loop for each step.
+
+    All elements finish a step before the next step begins.
+    """
     if loop.kind != tirx.ForKind.VECTORIZED:
         return loop
     held: list[Any] = []
@@ -107,7 +114,7 @@ def _vectors_with_arguments_first(loop: Any) -> Any:
 
 
 def _loop_over(step: Any, loop: Any) -> tirx.For:
-    """`step` in a loop like `loop`, with a variable of its own."""
+    """`step` in a copy of `loop` with a new loop variable."""
     var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
     body = tvm_ffi.structural_map(
         step, (tirx.Var, lambda used: var if used.same_as(loop.loop_var) else used)
@@ -116,10 +123,15 @@ def _loop_over(step: Any, loop: Any) -> tirx.For:
 
 
 def _steps(statement: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
-    """`statement` in steps that come one after the other.
+    """Split `statement` into steps that run one after the other.
 
-    Those arguments of functions that have functions in them are stored in `held`, which grows, at
-    element `lane` of `lanes`.
+    An argument that contains a function is stored in a new buffer by a step of its own.
+
+    Parameters
+    ----------
+    lane: the buffers' element that this iteration uses.
+    lanes: the buffers' number of elements.
+    held: the buffers; new ones are appended.
     """
     if isinstance(statement, tirx.BufferStore):
         return _steps_of_store(statement, lane, lanes, held)
@@ -204,7 +216,7 @@ _STEPPED: dict[str, Callable[..., Any]] = {
     "tirx.pow": _power_in_steps,
     "tirx.sigmoid": _sigmoid_in_steps,
 }
-"""Functions that are functions of functions themselves: they are computed in steps, too."""
+"""Functions whose formulas contain other functions: their parts become steps as well."""
 
 
 def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:

@@ -1,8 +1,9 @@
-"""Recognises activation functions by what they compute, however an exporter spells them.
+"""Recognises activation functions by their values, whichever operators a model computes them with.
 
 A chain of element-wise operators on one tensor and on constant numbers is a function of one number.
-It is computed here for many arguments; where all results are those of a function that a library
-knows, it is that function. So `x * sigmoid(x)`, `x / (1 + exp(-x))` and SiLU are the same.
+This module computes the function for many arguments. If all results agree with an activation that
+libraries know, the chain is that activation. So `x * sigmoid(x)`, `x / (1 + exp(-x))` and SiLU are
+all recognised as the same activation.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ from .static_shape import static_shape
 _Array = npt.NDArray[np.float64]
 
 MOST_OPERATORS = 12
-"""More than any spelling of an activation that was seen."""
+"""Most operators in a chain; no model that was seen needs more for an activation."""
 _TOLERANCE = 2e-6
-"""Relative: constants such as 1/6 are rounded to float32."""
+"""Largest relative difference of results that agree; for values below 1 it is absolute.
+
+Constants such as 1/6 are rounded to float32, so results are not exact.
+"""
 _LARGE = 1e30
+"""The bound of a clip that has no bound."""
 
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of one number.
+    """An activation function of one number.
 
     Attributes
     ----------
-    name: as in `LibraryOp.activation`.
-    low, high: of `clip`.
+    name: the function's name, as in `LibraryOp.activation`.
+    low, high: the bounds of the function `clip`.
     """
 
     name: str
@@ -45,7 +50,13 @@ class Activation:
 
 @dataclass(frozen=True)
 class ActivationChain:
-    """Operators that compute an activation of a tensor; nobody else reads what is in between."""
+    """Operators that compute an activation of a tensor.
+
+    Attributes
+    ----------
+    vars: the variables that they define, in order. Only the last is read by other operators.
+    activation: the activation that they compute.
+    """
 
     vars: tuple[relax.Var, ...]
     activation: Activation
@@ -77,7 +88,10 @@ _KNOWN: dict[str, Callable[[_Array], _Array]] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
 }
-"""By name in `LibraryOp.activation`; ReLU and clip are told by their bounds."""
+"""The activations by their names in `LibraryOp.activation`, except ReLU and clip.
+
+ReLU and clip are recognised by their bounds.
+"""
 
 _OPERATORS: dict[str, Callable[..., _Array]] = {
     "relax.abs": np.abs,
@@ -101,7 +115,7 @@ _OPERATORS: dict[str, Callable[..., _Array]] = {
     "relax.subtract": np.subtract,
     "relax.tanh": np.tanh,
 }
-"""What each element-wise operator computes."""
+"""The NumPy function of each element-wise operator."""
 
 _SAMPLES = np.concatenate(
     [np.linspace(-12, 12, 481), [1e-4, -1e-4, 20, -20, 50, -50, 200, -200, 1e4, -1e4]]
@@ -114,13 +128,16 @@ def find_activation(
     uses: Mapping[relax.Var, int],
     source: relax.Var,
 ) -> ActivationChain | None:
-    """The activation that all of `source` goes through, the longest; None where there is none.
+    """The longest chain after `source` that computes an activation; None if there is none.
+
+    No operator outside of the chain reads `source`.
 
     Parameters
     ----------
-    values: what each variable is.
-    users: by variable, those that are computed from it, in order.
-    uses: by variable, how often it is read, by the function's result too.
+    values: the expression that each variable is bound to.
+    users: the variables that are computed from each variable, in order.
+    uses: how often each variable is read, including by the function's result.
+    source: the variable of the tensor that the activation is applied to.
     """
     computed = {source: _SAMPLES}
     chain: list[relax.Var] = []
@@ -140,11 +157,11 @@ def find_activation(
 
 
 def constant_number(expr: relax.Expr) -> float | None:
-    """The number that `expr` is, or that fills it; None for anything else."""
+    """The number in a constant tensor of one element or in a scalar; None for anything else."""
     if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
         array = expr.value.numpy()
         return float(array.reshape(())) if array.size == 1 and array.dtype.kind == "f" else None
-    value = getattr(expr, "value", None)  # Of an `IntImm` or a `FloatImm`.
+    value = getattr(expr, "value", None)  # An `IntImm` or a `FloatImm` has one.
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -154,7 +171,7 @@ def _next(
     computed: Mapping[relax.Var, _Array],
     source: relax.Var,
 ) -> relax.Var | None:
-    """An operator whose arguments are all at hand."""
+    """The next element-wise operator whose arguments are all computed or constant; None if none."""
     for known in computed:
         for user in users.get(known, ()):
             if user not in computed and _is_elementwise(values[user], computed, source):
@@ -187,11 +204,11 @@ def _only_leaves_by(
     values: Mapping[relax.Var, relax.Expr],
     uses: Mapping[relax.Var, int],
 ) -> bool:
-    """Whether what was computed is read within alone, but for `last`."""
+    """Whether only `last` among the computed variables is read outside of the chain."""
     inside = [
         arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
     ]
-    # The source's own arguments are none of these.
+    # `inside` has no arguments of `source` itself: they are not in `computed`.
     return uses[last] > 0 and all(
         uses[var] == sum(1 for arg in inside if arg.same_as(var))
         for var in computed
@@ -202,7 +219,7 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # The samples end somewhere: a bound there is none.
+        # A bound at the end of the samples comes from the samples, not from the function.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:
             return Activation("relu")

@@ -1,8 +1,8 @@
-"""Makes operators of images of those that have fewer or more axes, as far as they belong together.
+"""Rewrites operators of tensors with fewer or more axes as operators of images (N, C, H, W).
 
-Libraries, and all that knows of convolutions here, know those of images. A change of shape ends
-what a library computes in one go, so the operators between two convolutions become operators of
-images too.
+Kernel libraries, and the passes for convolutions here, handle only convolutions of images. A change
+of shape ends a group of operators that a library computes in one call. Therefore the element-wise
+operators and concatenations between two convolutions become operators of images too.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _ELEMENT_WISE = {
 
 
 class AsImages(ABC):
-    """Goes through the bindings in order, and knows which values are there as images.
+    """Rewrites the bindings of `main` in order, and keeps track of values that exist as images.
 
     Attributes
     ----------
-    rank: how many axes the values have that become images.
-    anchors: the operators that become those of images wherever they are. Element-wise operators
-        and concatenations of channels do where they read what is an image already.
+    rank: the number of axes of the values that become images.
+    anchors: the operators that always become operators of images. Element-wise operators and
+        concatenations of channels become operators of images only if an input is an image already.
     """
 
     rank: int
     anchors: frozenset[tvm.ir.Op]
 
     def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """`mod` with operators of images; a convolution keeps its name for that of images."""
+        """`mod` with operators of images; each of them keeps the name of the one it replaces."""
         main = mod["main"]
         bindings = [b for b in bindings_of(main) if isinstance(b, relax.VarBinding)]
         if not any(getattr(b.value, "op", None) in self.anchors for b in bindings):
@@ -62,19 +62,19 @@ class AsImages(ABC):
 
     @abstractmethod
     def anchor(self, call: relax.Call) -> relax.Expr | None:
-        """The operator of images for `call`, one of the anchors; None if it stays as it is."""
+        """The operator of images that replaces the anchor `call`; None if it stays as it is."""
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        """An expression that makes an image of `expr`, of `rank` axes; a constant where known."""
+        """An expression that makes an image of `expr`, of `rank` axes; a constant if possible."""
 
     @abstractmethod
     def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
-        """An expression that makes the value of `shape` again."""
+        """An expression that turns an image back into a value of `shape`."""
 
     @abstractmethod
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        """The shape as an image of a tensor that is broadcast; None where there is none.
+        """The shape that a broadcast tensor has as an image; None if there is none.
 
         `shape` has `rank` axes.
         """
@@ -95,7 +95,7 @@ class AsImages(ABC):
         return image
 
     def array(self, expr: relax.Expr) -> Any:
-        """The numbers of `expr` if it is a constant or a view of one; None otherwise."""
+        """The array of `expr` if it is a constant or a view of one; None otherwise."""
         if isinstance(expr, tvm.ir.GenericConst):
             return expr.value.numpy()
         value = self._values.get(expr) if isinstance(expr, relax.Var) else None
@@ -112,7 +112,7 @@ class AsImages(ABC):
         return var
 
     def kernel(self, compute: Any, *args: relax.Expr, name: str) -> relax.Expr:
-        """A call of the kernel that `compute` makes of `args`, tensors of TE."""
+        """A call of a new kernel with the inputs `args`; `compute` defines it on TE tensors."""
         return self._builder.call_te(compute, *args, primfunc_name_hint=name)
 
     def _replaced(self, binding: relax.Binding) -> Iterable[relax.Binding]:
@@ -151,7 +151,10 @@ class AsImages(ABC):
         return relax.Call(call.op, made, call.attrs, call.ty_args)
 
     def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
-        """An argument of an element-wise operator with a result of `shape`."""
+        """The argument of an element-wise operator of images for `arg`; None if there is none.
+
+        `shape` is the shape of the original operator's result.
+        """
         if not isinstance(arg.ty, relax.TensorType):
             return arg
         own = static_shape(arg.ty)

@@ -1,4 +1,7 @@
-"""Convolutions with what follows them, and whether several could be one (IOS, operator merge)."""
+"""Finds convolutions that can be merged into one, with the bias and activation after each.
+
+IOS describes this merge (Ding et al., MLSys 2021, section 3). `merge_convs` performs it.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,17 @@ _Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class ConvChain:
-    """A convolution with constant weights, a bias where one follows, then ReLU or clip.
+    """A convolution with constant weights, and the bias and the ReLU or clip that may follow it.
 
     Attributes
     ----------
-    name: of the convolution's binding, and so of its schedule unit.
-    vars: what its operators define, in order; all but the last are read by the next alone.
-    data: what it reads.
-    weight: (O, C, KH, KW).
-    bias: (O,), or None.
+    name: the name of the convolution's binding, and so of its schedule unit.
+    vars: the variables that the operators define, in order. Only the next operator reads each of
+        them, except the last.
+    conv: the call of the convolution.
+    data: the convolution's input.
+    weight: the weights, of shape (O, C, KH, KW).
+    bias: the bias, of shape (O,), or None.
     activation: the call of ReLU or clip, or None.
     """
 
@@ -51,26 +56,26 @@ class ConvChain:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """(N, O, H, W)."""
+        """The output's shape, (N, O, H, W)."""
         return tuple(int(dim) for dim in self.result.ty.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """By height and width."""
+        """The strides along height and width."""
         return tuple(int(stride) for stride in self.conv.attrs.strides)
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """Top, left, bottom, right."""
+        """The padding at the top, left, bottom and right."""
         return tuple(int(pad) for pad in self.conv.attrs.padding)
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """Height and width."""
+        """The kernel's height and width."""
         return tuple(self.weight.shape[2:])
 
     def kind(self) -> Hashable:
-        """Equal for two that have everything in common that merging asks for, but kernel sizes."""
+        """A key that is equal for chains that could be merged, if their kernel sizes allow it."""
         activation = self.activation
         return (
             self.data,
@@ -82,10 +87,10 @@ class ConvChain:
 
 
 def find_conv_chains(main: relax.Function) -> dict[str, ConvChain]:
-    """The convolutions that merging could concern at all, by name, in order.
+    """The convolutions that could be merged with others, by name, in order.
 
-    They have constant weights, static shapes, layout NCHW, one group and no dilation, and a name
-    that a model gave them and no other has.
+    They have constant weights, static shapes, layout NCHW, one group and no dilation. Their names
+    come from the model and are unique.
     """
     finder = _Finder(main)
     chains = [chain for chain in map(finder.chain, finder.values) if chain is not None]
@@ -94,7 +99,7 @@ def find_conv_chains(main: relax.Function) -> dict[str, ConvChain]:
 
 
 def mergeable_sets(chains: dict[str, ConvChain]) -> list[tuple[str, ...]]:
-    """The largest sets of which two or more might be merged: of the same kind."""
+    """The sets of two or more convolutions of the same kind; some of each set might be merged."""
     sets: dict[Hashable, list[str]] = {}
     for name, chain in chains.items():
         sets.setdefault(chain.kind(), []).append(name)
@@ -102,11 +107,11 @@ def mergeable_sets(chains: dict[str, ConvChain]) -> list[tuple[str, ...]]:
 
 
 def why_not_merged(chains: Sequence[ConvChain]) -> str | None:
-    """Why these convolutions cannot be one (IOS, section 3); None if they can.
+    """The reason why these convolutions cannot be merged (IOS, section 3); None if they can.
 
-    They must read the same tensor and give images of the same size by the same strides, with the
-    same activation. Kernels are laid into one of the largest height and width, at the offset by
-    which their padding is smaller than the largest; they must fit.
+    They must read the same tensor, and have the same data type, strides, output height and width,
+    and activation. Each kernel is placed into a kernel of the largest height and width. Its offset
+    is the largest padding less its own padding. It must fit.
     """
     first = chains[0]
     if len(chains) < 2:
@@ -150,12 +155,12 @@ def merged_window(chains: Sequence[ConvChain]) -> tuple[tuple[int, ...], tuple[i
 
 
 def offsets(chain: ConvChain, padding: tuple[int, ...]) -> tuple[int, int]:
-    """Where its kernel lies, by height and width, in one of this larger padding."""
+    """The row and column of the chain's kernel in a merged kernel with this larger padding."""
     return padding[0] - chain.padding[0], padding[1] - chain.padding[1]
 
 
 class _Finder:
-    """Who defines and who uses what."""
+    """The definitions of a function's variables, and the variables that read each of them."""
 
     def __init__(self, main: relax.Function) -> None:
         self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}

@@ -1,4 +1,4 @@
-"""Takes the units of a lowered Relax function out of Relax, into a `Program`."""
+"""Converts the units of a lowered Relax function into a `Program`, a flat list of kernel calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .static_shape import static_shape
 from .weights import WeightTable, is_supported_dtype
 
 _Tensors: TypeAlias = "int | tuple[_Tensors, ...]"
-"""The value that a Relax expression stands for: its index, or a tuple of indices."""
+"""The index of the program's value that a Relax expression stands for, or a tuple of indices."""
 
 
 def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
@@ -30,24 +30,24 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     Parameters
     ----------
     mod
-        A lowered module: each binding a `call_tir`, a `relax.reshape` or a tuple.
+        A lowered module: each binding is a `call_tir`, a `relax.reshape` or a tuple.
     func_name
-        The Relax function to take.
+        The name of the Relax function to convert.
 
     Returns
     -------
     program
-        One operator a `call_tir`, in the order of the bindings. A reshape becomes a value that
-        is an alias, and so does a kernel that only copies its input to another shape (TVM
-        leaves one for an output). Equal constants become one weight. An output that is an
-        input, a weight or an output already is given as it is, or under an alias where it has
-        a name of its own.
+        A program with one operator for each `call_tir`, in the order of the bindings. A reshape
+        becomes a value that is an alias of another. So does a kernel that only copies its input to
+        another shape; TVM leaves such a kernel for an output. Equal constants become one weight.
+        If an output is also an input, a weight or another output, the program gives that same
+        value. It gives an alias of the value if the output has another name.
 
     Raises
     ------
     UnsupportedModelError
-        A binding is something else (control flow, a packed call, a dynamic shape); the message
-        names it.
+        The module has no such function, or a binding is something else (control flow, a packed
+        call, a dynamic shape). The message names the binding.
     """
     if func_name not in [var.name_hint for var in mod.get_global_vars()]:
         raise UnsupportedModelError(f"the Relax module has no function `{func_name}`")
@@ -63,7 +63,7 @@ class _Extractor:
         self._weights = WeightTable()
         self._kernels: dict[str, tirx.PrimFunc] = {}
         self._flops: dict[str, int] = {}
-        """The operations of each kernel, by name."""
+        """The floating-point operations of each kernel, by name."""
         self._env: dict[relax.Var, _Tensors] = {}
         self._output_names = _output_names(func)
         self._library_ops = _library_ops(func, LIBRARY_OPS)
@@ -71,7 +71,7 @@ class _Extractor:
         self._narrow = _narrow_units(func)
         params = {param.name for param in func.params}
         self._operator_names = UniqueNames()
-        # Inputs and outputs have first claim on their names.
+        # Inputs and outputs keep their names; other values of the same name get a suffix.
         self._value_names = UniqueNames(params | set(self._output_names))
 
     def run(self) -> Program:
@@ -139,7 +139,7 @@ class _Extractor:
         kernel = self._kernel(call.args[0], where)
         inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
         if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
-            del self._kernels[kernel]  # never called: every call to it is such a view
+            del self._kernels[kernel]  # Every call of this kernel is such a view.
             return self._add_alias(var, call.args[1].fields[0], where)
         name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
         out_ty = call.ty_args[0]
@@ -150,7 +150,7 @@ class _Extractor:
         )
         for v in (*inputs, *outputs):
             shape = self._values[v].shape
-            if 0 in shape:  # From ONNX none comes here (see `frontend.empty`).
+            if 0 in shape:  # A model imported from ONNX has none here (see `frontend.empty`).
                 what = f"is or reads an empty tensor of shape {shape}"
                 _refuse(where, what, "give every input a size above 0")
         if var.name in self._narrow:
@@ -176,12 +176,12 @@ class _Extractor:
     def _is_view(self, call: relax.Call, source: int, kernel: tirx.PrimFunc) -> bool:
         """Whether `kernel` only gives its input another shape."""
         shape = static_shape(call.ty_args[0])
-        # TVM takes the first part of a tensor for a view of the whole.
+        # TVM's analysis also accepts a kernel that copies only the first part of a tensor.
         same_size = shape is not None and math.prod(shape) == math.prod(self._values[source].shape)
         return same_size and _only_copies(kernel)
 
     def _kernel(self, callee: relax.Expr, where: str) -> str:
-        """Name of the kernel `callee`, which joins those of the program."""
+        """The name of the kernel `callee`, which is added to the program's kernels."""
         func = self._mod[callee] if isinstance(callee, tvm.ir.GlobalVar) else None
         if not isinstance(func, tirx.PrimFunc):
             _refuse(where, f"calls {callee}, which is no PrimFunc", "run LowerToUnits first")
@@ -211,7 +211,7 @@ class _Extractor:
     def _add_value(self, name: str, ty: Any, where: str) -> int:
         if not isinstance(ty, relax.TensorType):
             _refuse(where, f"has type {ty}", "only tensors can be scheduled")
-        # TVM's names are a subclass of `str` that JSON's writers do not take.
+        # TVM's names are of a subclass of `str` that JSON encoders refuse.
         self._values.append(Value(str(name), *_static(ty, where)))
         return len(self._values) - 1
 
@@ -242,7 +242,11 @@ class _Extractor:
         return tuple(outputs)
 
     def _named_output(self, value: int, name: str, fixed: set[int]) -> int:
-        """The value to give out as `name`: `value` itself, unless its name must stay."""
+        """The value that is the output `name`.
+
+        It is `value` itself, renamed. If `value` is in `fixed` and has another name, it is an alias
+        of `value`.
+        """
         known = self._values[value]
         if value not in fixed:
             self._values[value] = replace(known, name=name)
@@ -253,20 +257,20 @@ class _Extractor:
 
 
 def _output_names(func: relax.Function) -> list[str]:
-    """The outputs' names: the attribute, else the bindings' where those mean something."""
+    """The outputs' names in the function's attribute; empty if it has no such attribute."""
     if func.attrs and OUTPUT_NAMES in func.attrs:
         return [str(name) for name in func.attrs[OUTPUT_NAMES]]
     return []
 
 
 def _library_ops(func: relax.Function, attribute: str) -> dict[str, LibraryOp]:
-    """The descriptions of units that kernel libraries could compute, or refused, by unit."""
+    """The descriptions that an attribute of `func` holds, by the names of their units."""
     table = func.attrs[attribute] if func.attrs and attribute in func.attrs else {}
     return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
 
 
 def _narrow_units(func: relax.Function) -> set[str]:
-    """The units whose result is of bfloat16, which Relax has as words of 16 bits."""
+    """The names of the units whose result is bfloat16; its Relax type is a word of 16 bits."""
     units = func.attrs[NARROW] if func.attrs and NARROW in func.attrs else []
     return {str(unit) for unit in units}
 
@@ -282,8 +286,8 @@ def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
 
 
 def _only_copies(kernel: tirx.PrimFunc) -> bool:
-    """Whether `kernel` writes its input as it is, to an output of another shape."""
-    # TVM's analysis takes nothing but schedulable kernels.
+    """Whether `kernel` copies its input unchanged to an output of another shape."""
+    # TVM's analysis accepts only kernels that can be scheduled.
     is_schedulable = isinstance(kernel.body, s_tir.SBlockRealize)
     return is_schedulable and bool(relax.analysis.has_reshape_pattern(kernel))
 

@@ -1,11 +1,17 @@
-"""Makes kernels of what compares numbers so that NaN is not lost: maxima, bounds, signs.
+"""Makes kernels of operators that compare numbers, such as maxima and clips, without losing NaN.
 
-IEEE 754 finds every comparison with NaN untrue. TVM's maximum is `a > b ? a : b`, which drops a NaN
-in `a`, its ReLU makes 0 of NaN, and its `argmax` begins with the smallest finite number at index -1
-and never sees a row of minus infinity. ONNX, NumPy and onnxruntime keep NaN: so do the kernels made
-here. One comparison is enough where one side is a number that is known not to be NaN.
+By IEEE 754 every ordered comparison with NaN is false. TVM's own kernels therefore lose NaN, and
+some lose infinity:
 
-`docs/numbers.rst` says what each operator makes of NaN and infinity.
+- The maximum is `a > b ? a : b`, which drops a NaN in `a`.
+- ReLU turns NaN into 0.
+- `argmax` begins with the smallest finite number at index -1, so it gives -1 for a row of minus
+  infinity.
+
+ONNX, NumPy and onnxruntime keep NaN, and so do the kernels made here. One comparison is enough if
+one side is a constant that is not NaN.
+
+`docs/numbers.rst` lists the results of each operator for NaN and infinity.
 """
 
 from __future__ import annotations
@@ -22,11 +28,11 @@ from .static_shape import static_shape
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 Better = Callable[[Any, Any], Any]
-"""Whether the first of two numbers is the more extreme one; false where one is NaN."""
+"""A function that says whether the first of two numbers is more extreme; false if one is NaN."""
 
 
 def extremes() -> dict[str, Legalization]:
-    """Legalizations by operator, as `LegalizeOps` takes them."""
+    """The legalization of each operator, for `LegalizeOps`."""
     found: dict[str, Legalization] = {
         "relax.clip": _clip,
         "relax.nn.leakyrelu": _leaky_relu,
@@ -55,7 +61,8 @@ def _relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    # TVM takes what is not above 0, NaN too, times the slope, and anything times 0 for 0.
+    # TVM multiplies all numbers that are not above 0 by the slope, and simplifies `x * 0` to 0.
+    # Here a slope of 0 gives NaN for minus infinity, and a NaN stays.
     dtype, alpha = _dtype(call), float(call.attrs.alpha)
     zero, slope = tirx.const(0, dtype), tirx.const(alpha, dtype)
 
@@ -68,7 +75,10 @@ def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _largest_of_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """TVM begins with the smallest finite number, and so finds no minus infinity."""
+    """Make TVM's kernel of a max pooling with minus infinity as its initial value.
+
+    TVM begins with the smallest finite number, which it returns for a window of minus infinity.
+    """
     made = _usual(bb, call)
     dtype = _dtype(call)
     if "float" not in dtype:
@@ -102,7 +112,7 @@ def _clip(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
     def clipped(x: Any) -> Any:
         raised = tirx.Select(x < low, low, x)
-        return tirx.Select(raised > high, high, raised)  # Where they cross, ONNX says the upper.
+        return tirx.Select(raised > high, high, raised)  # ONNX: if low > high, the result is high.
 
     return _of_each(bb, call, "clip", clipped)
 
@@ -136,18 +146,18 @@ def _bounded(better: Better, bound: Any) -> Callable[[Any], Any]:
 
 
 def _better_of(better: Better, a: Any, b: Any) -> Any:
-    """The more extreme of two numbers; NaN where one of them is NaN."""
+    """The more extreme of two numbers; NaN if one of them is NaN."""
     return tirx.Select(tirx.Or(better(b, a), _is_nan(b)), b, a)
 
 
 def _within(x: te.Tensor, at: tuple[Any, ...]) -> list[Any]:
-    """The indices `at` of a broadcast result, in `x`."""
+    """The indices in `x` of the element at the indices `at` of a broadcast result."""
     behind = at[len(at) - len(x.shape) :]
     return [0 if int(size) == 1 else i for size, i in zip(x.shape, behind, strict=True)]
 
 
 def _over_axes(name: str, better: Better, worst: float) -> Legalization:
-    # TVM begins with the smallest finite number: a row of minus infinity would not be seen.
+    # TVM begins with the smallest finite number, which it returns for a row of minus infinity.
     reducer = te.comm_reducer(
         lambda a, b: _better_of(better, a, b), lambda dtype: tirx.const(worst, dtype), name=name
     )
@@ -166,10 +176,13 @@ def _over_axes(name: str, better: Better, worst: float) -> Legalization:
 
 
 def _position(name: str, better: Better) -> Legalization:
-    """The index of the extreme element: the first of equals, and of NaNs if there are any."""
+    """Make a kernel of the index of the extreme element.
+
+    It is the first of equal elements. If there are NaNs, it is the first NaN.
+    """
 
     def first(a: Any, b: Any) -> tuple[Any, Any]:
-        # A result so far, or an element: its index, which is -1 where there is none, and its value.
+        # Each operand is an index and a value. The index is -1 before the first element.
         (a_at, a_value), (b_at, b_value) = a, b
         is_better = tirx.Or(better(b_value, a_value), _alone_nan(b_value, a_value))
         is_equal = tirx.Or(b_value == a_value, _both_nan(b_value, a_value))
@@ -232,7 +245,7 @@ def _indexed(
 def _reduced(
     x: te.Tensor, axes: Set[int], keepdims: bool, reducer: Callable[..., Any]
 ) -> te.Tensor:
-    """`x` reduced over `axes`, which stay with a size of one or go."""
+    """`x` reduced over `axes`, which keep a size of one if `keepdims` and are removed otherwise."""
     shape, reduced, element_at = _reduction(x, axes, keepdims)
 
     def element(*at: Any) -> Any:
@@ -245,7 +258,13 @@ def _reduced(
 def _reduction(
     x: te.Tensor, axes: Set[int], keepdims: bool
 ) -> tuple[list[Any], dict[int, Any], Callable[[tuple[Any, ...]], list[Any]]]:
-    """The result's shape, a loop for each axis, and where an element of the result reads `x`."""
+    """The parts that define a reduction of `x`.
+
+    Returns
+    -------
+    The result's shape, the loop over each reduced axis, and a function that gives the indices in
+    `x` for indices of the result.
+    """
     reduced = {axis: te.reduce_axis((0, x.shape[axis]), name=f"k{axis}") for axis in sorted(axes)}
     kept = [axis for axis in range(len(x.shape)) if keepdims or axis not in axes]
 
@@ -274,7 +293,7 @@ def _each(kernel: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def _number(expr: Any, dtype: str) -> Any:
-    """The number that an expression is known to be, as TIR; None for any other, and for NaN."""
+    """The constant number of an expression, as TIR; None if it is no such constant, or NaN."""
     if isinstance(expr, tvm.ir.GenericConst):
         if expr.value.numpy().size != 1:
             return None

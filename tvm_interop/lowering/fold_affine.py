@@ -1,8 +1,8 @@
 """Folds batch norms, and scales and shifts of channels, into the convolution before them.
 
-TVM's `FoldBatchnormToConv2D` takes only a batch norm right after a convolution without a bias,
-and its `FoldConstant` compiles a kernel for each constant it computes, which takes most of the
-time of lowering a network. Here the constants are computed with NumPy.
+TVM's `FoldBatchnormToConv2D` folds only a batch norm that directly follows a convolution without a
+bias. TVM's `FoldConstant` compiles a kernel for each constant that it computes, which takes most of
+the time of lowering a network. Here the constants are computed with NumPy.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _Array = npt.NDArray[np.float64]
 class FoldAffine:
     """Make each chain of batch norms and per-channel constants one scale and one shift.
 
-    After a convolution with constant weights the scale goes into the weights; else it stays,
-    as one multiplication. Only values with a single use are folded away. The convolution keeps
-    its name, the last value of the chain too.
+    After a convolution with constant weights, the scale is multiplied into the weights. Otherwise
+    it stays as one multiplication. Only values with a single use are folded away. The convolution
+    and the last value of the chain keep their names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -52,7 +52,13 @@ class FoldAffine:
 
 @dataclass(frozen=True)
 class _Chain:
-    """`source * scale + shift`, by channel; `length` operators made it."""
+    """The value `source * scale + shift`, by channel.
+
+    Attributes
+    ----------
+    scale, shift: one number for each channel.
+    length: the number of operators that the chain replaces.
+    """
 
     source: relax.Var
     scale: _Array
@@ -61,7 +67,7 @@ class _Chain:
 
 
 class _Chains:
-    """The values of a function that are a scale and a shift of another."""
+    """The values of a function that are another value times a scale plus a shift."""
 
     def __init__(self, main: relax.Function) -> None:
         self._values = {
@@ -98,12 +104,12 @@ class _Chains:
         return [relax.VarBinding(inner, call), relax.VarBinding(var, builder.normalize(result))]
 
     def _is_worth_it(self, var: relax.Var) -> bool:
-        """Whether one scale and one shift are less than what computes `var` now."""
+        """Whether one scale and one shift are cheaper than the operators that compute `var` now."""
         is_norm = isinstance(self._values[var], relax.TupleGetItem)
         return is_norm or self._chains[var].length > 2
 
     def _extended(self, var: relax.Var, value: relax.Expr) -> _Chain | None:
-        """The chain that ends in `var`; None if `value` is no scale or shift by constants."""
+        """The chain that ends in `var`; None if `value` does not scale or shift by constants."""
         shape = static_shape(var.ty)
         if shape is None or len(shape) < 3:
             return None
@@ -134,7 +140,7 @@ class _Chains:
             return None
         shape = static_shape(source.ty)
         if shape is None or len(shape) != rank or shape[1] != channels:
-            return None  # the constant widens it
+            return None  # The constant broadcasts the source to a larger shape.
         one, zero = np.ones(channels), np.zeros(channels)
         effects = {
             _ADD: (one, array),
@@ -169,7 +175,7 @@ class _Chains:
         return conv if layouts == ("NC", "OI") and is_constant and _is_float(source) else None
 
     def _array(self, expr: relax.Expr) -> npt.NDArray[np.generic] | None:
-        """The constant `expr` is, seen through reshapes; None if it is none."""
+        """The array of `expr` if it is a constant or a reshape of one; None otherwise."""
         if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
             array: npt.NDArray[np.generic] = expr.value.numpy()
             return array
@@ -180,7 +186,7 @@ class _Chains:
         return None
 
     def _by_channel(self, expr: relax.Expr, rank: int, channels: int) -> _Array | None:
-        """The constant `expr` as one number a channel; None if it varies otherwise."""
+        """The constant `expr` as one number per channel; None if it varies along another axis."""
         array = self._array(expr)
         if array is None or array.ndim > rank or array.dtype.kind != "f":
             return None

@@ -1,8 +1,9 @@
-"""Computes what depends on constants alone, where NumPy gives the bits that TVM would.
+"""Folds operators on constants with NumPy if it gives the same bits as TVM.
 
-TVM's `FoldConstant` compiles a kernel for each constant that it computes, two hundred of them for a
-vision transformer: most of the time of lowering it. It is left those that are computed by anything
-else than moving, comparing and adding.
+TVM's `FoldConstant` compiles a kernel for each constant that it computes. For a vision transformer
+these are two hundred kernels, which take most of the time of lowering. This pass folds operators
+that move or compare elements, combine booleans, add, subtract or multiply. It leaves all other
+operators to later passes.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ _ELEMENTWISE: dict[str, Callable[..., _Array]] = {
     "subtract": np.subtract,
     "where": np.where,
 }
-"""Each rounds at most once, so that there is one right result. `not_equal` is not among them: for
-TVM `nan` is not unequal to itself."""
+"""The NumPy function of each element-wise operator.
+
+Each function rounds at most once, so there is only one correct result. `not_equal` is missing: in
+TVM, NaN is not unequal to itself.
+"""
 
 _VIEWS = frozenset({"expand_dims", "reshape", "squeeze"})
 
 
 @module_pass(opt_level=0, name="FoldArrays")
 class FoldArrays:
-    """Make each binding of `main` that depends on constants alone, or on shapes, a constant."""
+    """Replace each binding of `main` that NumPy can compute from constants and shapes."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Fold in `mod`; called by TVM's pass machinery."""
@@ -58,11 +62,11 @@ class FoldArrays:
 
 
 class _Known:
-    """The values of a function that are known before it runs.
+    """The values of a function that can be computed before it runs.
 
     Attributes
     ----------
-    folded: those that are computed here, as constants.
+    folded: the constant for each variable whose value is computed here.
     """
 
     def __init__(self, main: relax.Function) -> None:
@@ -80,7 +84,7 @@ class _Known:
         return [binding] if constant is None else [relax.VarBinding(binding.var, constant)]
 
     def _computed(self, value: relax.Expr) -> _Array | None:
-        """The result of a call; None where it depends on an input, or is left to TVM."""
+        """The result of a call; None if it depends on an input or is left to TVM."""
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
             return None
         name = value.op.name.removeprefix("relax.")
@@ -102,7 +106,7 @@ class _Known:
             return None if shape is None else np.reshape(first, shape)
         if name == "permute_dims":
             axes = value.attrs.axes
-            # The layout of the memory too: what comes of it is contiguous, as TVM's is.
+            # The copy makes the result contiguous, as TVM's result is.
             turned = first.transpose(None if axes is None else [int(axis) for axis in axes])
             return np.reshape(np.ascontiguousarray(turned), turned.shape)
         others = [self._array(arg) for arg in value.args[1:]]
@@ -114,7 +118,7 @@ class _Known:
             return np.asarray(_ELEMENTWISE[name](first, *others))
 
     def _array(self, expr: relax.Expr) -> _Array | None:
-        """The numbers of a constant; None for what is none, or of a type NumPy does not know."""
+        """A constant's array; None for another expression or a data type that NumPy lacks."""
         if isinstance(expr, relax.Var):
             expr = self.folded.get(expr, expr)
         if not isinstance(expr, tvm.ir.GenericConst) or not isinstance(expr.ty, relax.TensorType):
@@ -123,7 +127,7 @@ class _Known:
 
 
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
-    """The result of `relax.take`; None where an index is out of bounds: modes differ there."""
+    """The result of `relax.take`; None if an index is out of bounds, for which modes differ."""
     axis = None if attrs.axis is None else int(attrs.axis)
     size = array.size if axis is None else array.shape[axis]
     if indices is None or indices.dtype.kind not in "iu":
@@ -135,7 +139,7 @@ def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
 
 
 def _shape_values(ty: Any) -> list[int] | None:
-    """The numbers of a shape's type; None where one is not known."""
+    """The dimensions in a shape's type; None if one of them is not known."""
     values = ty.values if isinstance(ty, relax.ShapeType) else None
     if values is None or not all(isinstance(size, tvm.tirx.IntImm) for size in values):
         return None

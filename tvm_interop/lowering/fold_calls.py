@@ -1,8 +1,8 @@
-"""Computes what depends on constants alone with the kernels that would compute it at run time.
+"""Folds operators on constants by running the kernels that would compute them at run time.
 
-So a constant gives what the same numbers give as an input. TVM's `FoldConstant` by itself takes
-TVM's own kernels, where ours differ (see `legalizations`), and makes a kernel of every operator of
-the model to see whether it can fold it.
+A constant therefore gives the same result as an input with the same numbers. TVM's `FoldConstant`
+alone would use TVM's own kernels, from which ours differ (see `legalizations`). It would also make
+a kernel of every operator of the model to see whether it can be folded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOLDED = "folded"
 
 @module_pass(opt_level=0, name="FoldCalls")
 class FoldCalls:
-    """Make each binding of `main` that is an operator on constants alone a constant."""
+    """Replace each operator of `main` that reads only constants by a constant."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Fold in `mod`; called by TVM's pass machinery."""
@@ -39,7 +39,7 @@ class FoldCalls:
 
 
 def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
-    """The bindings that are operators on constants, and on each other."""
+    """The bindings that read only constants and each other; empty if no operator is among them."""
     found: list[relax.VarBinding] = []
     known: set[relax.Var] = set()
 
@@ -70,14 +70,14 @@ def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
 
 
 def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
-    """The constants that these bindings are, but for those that are constants as they stand."""
+    """The results of these bindings as constants, except bindings that are constants already."""
     wanted = [
         binding.var
         for binding in bindings
         if isinstance(binding.var.ty, relax.TensorType)
         and not isinstance(binding.value, tvm.ir.GenericConst)
     ]
-    if not wanted:  # Shapes alone, which are no tensors.
+    if not wanted:  # All of them are shapes, which are not tensors.
         return {}
     all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
     result = relax.Var("result", all_of_them.ty)
@@ -101,7 +101,7 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
 
 
 def _of_type(constant: tvm.ir.GenericConst, dtype: str) -> relax.Expr:
-    """The same numbers as `dtype`: kernels of TVM's batch norm of float16 give float32."""
+    """`constant` converted to `dtype`: TVM's batch norm kernels of float16 give float32."""
     if str(constant.ty.dtype) == dtype:
         return constant
     return relax.const(constant.value.numpy().astype(dtype), dtype)

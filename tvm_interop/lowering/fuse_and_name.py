@@ -1,9 +1,9 @@
-"""Fuses operators, and names what comes out after the bindings that went in.
+"""Fuses operators into units, and names each unit after the bindings that it was made of.
 
-`FuseOps` makes up new names, and groups that compute the same share one function, so which
-bindings went into a group can only be told by matching: the function of each group is played
-through with the arguments of the call, and each call in it looked up among those before fusion
-by its kernel and its arguments.
+`FuseOps` gives its units new names, and equal groups share one function. So the bindings of a group
+can be found only by matching. This module goes through the function of each group with the
+arguments of the call. It looks up each call in the function among the calls before fusion, by its
+kernel and its arguments.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from .groups import DESCRIPTION, REFUSED
 from .names import UniqueNames, bindings_of, is_meaningful, rename_bindings
 
 LIBRARY_OPS = "tvm_interop.library_ops"
-"""Attribute of `main`: by unit, what a kernel library could compute in its stead, as JSON."""
+"""Attribute of `main`: the `LibraryOp` of each unit that a library could compute, as JSON."""
 
 _HEAVIEST_PATTERN = 4
-"""TVM's `kOutEWiseFusable`, the kind of convolutions and matrix products. Numbers above it say
-that the kernel cannot be fused into others, not how heavy it is."""
+"""TVM's `kOutEWiseFusable`, the kind of convolutions and matrix products.
+
+A larger number means that a kernel cannot be fused into others. It does not mean more work.
+"""
 
 
 @module_pass(opt_level=0, name="FuseAndName")
@@ -62,14 +64,20 @@ class FuseAndName:
 
 _DEPTH = "relax.FuseOps.max_depth"
 _MOST_FUSED = 64
-"""Operators in a unit. Each may bring a tensor of its own, and what LLVM takes for a kernel grows
-with the square of their number: 2 s for 65, 16 s for TVM's own limit of 256 operators."""
+"""Most operators in a unit.
+
+Each operator may add a tensor to the kernel, and LLVM's time for a kernel grows with the square of
+the number of tensors: 2 s for 65, 16 s for TVM's own limit of 256 operators.
+"""
 
 
 def _fused(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-    """`mod` with its operators in groups, of as many at most as `ctx` says if it does."""
+    """`mod` with its operators fused into groups of at most `_MOST_FUSED`.
+
+    A limit in the configuration of `ctx` takes precedence.
+    """
     config = {_DEPTH: _MOST_FUSED, **ctx.config}
-    # Without instruments, which would take the end of this context for that of the whole.
+    # The new context has no instruments: they would take its end for the end of all passes.
     with PassContext(
         ctx.opt_level, list(ctx.required_pass), list(ctx.disabled_pass), config=config
     ):
@@ -80,13 +88,13 @@ _Member = tuple[relax.Var, relax.Expr]
 
 
 class _Matcher:
-    """Finds the bindings of `before` that each binding of the fused `main` stands for."""
+    """Finds the bindings of `before` that each binding of the fused `main` computes."""
 
     def __init__(self, before: relax.Function, fused: tvm.IRModule) -> None:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # The value of each variable, in terms of variables of `before`. Both share parameters.
+        # The value of each variable of the fused `main`, in terms of variables of `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):
@@ -99,7 +107,10 @@ class _Matcher:
             self._held[new] = old
 
     def members(self, binding: relax.Binding) -> list[_Member]:
-        """The bindings before fusion that `binding` computes; in order, one after the other."""
+        """The bindings before fusion that `binding` computes, in order.
+
+        Call this method once for each binding of the fused `main`, in order.
+        """
         members: list[_Member] = []
         self._held[binding.var] = self._play(binding.value, self._held, members)
         return members
@@ -107,7 +118,7 @@ class _Matcher:
     def _play(
         self, value: relax.Expr, held: dict[relax.Var, Hashable], members: list[_Member]
     ) -> Hashable:
-        """`value` in terms of `before`; adds the bindings found to `members`."""
+        """The value of `value` in terms of `before`; the bindings found are added to `members`."""
         if not isinstance(value, relax.Call):
             return self._key(value, held)
         key = self._key(value, held)
@@ -124,15 +135,15 @@ class _Matcher:
         return self._key(group.body.body, inner)
 
     def _number(self, key: Hashable) -> Hashable:
-        """A stand-in for the result of the call `key`, the same for every call like it.
+        """A short key for the result of the call `key`, the same for all equal calls.
 
-        So it does not matter which of several equal calls is which. And it is short, where a key
-        made of keys would hold every path through the model.
+        Equal calls are therefore interchangeable. Keys nested in keys would instead grow with every
+        path through the model.
         """
         return self._numbers.setdefault(key, ("call", len(self._numbers)))
 
     def _key(self, expr: relax.Expr, held: dict[relax.Var, Hashable]) -> Hashable:
-        """Equal for expressions of the same meaning, whatever their variables are called."""
+        """A key that is equal for expressions with the same value, whatever variables they use."""
         if isinstance(expr, relax.Var):
             known: Hashable = held.get(expr, expr)
             return known
@@ -171,7 +182,7 @@ def _unit_name(mod: tvm.IRModule, kernel: tvm.ir.GlobalVar, members: list[_Membe
 
 
 def _weight(mod: tvm.IRModule, value: relax.Expr) -> int:
-    """How much of a unit's work `value` is likely to be: TVM's kind of its kernel."""
+    """A rank of the work that `value` is likely to take: the number of its kernel's TVM kind."""
     is_kernel = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
     attrs = mod[value.args[0]].attrs if is_kernel else None
     pattern = int(attrs["op_pattern"]) if attrs and "op_pattern" in attrs else -1

@@ -1,11 +1,12 @@
-"""Kernels of group and instance normalisations, whose variance cannot cancel.
+"""Kernels of group and instance normalisations that compute the variance without cancellation.
 
-TVM's take the square of the mean from the mean of the squares. In float32 that is off by more than
-the usual epsilon once numbers are some ten times their spread, and below zero where they are all
-alike: NaN for a picture of one colour. These take the mean away before they square.
+TVM's own kernels compute the variance as the mean of the squares less the square of the mean. In
+float32 the error exceeds the usual epsilon if numbers are some ten times as large as their spread.
+The variance may even be negative if all numbers are equal: an image of one colour gives NaN. The
+kernels made here subtract the mean before they square.
 
-TVM's sum numbers and squares in one loop, which its schedules do not vectorise; two sums are
-vectorised, and take a tenth of the time.
+TVM's kernels sum numbers and squares in one loop, which its schedules do not vectorise. Here there
+are two sums, which are vectorised and take a tenth of the time.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from tvm import relax, te, tirx, topi
 
 
 def legalize_group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """TVM's kernel is taken where channels are another axis than the one after the batch."""
+    """Make the kernel of a group normalisation.
+
+    It is TVM's own kernel unless channels are the axis after the batch and all later axes are
+    normalised.
+    """
     return _legalized(bb, call, int(call.attrs.num_groups))
 
 
 def legalize_instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Each channel is a group. TVM's kernel is taken as for `legalize_group_norm`."""
+    """Make the kernel of an instance normalisation, in which each channel is a group.
+
+    It is TVM's own kernel in the same cases as in `legalize_group_norm`.
+    """
     return _legalized(bb, call, int(call.args[1].ty.shape[0]))
 
 
@@ -40,13 +48,16 @@ def _legalized(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.E
 def group_norm(
     data: te.Tensor, scale: te.Tensor, shift: te.Tensor, groups: int, epsilon: float
 ) -> te.Tensor:
-    """Each group of channels of each image, less its mean and over its deviation.
+    """Normalise each group of channels of each image to mean 0 and variance 1.
+
+    Each channel is then multiplied by its scale, and its shift is added.
 
     Parameters
     ----------
-    data: (N, C, ...), of any type of floats; float16 is computed in float32.
-    scale, shift: (C,)
-    groups: how many there are, of C / groups channels.
+    data: tensor of shape (N, C, ...), of any floating-point type; float16 is computed in float32.
+    scale, shift: tensors of shape (C,).
+    groups: the number of groups, each of C / groups channels.
+    epsilon: number that is added to the variance.
     """
     channels = int(data.shape[1])
     each = channels // groups

@@ -1,6 +1,6 @@
-"""Groups of operators that a library may compute as one, and the network that they are found in.
+"""Groups of operators that a library may compute as one, and the dataflow they are found in.
 
-What makes a group of each kind is in `recognise/`.
+The rules that find groups of each kind are in `recognise/`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from .names import bindings_of
 from .static_shape import static_shape
 
 DESCRIPTION = "tvm_interop.library_op"
-"""Attribute of a group's function: its `LibraryOp`, as JSON."""
+"""Attribute of a group's function: the group's `LibraryOp`, as JSON."""
 
 REFUSED = "tvm_interop.refused"
-"""Attribute of `main`: by operator, the `LibraryOp` that no library took, as JSON. Where operators
-are fused, by what they were fused into."""
+"""Attribute of `main`: the `LibraryOp` of each operator that all libraries refused, as JSON.
+
+The keys are names of operators, and after fusion names of the units that the operators are in.
+"""
 
 Shape: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass
 class Group:
-    """Operators in a chain.
+    """Operators, one after the other, that a library may compute as one.
 
     Attributes
     ----------
-    vars, values: what the operators define and are, in order.
-    args: what goes in: in the order of `description.shapes`.
-    takes_more: whether anything may follow the first operator.
-    kernel: what TVM computes in place of the operators; None where it takes them as they are.
+    vars, values: the variables that the operators define, and the operators' calls, in order.
+    args: the group's inputs, in the order of `description.shapes`.
+    description: the `LibraryOp` that describes the group to libraries.
+    takes_more: whether other operators may follow the first one.
+    kernel: the kernel that TVM runs instead of the operators; None if TVM lowers them itself.
     """
 
     vars: list[relax.Var]
@@ -49,11 +52,14 @@ class Group:
 
     @property
     def repeats_arguments(self) -> bool:
-        """Whether an argument goes in twice: its kernel would take it once, unlike described."""
+        """Whether two arguments are the same tensor.
+
+        The group's kernel would take this tensor only once, contrary to its description.
+        """
         return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
 
     def function(self, module: relax.BlockBuilder) -> relax.Function:
-        """The group as a function of its arguments; its kernel joins the functions of `module`."""
+        """The group as a function of its arguments; `kernel`, if any, is added to `module`."""
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(self.args)]
         known: list[tuple[relax.Expr, relax.Expr]] = list(zip(self.args, params, strict=True))
         builder = relax.BlockBuilder()
@@ -75,13 +81,27 @@ class Group:
         return function.with_attrs({"Primitive": True, DESCRIPTION: self.description.to_json()})
 
     def add(self, var: relax.Var, value: relax.Call, **fields: Any) -> None:
-        """Let the group end with another operator, which changes its description so."""
+        """Append an operator to the group.
+
+        Parameters
+        ----------
+        fields: the fields of the description that change.
+        """
         self.vars.append(var)
         self.values.append(value)
         self.description = self.description.with_fields(**fields)
 
     def add_argument(self, arg: relax.Expr, shape: Shape, **fields: Any) -> dict[str, Any]:
-        """Take one more argument; the fields of the description that change."""
+        """Append an argument to the group.
+
+        Parameters
+        ----------
+        fields: other fields of the description that change.
+
+        Returns
+        -------
+        All fields of the description that change; the description itself is not changed yet.
+        """
         self.args.append(arg)
         shapes, layouts = self.description.shapes, self.description.layouts
         return {
@@ -92,7 +112,15 @@ class Group:
 
 
 class Dataflow:
-    """Who defines, who uses what, and how deep in the network it is."""
+    """The definitions and uses of a function's variables.
+
+    Attributes
+    ----------
+    values: the expression that each variable is bound to.
+    uses: how often each variable is read, including by the function's result.
+    users: the variables that are computed from each variable, in order.
+    depth: the number of bindings on the longest path that ends with each variable.
+    """
 
     def __init__(self, main: relax.Function) -> None:
         self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
@@ -108,7 +136,7 @@ class Dataflow:
         self.uses.update(_occurrences(main.body.body))
 
     def comes_from_library(self, expr: relax.Expr) -> bool:
-        """Whether a library makes images such as `expr`, perhaps with an activation at the end."""
+        """Whether `expr` is an image that a library makes, perhaps with an activation after it."""
         for _ in range(MOST_OPERATORS):
             value: Any = self.values.get(expr)
             if not is_operator(value):
@@ -123,7 +151,7 @@ class Dataflow:
         return False
 
     def only_user(self, var: relax.Var) -> tuple[relax.Var, relax.Call] | None:
-        """The operator that reads `var`, where it is the only one and reads it once."""
+        """The operator that reads `var`; None unless `var` is read exactly once."""
         if self.uses[var] != 1 or var not in self.users:
             return None
         (user,) = self.users[var]
@@ -132,18 +160,26 @@ class Dataflow:
 
 
 Recogniser: TypeAlias = Callable[[relax.Var, relax.Call, Dataflow], "Group | None"]
-"""What finds a group that begins with an operator: its variable, its call, and the network; None
-where no library takes it."""
+"""A function that finds a group that begins with an operator.
+
+It takes the operator's variable, its call and the dataflow around it. It returns None if there is
+no group that a library could compute.
+"""
 
 RECOGNISERS: dict[str, list[Recogniser]] = {}
-"""By Relax operator that a group begins with; the first that finds one has it."""
+"""The recognisers of groups that begin with each Relax operator; the first that finds one wins."""
 
 MAKES_IMAGES: set[str] = set()
-"""Relax operators of which a library makes images."""
+"""Relax operators for which a library computes an image."""
 
 
 def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogniser], Recogniser]:
-    """Register what finds groups that begin with this Relax operator."""
+    """Register a recogniser of groups that begin with this Relax operator.
+
+    Parameters
+    ----------
+    makes_images: whether the result of the operator is an image.
+    """
 
     def register(function: Recogniser) -> Recogniser:
         RECOGNISERS.setdefault(operator, []).append(function)
@@ -157,7 +193,14 @@ def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogn
 def group_of(
     op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
 ) -> Group | None:
-    """A group of this one call; None unless its tensors are of one type that libraries have."""
+    """A group of only this call; None unless its tensors have known shapes and one supported type.
+
+    Parameters
+    ----------
+    op: the kind of the description.
+    takes_more: whether other operators may follow.
+    fields: other fields of the description.
+    """
     dtype = float_type(call.args[0])
     shapes = [float_shape(expr, dtype) for expr in (*call.args, var)] if dtype else [None]
     if None in shapes:
@@ -173,7 +216,7 @@ def group_of(
 
 
 def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
-    """The fields of `Window`, by the attributes of a Relax operator."""
+    """The fields of `Window` for a window of this size and the attributes of a Relax operator."""
     return {
         "window": window,
         "strides": tuple(int(s) for s in attrs.strides),
@@ -183,7 +226,7 @@ def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
 
 
 def float_type(expr: relax.Expr) -> str | None:
-    """The type of a tensor's numbers, where libraries have kernels for it."""
+    """The data type of a tensor if libraries have kernels for it; None otherwise."""
     ty = getattr(expr, "ty", None)
     if not isinstance(ty, relax.TensorType) or str(ty.dtype) not in ("float32", "float16"):
         return None
@@ -191,17 +234,17 @@ def float_type(expr: relax.Expr) -> str | None:
 
 
 def float_shape(expr: relax.Expr, dtype: str = "float32") -> Shape | None:
-    """The shape of a tensor of `dtype`, all of it known; None for anything else."""
+    """The shape of a tensor of type `dtype`; None for another type or if a dimension is unknown."""
     return static_shape(expr.ty) if float_type(expr) == dtype else None
 
 
 def is_operator(value: relax.Expr) -> bool:
-    """Whether it is a call of one of Relax's operators."""
+    """Whether `value` is a call of one of Relax's operators."""
     return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
 
 
 def _occurrences(expr: relax.Expr) -> list[relax.Var]:
-    """The variables `expr` reads, each as often as it does."""
+    """The variables that `expr` reads, each repeated as often as it is read."""
     if isinstance(expr, relax.Var):
         return [expr]
     if isinstance(expr, relax.TupleGetItem):

@@ -1,15 +1,14 @@
-"""Makes kernels of operators that TVM's own way of doing it gets wrong.
+"""Makes the kernels of operators for which TVM's own kernels give wrong results.
 
-What adds many terms of float16 up (a mean, a sum, a softmax, an average pooling) does it in
-float32, and so does GELU, whose terms cancel out. TVM would do it in float16, which is off in the
-second digit after some hundred terms. The casts are part of the operator's kernel, so it stays one.
+- An operator of float16 that adds up many terms (a mean, a sum, a softmax, an average pooling)
+  adds them up in float32. So does GELU, whose terms cancel. TVM would compute in float16, whose
+  second digit is wrong after some hundred terms. The casts are part of the operator's kernel, so
+  the operator stays one kernel.
+- Numbers are rounded to integers of 8 bits as ONNX specifies: halves go to the even integer.
+- Products and quotients with a constant zero are computed, so that infinity and NaN give NaN. TVM
+  would put the zero into the kernel as a number, and simplify `x * 0` to 0.
 
-Rounding to integers of 8 bits goes as ONNX says: halves to the even number.
-
-What is multiplied by zero, or divided by or out of it, is computed: where it is infinite or NaN the
-result is NaN. TVM puts a zero into the kernel as a number, and simplifies `x * 0` to 0.
-
-`extremes` makes those of comparisons.
+`extremes` makes the kernels of operators that compare numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _HAVE_NO_HALF = tuple(
     f"relax.{name}"
     for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 )
-"""Functions that LLVM calls from the library of C, which has none of float16."""
+"""Functions that LLVM calls from the C library, which has no float16 versions."""
 _WITH_ZERO = (
     "relax.divide",
     "relax.floor_divide",
@@ -55,7 +54,7 @@ _WITH_ZERO = (
 
 
 def legalizations() -> dict[str, Legalization]:
-    """How to make kernels of operators, by their names: what `LegalizeOps` takes."""
+    """The functions that make operators' kernels, by the operators' names, for `LegalizeOps`."""
     own: dict[str, Legalization] = {
         "relax.nn.group_norm": legalize_group_norm,
         "relax.nn.instance_norm": legalize_instance_norm,
@@ -67,7 +66,7 @@ def legalizations() -> dict[str, Legalization]:
 
 
 def _quantize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """TVM would round halves away from zero."""
+    """Make a kernel that rounds halves to even; TVM's own kernel rounds them away from zero."""
     usual = tvm.ir.Op.get("relax.quantize").get_attr("FLegalize")
     dtype = _dtype(call)
     if dtype not in ("int8", "uint8") or str(call.args[0].ty.dtype) != "float32":
@@ -105,14 +104,14 @@ def _rounded(data: te.Tensor, step: list[Any], axis: int, dtype: str) -> te.Tens
 
 
 def _single_number(expr: relax.Expr) -> Any:
-    """The number that a constant is, as TIR; None for anything else."""
+    """The number in a constant of one element, as a TIR constant; None for anything else."""
     if not isinstance(expr, tvm.ir.GenericConst) or expr.value.numpy().size != 1:
         return None
     return tirx.const(expr.value.numpy().reshape(-1)[0].item(), str(expr.ty.dtype))
 
 
 def _filled(known: list[Any], rest: tuple[Any, ...]) -> list[Any]:
-    """`known` with the next of `rest` in place of each None."""
+    """`known` with each None replaced by the next item of `rest`."""
     waiting = iter(rest)
     return [next(waiting) if each is None else each for each in known]
 
@@ -127,7 +126,7 @@ def _wide(name: str) -> Legalization:
 
 
 class _WideBuilder:
-    """A block builder as TVM's legalizations use it, whose kernels compute in float32."""
+    """A block builder for TVM's legalizations, whose kernels compute in float32."""
 
     def __init__(self, bb: relax.BlockBuilder) -> None:
         self._bb = bb

@@ -1,10 +1,12 @@
-"""Groups of operators that something else than their kernels does, taken out before lowering.
+"""Finds groups of operators that a kernel library can compute as one, before they become kernels.
 
-A kernel library computes them as one, or, for a concatenation, nobody needs to do anything. Each
-group becomes a function of its own, which fusion then leaves alone and turns into one kernel like
-any other: TVM can run it, and a library can run it in TVM's stead, by the description it carries.
-What a group begins with is found by the files of `recognise/`, one for each kind of operator; what
-may follow is found here, whatever the kind.
+A group may also be a concatenation that needs no computation at all. Each group becomes a function
+of its own. Fusion does not split such a function or add to it, and turns it into one kernel. TVM
+can run this kernel. A library can run the group instead, by the description that the function has
+as an attribute.
+
+The files of `recognise/`, one for each kind of operator, find the first operators of groups. This
+module finds the operators that may follow, which are the same for all kinds.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from .static_shape import static_shape
 class GroupLibraryCalls:
     """Make each group of operators that one of `libraries` computes a function of its own.
 
-    A group is a convolution, a matrix product or a pooling, and what follows it and can be done on
-    the way: a bias, the sum with another tensor, ReLU or clip. A concatenation is one where its
-    parts could be written into place. Where a sum joins two such, it goes
-    to the one that is deeper in the network: the other can run beside what comes before it.
+    A group is a convolution, a matrix product, a pooling or another operator that `recognise/`
+    finds. Some kinds are followed by operators that the library can compute in the same call: a
+    bias, the sum with another tensor, an activation. A concatenation is a group if its parts could
+    be written into place.
+
+    If a sum adds the results of two groups, it joins the group that is deeper in the network. The
+    other group can then run in parallel with the operators before the deeper one.
     """
 
     def __init__(self, libraries: tuple[str, ...]) -> None:
@@ -67,12 +72,12 @@ class GroupLibraryCalls:
         return grouped
 
     def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
-        """What libraries compute; and by operator, what all of them refuse."""
+        """The groups to make, and the descriptions that all libraries refuse, by operator."""
         import_files(f"{__package__}.recognise")
         groups = []
         refused = {}
         taken: set[relax.Var] = set()
-        # The deepest first: it gets the sum.
+        # The deepest operators come first, so that the deeper of two groups gets their sum.
         for var in sorted(graph.values, key=graph.depth.__getitem__, reverse=True):
             value = graph.values[var]
             known = RECOGNISERS.get(value.op.name, []) if is_operator(value) else []
@@ -99,7 +104,7 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add what follows, as far as a library does it on the way."""
+    """Add the operators that follow, as far as a library computes them in the same call."""
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return
@@ -111,7 +116,12 @@ def _add_activation(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
-    """Add the activation that follows, if one does that a library has."""
+    """Add the activation that follows, if there is one that a library supports.
+
+    Returns
+    -------
+    Whether an activation was added.
+    """
     chain = find_activation(graph.values, graph.users, graph.uses, group.vars[-1])
     if chain is None or taken.intersection(chain.vars):
         return False
@@ -127,7 +137,7 @@ def _add_activation(
 
 
 def _with_scalars(call: relax.Call) -> relax.Call:
-    """`call` with numbers in place of tensors of one number, which no kernel needs as such."""
+    """`call` with constant tensors of one element replaced by scalars."""
     args = []
     for arg in call.args:
         number = constant_number(arg) if isinstance(arg, tvm.ir.GenericConst) else None
@@ -136,7 +146,12 @@ def _with_scalars(call: relax.Call) -> relax.Call:
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
-    """Add the sum with a bias, or with another tensor, that follows."""
+    """Add the sum that follows: with a bias, or with another tensor of the output's shape.
+
+    Returns
+    -------
+    Whether a sum was added.
+    """
     following = graph.only_user(group.vars[-1])
     if following is None or following[0] in taken or following[1].op.name != "relax.add":
         return False
@@ -160,7 +175,7 @@ def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
 
 
 def _is_by_channel(shape: Shape, op: LibraryOp) -> bool:
-    """Whether a tensor of this shape, added to the output, is one number a channel."""
+    """Whether a tensor of this shape, added to the output, has one number for each channel."""
     output = op.shapes[-1]
     padded = (1,) * (len(output) - len(shape)) + shape
     axis = op.channel_axis

@@ -1,4 +1,4 @@
-"""Intermediate results of kernels become tensors of the program, planned like all others."""
+"""Turns the workspaces of GPU kernels into tensors of the program, planned like all others."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ _GLOBAL = "global"
 
 
 def lift_workspaces(program: Program) -> Program:
-    """`program` with kernels that take no memory of the GPU for themselves.
+    """`program` with kernels that allocate no GPU memory of their own.
 
-    What a kernel keeps between its loops becomes an output more, which nobody reads: so it has a
-    place in the arena for just as long as the operator runs, and the plan's checks cover it. TVM
-    would take it from a pool at the launch and put it back when the launch returns, long before the
-    GPU is done with it: on another stream the next kernel may get the same bytes, and a graph would
-    keep the address of memory that the pool gives away. Operators would have to wait for each other
-    in the order of their launches to be safe from the one, and could not be from the other.
+    A workspace is memory in which a kernel keeps results between its loops. It becomes an
+    additional output, which no operator reads. It then has a place in the arena for exactly as long
+    as its operator runs, and the plan's checks cover it.
 
-    Only what a kernel keeps for all of its loops is lifted; see `kernels_with_workspace` for what
-    is left. Operators that share a kernel get a workspace each.
+    TVM would instead take a workspace from a pool at the launch, and return it when the launch
+    returns, long before the GPU has finished. This has two faults. On another stream the next
+    kernel may get the same bytes. A CUDA graph would keep the address of memory that the pool gives
+    to others. Waits between operators in launch order would prevent the first fault, but not the
+    second.
+
+    Only buffers that a kernel allocates around all of its loops are lifted.
+    `kernels_with_workspace` finds the kernels that have other buffers in GPU memory. Operators that
+    share a kernel get one workspace each.
     """
     lifted = {
         var.name_hint: lift_workspace(func) for var, func in program.kernels.functions_items()
@@ -47,11 +51,11 @@ def lift_workspaces(program: Program) -> Program:
 
 
 def lift_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Any]]:
-    """`func` with the buffers that it allocates for all threads as parameters, after its own.
+    """`func` with each buffer that it allocates for all threads as an additional last parameter.
 
     Returns
     -------
-    The function, and those buffers. The one given is not changed.
+    The new function, and these buffers. `func` itself is not changed.
     """
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):

@@ -1,4 +1,4 @@
-"""Lowers a Relax module to schedule units: fused kernel calls and free reshapes."""
+"""Lowers a Relax module to schedule units: calls of fused kernels, and reshapes as free views."""
 
 from __future__ import annotations
 
@@ -26,42 +26,48 @@ from .volumes_as_images import VolumesAsImages
 from .wide_sums import WideSums
 
 _LOWERED = "tvm_interop.lowered"
-"""Attribute of `main`: its bindings are units already."""
+"""Attribute of a `main` that is lowered already."""
 
 
 @module_pass(opt_level=0, name="LowerToUnits")
 class LowerToUnits:
-    """Lower `main` to fused `call_tir` units, each bound to a readable unique name.
+    """Lower `main` to units: calls of fused kernels, each bound to a readable unique name.
 
-    Transposed convolutions become convolutions, those of sequences and volumes become convolutions
-    of images, batch norms fold into them, constants are computed, operators become kernels and
-    element-wise ones join the kernel they follow. What only changes a shape becomes
-    `relax.reshape`, which the executor treats as a view. A reshape ends a fusion group: the
-    convolution or matrix product before it stays one that a library could take over. Those of
-    float16 add up in float32.
+    The passes do the following:
+
+    - A transposed convolution becomes a convolution.
+    - A convolution of sequences or volumes becomes a convolution of images.
+    - Batch norms are folded into the convolutions before them.
+    - Convolutions and matrix products of float16 add up their terms in float32.
+    - Expressions of constants are computed.
+    - Each operator becomes a kernel, and element-wise operators are fused into the kernel before.
+    - An operator that only changes a shape becomes `relax.reshape`, which the executor treats as a
+      view. A reshape ends a fusion group, so that a library can still take over the convolution or
+      matrix product before it.
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 
-    A unit is named after the binding that matters most in it: the heaviest by TVM's own kinds
-    (convolution and matrix product, then reduction, then injective, broadcast, element-wise),
-    the first of equals. Bindings imported from ONNX carry their node's name; names Relax made
-    up (`lv3`) do not count, and a unit of those alone is named after its kernel. A name taken
-    already gets a suffix.
+    A unit is named after the heaviest of its bindings, the first if several are equal. From the
+    heaviest to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
+    injective, broadcast, element-wise. A binding imported from ONNX has the name of its node. Names
+    that Relax made up (`lv3`) do not count. A unit with no other names is named after its kernel. A
+    name that is taken already gets a suffix.
 
     Parameters
     ----------
     target
-        What the kernels are for; decides how operators are lowered. By default the target of
-        the surrounding `with target:`, or else `llvm`.
+        The target that the kernels are compiled for; it decides how operators are lowered. By
+        default the target of the surrounding `with target:`, or else `llvm`.
     libraries
-        Kernel libraries, loaded already, that may take over units: what one of them can compute
-        becomes a unit of its own, and `main` carries its description beside it. So does a
-        concatenation, which may turn out to cost nothing.
+        Kernel libraries, loaded already, that may take over units. A group of operators that one of
+        them can compute becomes a unit of its own, and an attribute of `main` holds its
+        description. The same is true of a concatenation that may cost nothing.
     int8_libraries
-        Those of `libraries` that compute the products of a quantised model in integers (see
-        `QuantisedProducts`); without any they are of floats.
+        The members of `libraries` that compute the products of a quantised model in integers (see
+        `QuantisedProducts`). Without any, these products are computed in floats.
     narrow
-        What lets units hand on bfloat16 (see `NarrowStorage`); None leaves every tensor as it is.
+        The pass that lets units store their results as bfloat16 (see `NarrowStorage`); None leaves
+        every tensor as it is.
 
     Examples
     --------
@@ -136,7 +142,13 @@ def _lowering(
 
 
 def is_lowered(mod: tvm.IRModule) -> bool:
-    """Whether `LowerToUnits` made `main`, and nobody added operators to it since."""
+    """Whether `LowerToUnits` made `main`, and no operators were added to it since.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The module has no function `main`.
+    """
     if "main" not in [var.name_hint for var in mod.get_global_vars()]:
         raise UnsupportedModelError("the Relax module has no function `main` to lower")
     main = mod["main"]

@@ -15,8 +15,9 @@ class Lrn:
 
     Attributes
     ----------
-    vars: what the operators define, in order; the last is the result.
-    data: what is normalised.
+    vars: the variables that the operators define, in order; the last is the result.
+    data: the tensor that is normalised.
+    size, alpha, beta, bias: the parameters of the formula; `size` is a number of channels.
     """
 
     vars: tuple[relax.Var, ...]
@@ -28,11 +29,11 @@ class Lrn:
 
 
 def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn | None:
-    """The normalisation that ends with the division `result`; None where there is none.
+    """The normalisation that ends with the division `result`; None if there is none.
 
     Parameters
     ----------
-    values: what each variable is bound to.
+    values: the expression that each variable is bound to.
     """
     chain: list[relax.Var] = [result]
 
@@ -69,7 +70,11 @@ def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn |
 
 
 def _window(mean: relax.Call) -> int | None:
-    """Channels that `mean` goes over: an odd number around each, zeros beyond the edge."""
+    """The number of channels in the window of the average pooling `mean`.
+
+    None unless the number is odd and the window is centred, with zeros beyond the first and last
+    channel.
+    """
     attrs = mean.attrs
     size, *rest = (int(n) for n in attrs.pool_size)
     half = size // 2

@@ -1,4 +1,4 @@
-"""Merges convolutions that read the same tensor into one (IOS, operator merge)."""
+"""Merges convolutions of the same tensor into one wider convolution (IOS, operator merge)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .names import bindings_of, rename_bindings, replace_bindings
 
 _CONCAT = tvm.ir.Op.get("relax.concat")
 _NAMELESS = "lv"
-"""Names units nothing: a part that fuses with what reads it must not give that its name."""
+"""A name that does not count for units: a part that is fused with its reader must not name it."""
 
 
 def fold_for_merging() -> tvm.transform.Sequential:
-    """Passes that make convolutions plain enough to merge: constants and batch norms folded."""
+    """The passes to run before `MergeConvs`: they fold constants and batch norms."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [FoldAffine(), passes.DeadCodeElimination(), passes.FoldConstant()], name="FoldForMerging"
@@ -29,7 +29,7 @@ def fold_for_merging() -> tvm.transform.Sequential:
 
 
 def merged_name(names: Sequence[str]) -> str:
-    """The name of one convolution in place of those of `names`, whatever their order."""
+    """The name of the convolution that replaces `names`, which may be in any order."""
     return "+".join(sorted(names))
 
 
@@ -43,16 +43,17 @@ class MergeConvs:
     wider output. If a concat along channels reads all of these outputs side by side, it is replaced
     by the wider output itself, without a copy; the weights are then stacked in the concat's order.
 
-    A wider convolution adds its terms in another order, so results are close to those of the group
-    but not equal bit by bit.
+    A wider convolution adds its terms in another order. Its results are therefore close to the
+    group's results, but not equal bit by bit.
 
     Parameters
     ----------
-    groups: names of convolutions, two or more a group. Run `fold_for_merging` first.
+    groups: names of convolutions, two or more in each group. Run `fold_for_merging` first.
 
     Raises
     ------
-    ScheduleError: a group cannot be merged: says which convolution does not fit and why.
+    ScheduleError: a group cannot be merged. The message says which convolution does not fit, and
+        why.
     """
 
     def __init__(self, groups: Sequence[Sequence[str]]) -> None:
@@ -74,18 +75,19 @@ class MergeConvs:
 def merged_alone(
     mod: tvm.IRModule, groups: Sequence[Sequence[str]]
 ) -> tuple[tvm.IRModule, list[int]]:
-    """A module of nothing but the merged convolutions of `mod`, to find out what they take.
+    """A module of only the merged convolutions of `mod`, to measure their latencies.
 
-    `main` returns for each group in turn its parts or, where a concat alone reads all of them side
-    by side, the wider output. Groups may have convolutions in common.
+    For each group in turn, `main` returns the parts that are cut out of the wider output. If only a
+    concat reads them, side by side, `main` returns the wider output itself. Groups may have
+    convolutions in common.
 
     Returns
     -------
-    The module, and how many outputs each group has.
+    The module, and the number of outputs of each group.
 
     Raises
     ------
-    ScheduleError: as `MergeConvs`.
+    ScheduleError: a group cannot be merged, as in `MergeConvs`.
     """
     main = mod["main"]
     chains = find_conv_chains(main)
@@ -106,11 +108,11 @@ def merged_alone(
 
 
 def pick_chains(chains: dict[str, ConvChain], names: Sequence[str]) -> list[ConvChain]:
-    """The chains of these names.
+    """The chains with these names.
 
     Raises
     ------
-    ScheduleError: one is no convolution, or they cannot be merged.
+    ScheduleError: there is no suitable convolution of a name, or the chains cannot be merged.
     """
     for name in names:
         if name not in chains:
@@ -126,14 +128,19 @@ def pick_chains(chains: dict[str, ConvChain], names: Sequence[str]) -> list[Conv
 
 
 class _Merge:
-    """One convolution in place of several."""
+    """The wider convolution that replaces a group of convolutions."""
 
     def __init__(self, chains: Sequence[ConvChain]) -> None:
         self.chains = chains
         self.kernel, self.padding = merged_window(chains)
 
     def whole(self, data: relax.Expr, bind: Callable[[relax.Call], relax.Var]) -> relax.Var:
-        """The wider convolution of `data` with what follows it, each operator bound."""
+        """The wider convolution of `data` with its bias and activation.
+
+        Parameters
+        ----------
+        bind: binds each operator to a new variable.
+        """
         first = self.chains[0]
         weight = np.concatenate([self._padded(chain) for chain in self.chains])
         result = bind(
@@ -154,7 +161,7 @@ class _Merge:
         return result
 
     def parts(self, whole: relax.Var) -> list[relax.Call]:
-        """The outputs of the single convolutions, cut out of the wider one."""
+        """The outputs of the single convolutions, as slices of the wider output."""
         parts, begin = [], 0
         for chain in self.chains:
             end = begin + chain.output_shape[1]
@@ -163,7 +170,7 @@ class _Merge:
         return parts
 
     def bindings(self) -> tuple[list[relax.Binding], relax.Var]:
-        """The bindings that replace the single convolutions, and the wider output among them."""
+        """The bindings that replace the single convolutions, and the wider output's variable."""
         builder = relax.BlockBuilder()
         name = merged_name([chain.name for chain in self.chains])
         bindings: list[relax.Binding] = []
@@ -204,7 +211,7 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The first of its convolutions; all that it reads is there by then."""
+    """The first convolution of a merge; the tensor that all of them read is defined before it."""
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
 
@@ -212,7 +219,10 @@ def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
 def _reading_whole(
     binding: relax.Binding, wholes: Sequence[tuple[list[relax.Var], relax.Var]]
 ) -> relax.Binding:
-    """A concat that reads all parts of a whole, in order, reads the whole instead."""
+    """Replace the parts by the wider output in a concat that reads all of them in order.
+
+    Any other binding is returned unchanged.
+    """
     for parts, whole in wholes:
         fields = _concatenated(binding)
         at = _place_of(parts, fields)
@@ -224,7 +234,10 @@ def _reading_whole(
 
 
 def _ordered(main: relax.Function, chains: list[ConvChain]) -> list[ConvChain]:
-    """The chains in the order in which some concat reads them side by side; else as they are."""
+    """The chains in the order in which a concat reads them side by side, if there is such a concat.
+
+    Otherwise the chains are in the given order.
+    """
     by_result = {chain.result: chain for chain in chains}
     for binding in bindings_of(main):
         fields = _concatenated(binding)
@@ -238,7 +251,7 @@ def _ordered(main: relax.Function, chains: list[ConvChain]) -> list[ConvChain]:
 
 
 def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
-    """Whether all that is read of its parts is a concat of all of them, in their order."""
+    """Whether the only reader of the parts is a concat that reads all of them once, in order."""
     results = [chain.result for chain in merge.chains]
     readers = [b for b in bindings_of(main) if _reads(b.value, results)]
     if len(readers) != 1 or _reads(main.body.body, results):

@@ -1,4 +1,4 @@
-"""Relax bindings: how to walk and replace them; which names mean something, and how to set them."""
+"""Helpers that list, replace and rename Relax bindings, and recognise names that Relax made up."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class UniqueNames:
         self._taken = set(taken or ())
 
     def take(self, name: str) -> str:
-        """`name`, or if it is taken `name_1`, `name_2`, ..."""
-        name = str(name)  # TVM's names are a subclass that not everyone takes.
+        """`name`, or if it is taken the first free one of `name_1`, `name_2`, ..."""
+        name = str(name)  # TVM's names are of a subclass of `str` that some functions refuse.
         candidate, suffix = name, 0
         while candidate in self._taken:
             suffix += 1
@@ -45,7 +45,7 @@ def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
 def replace_bindings(
     func: relax.Function, replace: Callable[[relax.Binding], Iterable[relax.Binding]]
 ) -> relax.Function:
-    """`func` with those that `replace` gives, if any, in place of each binding, in order."""
+    """`func` with each binding replaced by the bindings that `replace` returns, perhaps none."""
     blocks = [
         type(block)([new for binding in block.bindings for new in replace(binding)])
         for block in func.body.blocks
@@ -55,7 +55,7 @@ def replace_bindings(
 
 
 def rename_bindings(func: relax.Function, names: Mapping[relax.Var, str]) -> relax.Function:
-    """`func` with each variable in `names` renamed; two may take the same name."""
+    """`func` with each variable in `names` renamed; two variables may get the same name."""
     return _Renamer(names).visit_expr(func)
 
 

@@ -1,10 +1,10 @@
-"""Keeps the tensors between operators as bfloat16, and lets products round their factors to it.
+"""Stores the tensors between operators as bfloat16, and rounds the factors of products to it.
 
-A number of bfloat16 has the exponent of float32 and 8 of its 24 bits: half the bytes to move, and
-CPUs with AVX512-BF16 multiply twice as many at once. Only two things are rounded: what an operator
-hands on to others, once, and the factors of convolutions and matrix products, weights included. All
-else is of float32 as before: sums of products, norms, softmax, activations, the model's inputs,
-outputs and weights.
+A bfloat16 number has the exponent of float32 and 8 of its 24 significant bits. It takes half the
+bytes, and CPUs with AVX512-BF16 multiply twice as many numbers at once. Only two kinds of numbers
+are rounded: the results that an operator passes to others, and the factors of convolutions and
+matrix products, including weights. All others stay float32: sums of products, norms, softmax,
+activations, and the model's inputs, outputs and stored weights.
 """
 
 from __future__ import annotations
@@ -23,31 +23,35 @@ from .names import bindings_of
 from .static_shape import static_shape
 
 NARROW = "tvm_interop.bfloat16"
-"""Attribute of `main`: the units that hand on bfloat16. In Relax their results are of words of 16
-bits, uint16, so that TVM has nothing to do with bfloat16, which it handles in part only."""
+"""Attribute of `main`: the names of the units whose results are bfloat16.
+
+In Relax these results have the type uint16. TVM supports bfloat16 only in part, so it never sees
+that type.
+"""
 
 _WIDE = "float32"
 _WORD = "uint16"
 _ELEMENTWISE = 0
-"""TVM's `kElemWise`: kernels that work on each element by itself."""
+"""TVM's `kElemWise`, the kind of element-wise kernels."""
 _PATTERN = "op_pattern"
 
 
 @module_pass(opt_level=0, name="NarrowStorage")
 class NarrowStorage:
-    """Let the units of a fused module hand on bfloat16. Between `FuseAndName` and `FuseTIR`.
+    """Store the results of a fused module's units as bfloat16.
 
-    A unit whose inputs or result are narrow widens and rounds them itself: it becomes a group with
-    casts at its ends, which `FuseTIR` makes one kernel of. A tensor stays float32 where it is an
-    input, an output or a weight of the model, or where something else than a unit or a reshape
-    touches it. The descriptions for kernel libraries say what each tensor is kept as.
+    Run this pass between `FuseAndName` and `FuseTIR`. A tensor is narrow if it is stored as
+    bfloat16. A unit with narrow tensors becomes a group that widens its inputs and rounds its
+    result. `FuseTIR` makes one kernel of this group. A tensor stays float32 if it is an input, an
+    output or a weight of the model, or if anything other than a unit or a reshape defines or reads
+    it. The descriptions for kernel libraries say how each tensor is stored.
 
     Parameters
     ----------
     keep
-        Units that stay as they are in float32: their names, or the kinds of their descriptions
-        (`conv2d`, `matmul`, `softmax`, ...), with `*` and `?` as in file names. Their factors are
-        not rounded, and what they hand on is not narrow.
+        Patterns of units that stay in float32, with `*` and `?` as in file names. They match the
+        units' names or the kinds of their descriptions (`conv2d`, `matmul`, `softmax`, ...). The
+        factors of these units are not rounded, and their results are not narrow.
     """
 
     def __init__(self, keep: Sequence[str] = ()) -> None:
@@ -68,7 +72,7 @@ class NarrowStorage:
         ]
         body = relax.SeqExpr(blocks, main.body.body)
         function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        # A reshape may have the name of a unit.
+        # Only names in `types` are units: a narrow reshape may have the same name as a unit.
         units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
         function = function.with_attr(NARROW, units)
         if described:
@@ -87,13 +91,13 @@ class NarrowStorage:
 
 
 def is_kept(unit: str, kind: str | None, keep: Sequence[str]) -> bool:
-    """Whether a unit of this name and kind of description is to stay in float32."""
+    """Whether a unit with this name and kind of description stays in float32."""
     names = [name for name in (unit, kind) if name is not None]
     return any(fnmatchcase(name, pattern) for name in names for pattern in keep)
 
 
 def _typed(op: LibraryOp, stored: Sequence[str], kept: bool) -> LibraryOp:
-    """The description of a unit that keeps its tensors as `stored`."""
+    """The description of a unit whose tensors have the types `stored`."""
     if op.dtype != _WIDE:
         return op
     dtype: Literal["float32", "bfloat16"] = "bfloat16" if op.multiplies and not kept else "float32"
@@ -105,7 +109,10 @@ def _typed(op: LibraryOp, stored: Sequence[str], kept: bool) -> LibraryOp:
 def _narrowed(
     mod: tvm.IRModule, described: dict[str, LibraryOp], keep: Sequence[str]
 ) -> set[relax.Var]:
-    """The variables of `main` that are to be narrow."""
+    """The variables of `main` that become narrow.
+
+    A reshape and its input are either both narrow or both wide.
+    """
     main = mod["main"]
     bindings = list(bindings_of(main))
     narrow = set()
@@ -133,12 +140,12 @@ def _narrowed(
 
 
 class _Rewriter:
-    """Makes each binding of `main` one of narrow tensors.
+    """Rewrites each binding of `main` for narrow tensors.
 
     Attributes
     ----------
-    builder: has the functions of the module, and the groups and casts that are added.
-    types: of each unit, what its arguments are kept as, the result last.
+    builder: holds the functions of the module, and the new groups and casts.
+    types: the stored types of each unit's arguments and, last, of its result, by the unit's name.
     """
 
     def __init__(self, mod: tvm.IRModule, narrow: set[relax.Var]) -> None:
@@ -149,7 +156,7 @@ class _Rewriter:
         self._new: dict[relax.Var, relax.Var] = {}
 
     def rebound(self, binding: relax.Binding) -> relax.Binding:
-        """`binding`, of narrow tensors."""
+        """`binding` rewritten for narrow tensors; unchanged if none of its tensors is narrow."""
         value = getattr(binding, "value", None)
         if value is not None and _is_reshape(value) and binding.var in self._narrow:
             made = relax.op.reshape(self._new[value.args[0]], value.args[1])
@@ -174,7 +181,14 @@ class _Rewriter:
         return self._new.get(var, var)
 
     def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
-        """A function of the unit's arguments, some of them narrow, that widens them and rounds."""
+        """A function that widens the unit's narrow arguments, computes it, and rounds its result.
+
+        The result is rounded only if `var` is narrow.
+
+        Parameters
+        ----------
+        flags: whether each argument is narrow.
+        """
         args = _arguments(value)
         params = [
             relax.Var(f"p{i}", _as(arg.ty, _WORD) if flag else arg.ty)
@@ -213,7 +227,7 @@ class _Rewriter:
     def _converted(self, expr: relax.Var, convert: Callable[[Any], Any], dtype: str) -> relax.Call:
         shape = static_shape(expr.ty)
         assert shape is not None
-        dims = [tirx.IntImm("int64", dim) for dim in shape]  # As Relax has them.
+        dims = [tirx.IntImm("int64", dim) for dim in shape]  # Relax has sizes of 64 bits.
         data = te.placeholder(dims, str(expr.ty.dtype))
         result = te.compute(dims, lambda *i: convert(data(*i)), name=convert.__name__.strip("_"))
         kernel = te.create_prim_func([data, result])
@@ -224,12 +238,12 @@ class _Rewriter:
 
 
 def _widened(word: Any) -> Any:
-    """The float32 of a word of bfloat16, which is its upper half."""
+    """The float32 number whose upper 16 bits are the bfloat16 number `word`."""
     return tirx.reinterpret("float32", word.astype("uint32") << tirx.const(16, "uint32"))
 
 
 def _rounded(x: Any) -> Any:
-    """The word of bfloat16 that is nearest to a float32; ties to even. No number stays none."""
+    """The bits of the bfloat16 number nearest to `x`; ties go to even, and NaN stays NaN."""
     bits = tirx.reinterpret("uint32", x)
     sixteen = tirx.const(16, "uint32")
     is_odd = (bits >> sixteen) & tirx.const(1, "uint32")
@@ -238,7 +252,7 @@ def _rounded(x: Any) -> Any:
 
 
 def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
-    """Whether this calls a kernel, or a group of kernels, that has one result."""
+    """Whether `value` calls a kernel, or a group of kernels, with one result."""
     if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
         return False
     if not isinstance(value.op, tvm.ir.GlobalVar):
@@ -260,7 +274,7 @@ def _is_reshape(value: Any) -> bool:
 
 
 def _is_elementwise(mod: tvm.IRModule, value: relax.Call) -> bool:
-    """Whether each kernel of the unit works on each element by itself."""
+    """Whether each kernel of the unit is element-wise."""
     calls = [value]
     if isinstance(value.op, tvm.ir.GlobalVar):
         calls = [binding.value for binding in bindings_of(mod[value.op])]

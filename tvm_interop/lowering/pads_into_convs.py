@@ -1,4 +1,4 @@
-"""Lets convolutions add the zeros around their input, which then need no copy of it."""
+"""Folds zero padding into the convolution that reads it, so that its input is not copied."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _CONVS = {
 
 @module_pass(opt_level=0, name="PadsIntoConvs")
 class PadsIntoConvs:
-    """Make zeros that a convolution's input is padded with part of the convolution's own padding.
+    """Make zero padding of a convolution's input part of the convolution's own padding.
 
-    As causal convolutions and those of TensorFlow (padding `SAME` with strides) are exported. Only
-    as many zeros as some tap reads beside what is there: libraries refuse a convolution with more.
-    A padding that nobody else reads is left to be removed.
+    Causal convolutions are exported with such padding, and so are TensorFlow's convolutions with
+    padding `SAME` and strides. The padding stays separate if the total on a side exceeds
+    `dilation * (kernel - 1)`. Some windows would then contain only zeros, and libraries refuse such
+    a convolution. A later pass removes a padding operator that nothing reads any more.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -44,7 +45,7 @@ class PadsIntoConvs:
 
 
 def _with_padding(conv: Any, values: dict[relax.Var, relax.Expr]) -> relax.Expr | None:
-    """The convolution `conv` of what its input was before it was padded, if it may be."""
+    """The convolution `conv` with the padding of its input folded in; None if it cannot be."""
     if not isinstance(conv, relax.Call) or conv.op not in _CONVS:
         return None
     pad = values.get(conv.args[0])
@@ -62,7 +63,7 @@ def _with_padding(conv: Any, values: dict[relax.Var, relax.Expr]) -> relax.Expr 
         return None
     padding = [int(p) for p in attrs.padding]
     rank = len(kernel) - 2
-    # From (before, after) by axis to all before, all after.
+    # Pads list (before, after) for each axis; convolutions list all before, then all after.
     padding = [p + w for p, w in zip(padding, [*widths[4::2], *widths[5::2]], strict=True)]
     reach = [int(d) * (k - 1) for d, k in zip(attrs.dilation, kernel[2:], strict=True)]
     if any(p > reach[i % rank] for i, p in enumerate(padding)):

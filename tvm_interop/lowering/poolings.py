@@ -1,4 +1,4 @@
-"""Code that recognisers of poolings in Relax share."""
+"""Code shared by the functions that recognise poolings in Relax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .groups import Group, group_of, window_fields
 
 
 def pooled(op: str, var: relax.Var, call: relax.Call, **fields: Any) -> Group | None:
-    """The pooling `call`, whose images have to be N,C,H,W."""
+    """A group of the pooling `call`; None unless its images have the layout N,C,H,W."""
     attrs = call.attrs
     if (attrs.layout, attrs.out_layout) != ("NCHW", "NCHW"):
         return None

@@ -1,10 +1,10 @@
-"""Lets the products of a quantised model be of integers of 8 bits, as its authors meant them.
+"""Computes the convolutions and matrix products of a quantised model in integers of 8 bits.
 
-Such a model says so by operators of floats between roundings (QDQ): `DequantizeLinear`, a
-convolution or matrix product, a bias, ReLU or clip, `QuantizeLinear`. Each such chain becomes one
-operator of integers that a kernel library computes. What only moves numbers (reshapes, max-pooling,
-concatenations of one scale) moves the integers. All else stays in floats between the roundings,
-and `QUANTISED` says how many operators do.
+A model in QDQ format has operators of floats between roundings: `DequantizeLinear`, a convolution
+or matrix product, a bias, ReLU or clip, `QuantizeLinear`. Each such chain becomes one operator of
+integers that a kernel library computes. Operators that only move or select numbers (reshapes,
+max-pooling, concatenations of one scale) work on the integers directly. All other operators stay in
+floats between the roundings. The attribute `QUANTISED` lists them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ from .quantised_kernels import quantised_kernel
 from .static_shape import static_shape
 
 QUANTISED = "tvm_interop.quantised"
-"""Attribute of `main`: which operators read quantised tensors, as JSON: `int8` has the kinds and
-numbers of those computed in integers, `floats` the names of those that are not, by kind."""
+"""Attribute of `main`: the operators that read quantised tensors, as JSON.
+
+`int8` has the number of operators of each kind that are computed in integers. `floats` has the
+names of the operators of each kind that are computed in floats.
+"""
 
 _FIRST_TO_LAST, _LAST_TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @module_pass(opt_level=0, name="QuantisedProducts")
 class QuantisedProducts:
-    """Make chains of operators between roundings operators of integers.
+    """Replace each chain of float operators between roundings by one operator of integers.
 
     Parameters
     ----------
     libraries
-        Kernel libraries, loaded already; what none of them computes stays in floats. Without any
-        the operators are only counted.
+        Kernel libraries, loaded already. A chain that none of them can compute stays in floats.
+        Without any libraries the operators are only counted.
     """
 
     def __init__(self, libraries: Sequence[str]) -> None:
@@ -78,11 +81,11 @@ class QuantisedProducts:
 
 
 class _Rewriter:
-    """Rewrites one binding after the other.
+    """Rewrites the bindings of a quantised model in order.
 
     Attributes
     ----------
-    builder: has the functions of the module, and those that are added.
+    builder: holds the functions of the module and the new functions.
     """
 
     def __init__(self, mod: tvm.IRModule, graph: Dataflow, libraries: Sequence[str]) -> None:
@@ -99,7 +102,7 @@ class _Rewriter:
         self._floats: dict[str, list[str]] = {}
 
     def report(self) -> dict[str, Any]:
-        """What `QUANTISED` holds."""
+        """The content of the attribute `QUANTISED`."""
         return {"int8": self._done, "floats": self._floats}
 
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
@@ -112,7 +115,7 @@ class _Rewriter:
         return [*self._new, relax.VarBinding(var, kept)]
 
     def _visit(self, var: relax.Var, value: Any) -> relax.Expr:
-        """What `var` is now."""
+        """The expression that `var` is bound to after the rewriting."""
         name = name_of(value)
         if var in self._chains:
             return self._chains.pop(var)()
@@ -148,7 +151,7 @@ class _Rewriter:
             kind = value.op.name.removeprefix("relax.").removeprefix("nn.")
             self._floats.setdefault(kind, []).append(str(var.name))
 
-    # What becomes of roundings.
+    # Roundings.
 
     def _dequantised(self, var: relax.Var, value: relax.Call) -> relax.Expr:
         words = _resolved(value.args[0], self._same)
@@ -173,7 +176,7 @@ class _Rewriter:
     # Products.
 
     def _product(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
-        """Begin a chain; it is written out where it ends."""
+        """Begin a chain of integers with this product; the chain is written where it ends."""
         words = self._words.get(value.args[0])
         if words is None:
             return None
@@ -193,7 +196,13 @@ class _Rewriter:
     def _end_of(
         self, chain: Sequence[relax.Var], value: relax.Call, write: Callable[[], relax.Expr]
     ) -> relax.Expr:
-        """Write `chain`, which begins with `value`, as one operator where it ends."""
+        """Arrange that `write` makes the operator for `chain` at the binding where the chain ends.
+
+        Returns
+        -------
+        The expression for the chain's first binding: `value` as it is, or the new operator if the
+        chain has only one binding.
+        """
         if len(chain) == 1:
             return write()
         self._inside.update(chain)
@@ -265,7 +274,7 @@ class _Rewriter:
 
         return chain, write
 
-    # What moves integers.
+    # Operators that move or select integers.
 
     def _moved(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         words = self._words.get(value.args[0])
@@ -275,7 +284,10 @@ class _Rewriter:
         return self._again(var, self._emit(call, var.name), words)
 
     def _pooled(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
-        """The largest of rounded numbers is the largest of the integers, as scales are positive."""
+        """Compute a max pooling on integers.
+
+        Scales are positive, so the largest number of a window has the largest integer.
+        """
         attrs, words = value.attrs, self._words.get(value.args[0])
         is_of_integers = str(value.ty.dtype) in ("int8", "uint8")
         if is_of_integers:
@@ -308,9 +320,10 @@ class _Rewriter:
         return self._again(var, plain, words)
 
     def _averaged(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
-        """A mean that is rounded at once: it is of the integers, whose type the result has.
+        """Compute a mean on integers, if it is rounded directly to the data type of its input.
 
-        A step of the data over one of the result, and both zero points, come before the rounding.
+        The mean of the integers is multiplied by the data's scale over the result's scale, and
+        corrected for both zero points. Then it is rounded.
         """
         words = self._words.get(value.args[0])
         mean = mean_of(value)
@@ -322,7 +335,7 @@ class _Rewriter:
             return None
         end, (scale, zero, dtype) = rounded
         if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
-            return None  # Padding is of zeros, which are no integers 0.
+            return None  # The padding is 0 in floats, which is not the integer 0.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
         op = library_op(
@@ -349,7 +362,7 @@ class _Rewriter:
         return self._end_of([*chain, end], value, write)
 
     def _mean_of_floats(self, var: relax.Var, value: relax.Call) -> relax.Expr:
-        """The mean of an image, read in the order in which it lies."""
+        """The mean of an image of floats, computed with channels last if it has that layout."""
         image = value.args[0]
         last = self._channels_last.get(image) if isinstance(image, relax.Var) else None
         if last is None or mean_of(value) is None:
@@ -380,7 +393,7 @@ class _Rewriter:
         return self._again(var, plain, parts[0])
 
     def _again(self, var: relax.Var, words: relax.Var, before: Words) -> relax.Expr:
-        """The floats of integers that were moved."""
+        """Dequantise integers that an operator moved, with the scale and zero point of `before`."""
         self._words[var] = Words(words, before.scale, before.zero)
         zero = relax.const(before.zero, before.dtype)
         scale = relax.const(before.scale, "float32")
@@ -393,7 +406,7 @@ class _Rewriter:
     # Images with their channels last.
 
     def _elementwise(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
-        """`value` itself; of images whose channels lie last, in that order."""
+        """`value`, computed with channels last if its images are known in that layout."""
         if name_of(value) not in _ELEMENTWISE or _rank(var) != 4:
             return value
         args = [self._arranged(arg) for arg in value.args]
@@ -405,7 +418,7 @@ class _Rewriter:
         return relax.op.permute_dims(result, _LAST_TO_FIRST)
 
     def _arranged(self, arg: relax.Expr) -> relax.Expr | None:
-        """`arg` with its channels last; None where that would have to be computed."""
+        """`arg` with its channels last; None if it is not available in that layout at no cost."""
         if isinstance(arg, relax.Var):
             return self._channels_last.get(arg)
         if isinstance(arg, tvm.ir.GenericConst):
@@ -418,14 +431,14 @@ class _Rewriter:
         return arg if not isinstance(getattr(arg, "ty", None), relax.TensorType) else None
 
     def _lastly(self, words: relax.Expr) -> relax.Var:
-        """`words` with the channels last, which may have to be moved for that."""
+        """`words` with the channels last; transposed if it is not known in that layout."""
         if words not in self._channels_last:
             moved = relax.op.permute_dims(words, _FIRST_TO_LAST)
             self._channels_last[words] = self._emit(moved, f"{words.name}_channels_last")
         return self._channels_last[words]
 
     def _signed(self, words: Words) -> relax.Expr:
-        """The integers as int8; those of uint8 less 128."""
+        """The integers as int8; 128 is subtracted from integers of uint8."""
         if words.dtype == "int8":
             return words.var
         name = f"{words.var.name}_signed"
@@ -437,7 +450,7 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a function that a library may compute."""
+        """A call of a new function with the kernel of `op`, which a library may compute instead."""
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()
@@ -471,7 +484,7 @@ _ELEMENTWISE = {
         )
     ),
 }
-"""Operators on each element by itself, whatever order an image's elements lie in."""
+"""Element-wise operators, which work on images in any layout."""
 
 
 def _resolved(expr: relax.Expr, same: dict[relax.Var, relax.Expr]) -> relax.Expr:
@@ -479,7 +492,7 @@ def _resolved(expr: relax.Expr, same: dict[relax.Var, relax.Expr]) -> relax.Expr
 
 
 def _variables(args: Sequence[relax.Expr]) -> list[relax.Var]:
-    """The variables among arguments, those in tuples too; numbers cannot be looked up."""
+    """The variables among the arguments, including variables in tuples."""
     each = [x for arg in args for x in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
     return [x for x in each if isinstance(x, relax.Var)]
 

@@ -1,4 +1,7 @@
-"""A product of quantised tensors and what follows it, up to the next rounding."""
+"""Finds a product of quantised tensors and the operators after it, up to the last rounding.
+
+A product is a convolution or a matrix product. A rounding is a `QuantizeLinear`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,13 @@ _LARGE = 1e30
 
 @dataclass(frozen=True)
 class Words:
-    """What a tensor of floats is made of: `(words - zero) * scale`, with one scale for all."""
+    """The integers of a tensor of floats, which equals `(var - zero) * scale`.
+
+    Attributes
+    ----------
+    var: the tensor of integers, of int8 or uint8.
+    scale, zero: one scale and one zero point for the whole tensor.
+    """
 
     var: relax.Expr
     scale: float
@@ -38,37 +47,40 @@ class Words:
 
 @dataclass
 class Chain:
-    """A product and what follows it: the operators' variables, and what becomes of the sum.
+    """A product and the operators that follow it.
 
     Attributes
     ----------
-    bias: in the floats that the model speaks of; None for none.
-    low, high: the bounds of a clip.
+    vars: the variables that the operators define, in order.
+    bias: the bias in floats, one number for each channel; None if there is none.
+    low, high: the bounds of a clip, in floats.
+    words: the scale, zero point and type of the rounded product; None if it is not rounded.
+    sum: the sum with another tensor after the rounding; None if there is none.
     """
 
     vars: list[relax.Var]
     bias: npt.NDArray[np.float32] | None = None
     low: float = -_LARGE
     high: float = _LARGE
-    words: tuple[float, int, str] | None = None  # The result's scale, zero and type, if rounded.
+    words: tuple[float, int, str] | None = None
     sum: Sum | None = None
 
     @property
     def made(self) -> tuple[float, int, str] | None:
-        """Scale, zero and type of what the whole chain makes; None for floats."""
+        """The scale, zero point and type of the chain's result; None if the result is in floats."""
         return self.words if self.sum is None else self.sum.words
 
 
 @dataclass(frozen=True)
 class Sum:
-    """What follows the rounding of a product: the sum with another tensor, rounded again.
+    """The sum of a rounded product with another tensor, which is rounded again.
 
     Attributes
     ----------
-    addend: the other tensor: a variable of floats that are integers at heart.
-    of: its scale, zero point and type.
+    addend: the other tensor: a variable of floats that are dequantised from integers.
+    of: the scale, zero point and type of the integers of `addend`.
     low, high: the bounds of a clip of the sum.
-    words: the result's scale, zero point and type.
+    words: the scale, zero point and type of the result.
     """
 
     addend: relax.Var
@@ -81,11 +93,12 @@ class Sum:
 def chain_of(
     graph: Dataflow, var: relax.Var, channel_axis: int, taken: Collection[relax.Var] = ()
 ) -> Chain:
-    """What follows the product `var` and can be done on the way.
+    """The chain of the product `var` and the operators that a library computes in the same call.
 
     Parameters
     ----------
-    taken: variables of other chains.
+    channel_axis: the axis of the product along which a bias may vary.
+    taken: variables of other chains, which cannot join this one.
     """
     chain = Chain([var])
     shape: tuple[int, ...] = static_shape(var.ty) or ()
@@ -115,7 +128,13 @@ def chain_of(
 def rounding_after(
     graph: Dataflow, var: relax.Var
 ) -> tuple[relax.Var, tuple[float, int, str]] | None:
-    """The rounding that alone reads `var`: its variable, and its scale, zero point and type."""
+    """The rounding that reads `var`, if nothing else does.
+
+    Returns
+    -------
+    The rounding's variable, and its scale, zero point and type. None if there is no such rounding
+    to int8 or uint8.
+    """
     following = graph.only_user(var)
     if following is None or name_of(following[1]) != QUANTIZE:
         return None
@@ -126,7 +145,10 @@ def rounding_after(
 
 
 def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...], float, float]:
-    """The ReLU or clip that `var` goes through: its variables, and its bounds."""
+    """The variables and the bounds of the ReLU or clip after `var`, if there is one.
+
+    Otherwise there are no variables, and the bounds are `-_LARGE` and `_LARGE`.
+    """
     found = find_activation(graph.values, graph.users, graph.uses, var)
     if found is None or found.activation.name not in ("relu", "clip"):
         return (), -_LARGE, _LARGE
@@ -138,7 +160,7 @@ def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...],
 def _add_sum(
     graph: Dataflow, chain: Chain, shape: tuple[int, ...], taken: Collection[relax.Var]
 ) -> None:
-    """Let a chain that ends in a rounding go on with a sum, where it is rounded too."""
+    """Extend a chain that ends in a rounding by a following sum, if the sum is rounded too."""
     following = graph.only_user(chain.vars[-1])
     if following is None or name_of(following[1]) != DEQUANTIZE:
         return
@@ -208,16 +230,22 @@ def described(
 
 
 def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[float, float]:
-    """Bounds of a clip in the steps of what it is rounded to."""
+    """The bounds of a clip, divided by the scale of the rounded result, plus its zero point.
+
+    Parameters
+    ----------
+    words: the scale, zero point and type of the rounded result.
+    """
     scale, zero, _ = words
     low = low / scale + zero if low > -_LARGE else low
     return low, (high / scale + zero if high < _LARGE else high)
 
 
 def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
-    """From the product in steps of its own rounding, to the sum in steps of the result.
+    """The steps that follow a product with a sum.
 
-    The integers of the addend are added as they are, so the product takes on its step.
+    They round the product, add the other tensor, and scale the sum to the result. The integers of
+    the other tensor are added unchanged, so the product is first rescaled to that tensor's scale.
     """
     assert chain.words is not None
     scale, zero, dtype = chain.words
@@ -236,7 +264,15 @@ def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
 def epilogue(
     op: LibraryOp, words: Words, steps: npt.NDArray[np.float32], chain: Chain
 ) -> list[relax.Expr]:
-    """The scale and the bias, in steps of the result where that is rounded."""
+    """The arguments for the scale and the bias of a product.
+
+    If the product is rounded, both are divided by the scale of the rounding, and its zero point is
+    added to the bias.
+
+    Parameters
+    ----------
+    steps: the scales of the weight, one number or one for each channel.
+    """
     scale, zero, _ = chain.words or (1.0, 0, "")
     channels = op.shapes[-1][-1]
     scales = np.broadcast_to(steps.astype(np.float64), channels) * words.scale / scale
@@ -248,9 +284,10 @@ def epilogue(
 
 
 def mean_of(call: relax.Call) -> dict[str, Any] | None:
-    """The window of a mean over an image, as `LibraryOp` has it, and the shapes: N,C,H,W.
+    """The window of a mean over an image, as fields of `LibraryOp`, and the item `shapes`.
 
-    None for a mean over anything else than windows of height and width.
+    The item `shapes` holds the shapes of the input and of the result, N,C,H,W. The result is None
+    unless the mean goes over windows of height and width.
     """
     data, attrs = static_shape(call.args[0].ty), call.attrs
     if data is None or len(data) != 4:
@@ -275,7 +312,7 @@ def mean_of(call: relax.Call) -> dict[str, Any] | None:
 
 
 def step_of(call: relax.Call) -> tuple[float, int] | None:
-    """Scale and zero of a rounding that has one of each; None for others."""
+    """The scale and zero point of a rounding; None unless both are constants of one number."""
     scale, zero = call.args[1:3]
     if not all(isinstance(each, tvm.ir.GenericConst) for each in (scale, zero)):
         return None
@@ -286,7 +323,7 @@ def step_of(call: relax.Call) -> tuple[float, int] | None:
 
 
 def name_of(value: Any) -> str:
-    """The operator that `value` calls; empty for anything else."""
+    """The name of the operator that `value` calls; "" if it calls none."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return ""
     return str(value.op.name)

@@ -1,4 +1,4 @@
-"""Numbers that quantised models write as integers, a scale and a zero point."""
+"""Reads constants of quantised models, which are integers with a scale and a zero point."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import tvm
 from tvm import relax
 
 _DEEPEST = 8
-"""More operators than exporters put between a constant and its user."""
+"""Most operators between a constant and its user; exporters insert fewer."""
 
 
 def constant_of(
     values: Mapping[relax.Var, relax.Expr], expr: relax.Expr
 ) -> npt.NDArray[np.float32] | None:
-    """The numbers that `expr` always is; None for what depends on anything.
+    """The constant value of `expr` in floats; None if it is not a constant.
 
     Parameters
     ----------
-    values: what each variable is.
+    values: the expression that each variable is bound to.
     """
     found = _found(values, expr, _DEEPEST)
     return None if found is None else found.numbers()
@@ -31,11 +31,18 @@ def constant_of(
 def per_axis_weight(
     values: Mapping[relax.Var, relax.Expr], expr: relax.Expr, axis: int
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]] | None:
-    """A quantised constant as integers whose zero point is 0, and the steps along `axis`.
+    """A quantised constant as integers with zero point 0, and their scales.
 
-    The steps are one number, or one for each index of `axis`. None where `expr` is no such
-    constant: the steps may go along another axis, or an integer less its zero point may need more
-    than 8 bits.
+    Parameters
+    ----------
+    values: the expression that each variable is bound to.
+    axis: the axis along which scales may differ.
+
+    Returns
+    -------
+    The integers, and one scale or one for each index of `axis`. None if `expr` is not such a
+    constant. For example, its scales may differ along another axis, or an integer less its zero
+    point may need more than 8 bits.
     """
     found = _found(values, expr, _DEEPEST)
     if found is None or found.scale is None or found.scale.dtype != np.float32:
@@ -52,7 +59,10 @@ def per_axis_weight(
 
 @dataclass(frozen=True)
 class _Constant:
-    """`(array - zero) * scale`, or `array` where there is no scale; all of the same rank."""
+    """The constant `(array - zero) * scale`, or `array` if there is no scale.
+
+    The scale and the zero point have the rank of `array`, or are one number.
+    """
 
     array: np.ndarray
     scale: np.ndarray | None = None
@@ -87,7 +97,7 @@ def _found(values: Mapping[relax.Var, relax.Expr], expr: Any, deep: int) -> _Con
         shape = tuple(int(d) for d in value.ty.shape)
         single = source.scale is None or source.scale.size == 1
         if source.scale is not None and not single:
-            # A bias becomes a tensor of four dimensions: its one axis stays one axis.
+            # A bias with a scale for each element becomes a tensor of four dimensions.
             if source.array.shape != source.scale.shape:
                 return None
             return _each(source, lambda array: array.reshape(shape))

@@ -1,7 +1,8 @@
-"""TVM's kernels of quantised operators: exact, for where a library's are missing at run time.
+"""TVM's exact kernels of quantised operators, used if a kernel library is missing at run time.
 
-A library's result may differ by one step from these, as it may add the bias in one rounding. What
-they have in common is here; each kind's is in `recognise/`.
+A library's result may differ from these kernels by one integer, since a library may multiply by the
+scale and add the bias with a single rounding. This module has the code that all kinds of operators
+share. The code for each kind is in `recognise/`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _WRITTEN: dict[str, Callable[..., te.Tensor]] = {}
 
 
 def computes(kind: str) -> Callable[[_Written], _Written]:
-    """Register what computes operators of a kind: from the description and its inputs."""
+    """Register the function that computes operators of a kind from a description and the inputs."""
 
     def register(function: _Written) -> _Written:
         _WRITTEN[kind] = function
@@ -32,7 +33,7 @@ def computes(kind: str) -> Callable[[_Written], _Written]:
 
 
 def quantised_kernel(op: LibraryOp) -> tirx.PrimFunc:
-    """A kernel that computes what `op` describes, which is quantised and on plain tensors."""
+    """A kernel of the quantised operator `op`, on tensors in their plain layout."""
     import_files(f"{__package__}.recognise")
     inputs = [
         te.placeholder(dims(shape), dtype, name=f"p{i}")
@@ -49,7 +50,14 @@ def scaled(
     scale: te.Tensor,
     *more: te.Tensor,
 ) -> te.Tensor:
-    """What sums of products become; `more`: the bias and a tensor to add, where there are such."""
+    """Multiply sums of products by the scale, add the bias, and apply `finished`.
+
+    Parameters
+    ----------
+    total: the sums of products, of int32.
+    scale: the scale of each index of the last axis.
+    more: the bias, if the operator has one, and the tensor to add, if it has one.
+    """
 
     def element(*i: Any) -> Any:
         x = total[i].astype("float32") * scale[i[-1]]
@@ -66,7 +74,12 @@ def finished(
     data: te.Tensor,
     addend: te.Tensor | None = None,
 ) -> te.Tensor:
-    """The steps, the activation and the rounding."""
+    """Apply the steps of `integers`, the activation and the rounding to `data`.
+
+    Parameters
+    ----------
+    addend: the tensor that the step `add_tensor` adds.
+    """
     dtype = op.stored[-1]
 
     def element(*i: Any) -> Any:
@@ -95,11 +108,14 @@ def finished(
 
 
 def rounded_to_steps(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> te.Tensor:
-    """ONNX's `QuantizeLinear`: halves go to the even number, what is out of range to the nearest.
+    """Quantise `data` by ONNX's `QuantizeLinear`.
+
+    Halves are rounded to the even integer. A number out of range becomes the nearest integer of
+    `dtype`.
 
     Parameters
     ----------
-    scale, zero: a number, or one for each index of `axis`.
+    scale, zero: scale and zero point, each one number or one for each index of `axis`.
     """
 
     def element(*i: Any) -> Any:
@@ -119,5 +135,5 @@ def _at(numbers: Any, i: tuple[Any, ...], axis: int) -> Any:
 
 
 def dims(shape: tuple[int, ...]) -> list[Any]:
-    """A shape with integers as Relax has them."""
+    """A shape as integers of 64 bits, which Relax uses."""
     return [tirx.IntImm("int64", dim) for dim in shape]

@@ -1,4 +1,4 @@
-"""Turns kernels that only change a shape into `relax.reshape`, where those can stand."""
+"""Turns kernels of `main` that only change a shape into `relax.reshape`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tvm.ir.transform import PassContext, module_pass
 
 @module_pass(opt_level=0, name="ReshapesOfMain")
 class ReshapesOfMain:
-    """Run `RewriteDataflowReshape` on `main` alone.
+    """Run `RewriteDataflowReshape` on `main` only.
 
-    The function of a group that a library may take becomes one kernel, in which there can be calls
-    of kernels only: there a copy stays a copy, such as that of a tensor multiplied by 1.
+    The function of a group that a library may compute becomes one kernel, so it can contain only
+    calls of kernels and no `relax.reshape`. A kernel in it that only copies, such as a product by
+    1, stays a kernel.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

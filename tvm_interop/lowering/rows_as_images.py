@@ -20,7 +20,8 @@ _POOLS = {
 class RowsAsImages:
     """Replace each convolution and pooling of sequences by one of images.
 
-    What it made is a view of the image; so with the operators between them (see `AsImages`).
+    The result of the original operator becomes a view of the image. The operators between two
+    convolutions become operators of images too (see `AsImages`).
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -29,7 +30,7 @@ class RowsAsImages:
 
 
 class _Rows(AsImages):
-    """From (N, C, W) to (N, C, 1, W)."""
+    """Rewrites sequences (N, C, W) as images (N, C, 1, W)."""
 
     rank = 3
     anchors = frozenset({_CONV, *_POOLS})

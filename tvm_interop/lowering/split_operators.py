@@ -1,8 +1,8 @@
-"""Large operators, each divided into parts that are operators like any other.
+"""Divides large operators into parts, each of which is an operator of its own.
 
-With that, sharing one operator between cores and running several side by side are one problem, the
-scheduler's. Parts wait for each other by the executor's events, as all operators do, and not in
-the barriers of a team of threads, which cost more and collapse where another program takes a core.
+The scheduler then decides both how cores share one operator and which operators run in parallel.
+Parts wait for each other by the executor's events, as all operators do. They need no barriers of a
+thread team. Barriers cost more, and are very slow if another program takes a core.
 """
 
 from __future__ import annotations
@@ -20,18 +20,29 @@ from ..program.storage import ALIGNMENT, stored_nbytes
 
 
 def split_operators(program: Program, parts: int) -> Program:
-    """`program` with each operator that is large enough in up to `parts` parts.
+    """`program` with each operator that is large enough divided into up to `parts` parts.
 
-    What a library does to several images is divided by images. Of a single image, a convolution or
-    pooling is divided by channels, in whole blocks of 16, a convolution of groups by groups, and
-    one whose result has a single block by rows. A matrix product is divided by rows or by matrices,
-    and that of a single row by columns. Each part has a description of its own, on aliases of the
-    tensors. Where a part's numbers lie apart in a tensor, as columns of a matrix do,
-    it takes the whole tensor, and its description says which it reads (`LibraryOp.cut`). TVM's
-    kernel, where its outermost loop allows, is called once for each share of it. Which operators
-    are divided depends on their kernels and shapes alone.
+    A library operator is divided
+
+    - by images, if it has several;
+    - by channels, in whole blocks of 16, if it is a convolution or a pooling of one image;
+    - by groups, if it is a convolution with groups;
+    - by rows of the image, if its result has a single block of channels;
+    - by rows or by matrices, if it is a matrix product;
+    - by columns, if it is a matrix product with a single row.
+
+    Each part has a description of its own, and reads and writes aliases of the tensors. If a part's
+    numbers are not contiguous in a tensor, such as columns of a matrix, the part takes the whole
+    tensor. Its description then says which numbers it reads (`LibraryOp.cut`).
+
+    A TVM kernel is called once for each share of its outermost loop, if it is divisible (see
+    `divisible_kernels`). Only the kernels and shapes decide which operators are divided.
 
     A part is named `conv1[1/2]`, and its `whole` is `conv1`.
+
+    Parameters
+    ----------
+    parts: the largest number of parts of an operator; 1 divides none.
     """
     if parts == 1:
         return program
@@ -49,7 +60,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """Into how many parts operators of these names are divided at most."""
+    """The largest number of parts of an operator, read from these names; 1 if none is a part."""
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 
@@ -63,7 +74,7 @@ class _Splitter:
     weights: set[int]
 
     def library_parts(self, op: Operator, parts: int) -> list[Operator]:
-        """`op` in parts; `op` itself where it is too small or cannot be divided."""
+        """The parts of `op`; only `op` itself if it is too small or cannot be divided."""
         assert op.description is not None
         if op.description.row_axis is not None:
             return self._parts_by_rows(op, parts, op.description.row_axis)
@@ -108,9 +119,13 @@ class _Splitter:
         return replace(part, inputs=inputs, outputs=outputs, description=described)
 
     def _parts_by_rows(self, op: Operator, parts: int, axis: int) -> list[Operator]:
-        """`op` in parts that make some rows each, of images whose rows go along `axis`.
+        """The parts of `op`, each of which computes some rows of the result.
 
-        Parts read the rows that their windows reach, so neighbours read some of the same.
+        A part reads the rows that its windows reach, so neighbouring parts share some rows.
+
+        Parameters
+        ----------
+        axis: the axis of an image's rows.
         """
         described = op.description
         assert described is not None
@@ -143,7 +158,12 @@ class _Splitter:
         return result
 
     def _slice(self, v: int, shape: tuple[int, ...], cut: Cut, begin: int, end: int) -> int:
-        """The value that is this part of value `v`."""
+        """A new alias of the part of value `v` from step `begin` to step `end` of `cut`.
+
+        Returns
+        -------
+        The index of the alias.
+        """
         value = self.values[v]
         alias = Value(
             f"{value.name}[{begin * cut.step}:{end * cut.step}]",
@@ -189,6 +209,6 @@ def _cut_shape(shape: tuple[int, ...], cut: Cut, begin: int, end: int) -> tuple[
 
 
 def _cut_of(op: LibraryOp, argument: int, cut: Cut, begin: int) -> tuple[int, ...]:
-    """`LibraryOp.cut` of a part that begins after `begin` steps."""
+    """The field `LibraryOp.cut` of a part that begins after `begin` steps of `cut`."""
     assert cut.axis is not None
     return (argument, cut.axis, begin * cut.step, op.shapes[argument][cut.axis])

@@ -1,4 +1,4 @@
-"""The shape of a Relax tensor, where it is known."""
+"""Reads the shape of a Relax tensor as integers, if all of it is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import relax
 
 
 def static_shape(ty: Any) -> tuple[int, ...] | None:
-    """Dimensions of the type `ty`; None if it is no tensor, or one is not known yet."""
+    """The shape of the type `ty`; None if it is not a tensor's, or if a dimension is not known."""
     shape = ty.shape if isinstance(ty, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr):
         return None

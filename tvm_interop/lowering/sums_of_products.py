@@ -1,4 +1,4 @@
-"""Code that recognisers of convolutions and matrix products in Relax share."""
+"""Code shared by the functions that recognise convolutions and matrix products in Relax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from .groups import Dataflow, Group, float_shape, group_of
 def sum_of_products(
     op: str, var: relax.Var, call: relax.Call, graph: Dataflow, **fields: Any
 ) -> Group | None:
-    """A sum of products. One of float16 gives float32 (see `WideSums`), and is cast back here."""
+    """A group of a convolution or matrix product; None if libraries cannot compute it.
+
+    With float16 inputs the result is float32 (see `WideSums`). The cast back to float16 must follow
+    then, and joins the group.
+    """
     if float_shape(call.args[0], "float16") is None:
         return group_of(op, var, call, True, **fields)
     following = graph.only_user(var)

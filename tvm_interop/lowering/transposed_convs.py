@@ -1,10 +1,11 @@
-"""Computes transposed convolutions as convolutions that make all the pixels between two at once.
+"""Computes transposed convolutions as sub-pixel convolutions.
 
-A transposed convolution of stride s is s convolutions by axis, one for each remainder of the output
-index by s, whose results are interleaved ("sub-pixel convolution", Shi et al., CVPR 2016, "Is the
-deconvolution layer the same as a convolutional layer?"). As one convolution with s times the
-channels by axis, it runs where all convolutions run well; TVM's own kernel spreads the input out
-with zeros and multiplies those too.
+Along each axis, a transposed convolution of stride s is s convolutions with interleaved results:
+one for each remainder of the output index modulo s ("sub-pixel convolution", Shi et al., CVPR 2016,
+"Is the deconvolution layer the same as a convolutional layer?"). Here they are computed as one
+convolution, with s times the output channels for each axis. It uses the same fast kernels as all
+convolutions. TVM's own kernel inserts zeros between the elements of the input, and multiplies these
+too.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _CONVS = {
 
 @module_pass(opt_level=0, name="TransposedConvs")
 class TransposedConvs:
-    """Replace each transposed convolution whose weights are constant and that has one group.
+    """Replace each transposed convolution that has constant weights and one group.
 
-    Others stay as they are: those that are dilated or in another layout, or whose output has
-    margins that no input reaches. The last value keeps the name of the one it replaces, and so
-    does the convolution.
+    A transposed convolution stays as it is if it is dilated, if its layout is not the default one,
+    or if its output has margins that no input reaches. The new convolution and the final result
+    both keep the name of the operator that they replace.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -48,20 +49,20 @@ class TransposedConvs:
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis of a transposed convolution, in the terms of the convolution that replaces it.
+    """One axis of a transposed convolution, described for the convolution that replaces it.
 
-    Output index `o` is that of stride position `q = (o + before) // stride` and remainder
-    `r = (o + before) % stride`, and its value the sum over taps `t` of `x[q - t] * w[r + t *
-    stride]`.
+    Let `before` be the transposed convolution's padding before the axis. Output index `o` has the
+    position `q = (o + before) // stride` and the remainder `r = (o + before) % stride`. Its value
+    is the sum over taps `t` of `x[q - t] * w[r + t * stride]`.
 
     Attributes
     ----------
-    size: of the output.
-    stride: how many output indices there are for one of the input.
-    taps: how many inputs an output is made of.
-    padding: zeros before and after the input.
-    positions: how many values of `q` are computed.
-    skipped: computed outputs before the first that is wanted.
+    size: length of the output.
+    stride: number of output indices for each input index.
+    taps: number of inputs that each output is the sum of.
+    padding: numbers of zeros before and after the input.
+    positions: number of values of `q` that are computed.
+    skipped: number of computed outputs before the first one that is needed.
     """
 
     size: int
@@ -73,14 +74,21 @@ class _Axis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that is computed is wanted."""
+        """Whether all computed outputs are needed."""
         return self.skipped == 0 and self.positions * self.stride == self.size
 
 
 def _axis(
     length: int, kernel: int, stride: int, before: int, after: int, extra: int
 ) -> _Axis | None:
-    """The axis of an input of `length`; None where the convolution could not make it all."""
+    """The axis for an input of `length` elements; None if a convolution cannot compute all of it.
+
+    Parameters
+    ----------
+    kernel, stride: size and stride of the transposed convolution.
+    before, after: the transposed convolution's padding.
+    extra: additional outputs at the end (`output_padding`).
+    """
     size = (length - 1) * stride + kernel - before - after + extra
     taps = -(-kernel // stride)
     first, last = before // stride, (before + size - 1) // stride
@@ -131,7 +139,7 @@ def _replaced(binding: relax.Binding) -> list[relax.Binding]:
 
 
 def _axes(call: relax.Call) -> list[_Axis] | None:
-    """The axes of a call that can be replaced; None of another."""
+    """The axes of a transposed convolution; None if it cannot be replaced."""
     _, layout, kernel_layout = _CONVS[call.op]
     attrs = call.attrs
     data, weights = call.args
@@ -163,9 +171,10 @@ def _axes(call: relax.Call) -> list[_Axis] | None:
 
 
 def _sub_pixel_weights(weights: npt.NDArray[Any], axes: list[_Axis]) -> npt.NDArray[Any]:
-    """From (in, out, kernel...) to (out * stride..., in, taps...), as the convolution wants them.
+    """The weights of the sub-pixel convolution.
 
-    Where the stride does not divide the kernel, the last taps of some remainders are zero.
+    Their shape changes from (in, out, kernel...) to (out * stride..., in, taps...). If the stride
+    does not divide the kernel, the last taps of some remainders are zero.
     """
     rank = len(axes)
     ends = [
@@ -174,7 +183,7 @@ def _sub_pixel_weights(weights: npt.NDArray[Any], axes: list[_Axis]) -> npt.NDAr
     padded = np.pad(weights, [(0, 0), (0, 0), *ends])
     pairs = [size for axis in axes for size in (axis.taps, axis.stride)]
     apart = padded.reshape(*weights.shape[:2], *pairs)
-    # A convolution multiplies the first input by its first tap; here that is the last.
+    # A convolution multiplies its first input by its first tap, but `_Axis` counts taps backwards.
     apart = np.flip(apart, tuple(2 + 2 * i for i in range(rank)))
     order = [1, *(3 + 2 * i for i in range(rank)), 0, *(2 + 2 * i for i in range(rank))]
     turned = apart.transpose(order)

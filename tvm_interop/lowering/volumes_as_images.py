@@ -1,8 +1,8 @@
 """Computes convolutions of volumes and videos as convolutions of their slices.
 
-A slice of the result is a convolution of the few slices of the input that the kernel reaches, their
-channels one after the other. So all slices are one batch of images, which is divided between cores
-image by image.
+Each slice of the result is a convolution of the few input slices that the kernel reaches. The
+channels of these slices are concatenated into one image. All slices then form one batch of images,
+which cores can share image by image.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CONV = tvm.ir.Op.get("relax.nn.conv3d")
 
 @module_pass(opt_level=0, name="VolumesAsImages")
 class VolumesAsImages:
-    """Replace each convolution of volumes that has constant weights by one of images.
+    """Replace each convolution of volumes that has constant weights by a convolution of images.
 
-    Those in groups stay as they are where their kernel reaches several slices. The operators
-    between two convolutions become operators of images too (see `AsImages`).
+    A convolution with several groups stays as it is if its kernel reaches several slices. The
+    operators between two convolutions become operators of images too (see `AsImages`).
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -34,7 +34,7 @@ class VolumesAsImages:
 
 
 class _Volumes(AsImages):
-    """From (N, C, D, H, W) to (N * D, C, H, W)."""
+    """Rewrites volumes (N, C, D, H, W) as images (N * D, C, H, W)."""
 
     rank = 5
     anchors = frozenset({_CONV})
@@ -54,7 +54,7 @@ class _Volumes(AsImages):
         return relax.op.permute_dims(apart, [0, 2, 1, 3, 4])
 
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        # One for all slices.
+        # A tensor can be broadcast only if it is the same for all volumes and slices.
         return (1, shape[1], *shape[3:]) if shape[0] == shape[2] == 1 else None
 
     def anchor(self, call: relax.Call) -> relax.Expr | None:
@@ -98,10 +98,15 @@ class _Volumes(AsImages):
 def _taps(
     images: te.Tensor, depth: int, made: int, reach: int, stride: int, dilation: int, before: int
 ) -> te.Tensor:
-    """For each of `made` slices the `reach` slices it is made of: (N * made, reach * C, H, W).
+    """The input slices of each result slice: a tensor of shape (N * made, reach * C, H, W).
 
-    `images` has `depth` slices of each of N volumes, (N * depth, C, H, W); `before` of zeros stand
-    before the first.
+    Parameters
+    ----------
+    images: `depth` slices of each of N volumes, of shape (N * depth, C, H, W).
+    made: the number of result slices of each volume.
+    reach: the number of slices that the kernel reaches.
+    stride, dilation: stride and dilation of the convolution along the depth.
+    before: the number of slices of zeros before the first.
     """
     slices, channels, height, width = (int(size) for size in images.shape)
 

@@ -1,4 +1,4 @@
-"""The constants of a program, each once."""
+"""The table of a program's constants, in which equal constants are stored once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import tvm
 
 
 def is_supported_dtype(dtype: str) -> bool:
-    """Whether NumPy itself knows `dtype`; bfloat16 and the eight-bit floats it does not."""
+    """Whether NumPy itself has the type `dtype`; it lacks bfloat16 and the floats of 8 bits."""
     try:
         found = np.dtype(dtype)
     except TypeError:
         return False
-    # Packages may register more types with NumPy, which then passes them to nobody.
+    # Packages may register more types with NumPy, but NumPy cannot pass their arrays to others.
     return found.isbuiltin == 1 and found.kind in "biuf"
 
 
 class WeightTable:
-    """Gives every constant a value of the program, equal constants the same one.
+    """Assigns each constant a value of the program; equal constants get the same value.
 
     Attributes
     ----------
-    arrays: the constants by index of their value.
+    arrays: the constants, by the index of their value.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class WeightTable:
         self, tensor: tvm.runtime.Tensor, add: Callable[[tuple[int, ...], str], int]
     ) -> int:
         """Index of the value that holds `tensor`; `add(shape, dtype)` makes one if none does."""
-        array = np.from_dlpack(tensor)  # Its own memory: weights may be gigabytes.
+        array = np.from_dlpack(tensor)  # The array shares memory: weights may be gigabytes.
         dtype = str(tensor.dtype)
         key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._by_content:

@@ -1,7 +1,7 @@
-"""Lets convolutions and matrix products of float16 add their terms up in float32.
+"""Lets convolutions and matrix products of float16 add up their terms in float32.
 
-As onnxruntime, cuDNN and tensor cores do. TVM would add them up in float16, in which 2048 and 1
-make 2048, and whose largest number is 65504.
+onnxruntime, cuDNN and tensor cores do so too. TVM would add them up in float16, in which 2048 + 1
+is 2048 and the largest number is 65504.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 @module_pass(opt_level=0, name="WideSums")
 class WideSums:
-    """Make each convolution and matrix product of float16 one with a float32 result, cast back.
+    """Give each convolution and matrix product of float16 a float32 result that is cast back.
 
-    The cast joins the operator's kernel. Both bindings keep the name of the one they replace.
+    The cast is fused into the operator's kernel. The operator and the cast both keep the name of
+    the binding that they replace.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -49,7 +50,7 @@ def _widened(binding: relax.Binding) -> list[relax.Binding]:
 
 
 def _in_float32(call: relax.Call) -> relax.Call | None:
-    """`call` with a float32 result; None where it is no convolution or product of float16."""
+    """`call` with a float32 result; None if it is no convolution or matrix product of float16."""
     if call.op not in _CONVS and call.op != _MATMUL:
         return None
     types: list[Any] = [arg.ty for arg in (*call.args, call)]

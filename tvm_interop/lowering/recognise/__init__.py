@@ -1,4 +1,5 @@
-"""How operators of each kind are found in Relax, and what TVM computes in their stead.
+"""The rules that recognise operators of each kind in Relax, and TVM's kernels of some kinds.
 
-One file a kind, which has the kind's name and registers what it has. A file that is here is found.
+Each kind has one file, with the kind's name. The file registers its rules and kernels. All files in
+this folder are imported automatically.
 """

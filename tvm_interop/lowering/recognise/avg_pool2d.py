@@ -1,7 +1,8 @@
-"""Means of windows that libraries compute.
+"""Recognises average poolings that libraries can compute.
 
-Conditions: images are N,C,H,W, of a shape that is known. The images of a pooling are of one type of
-floats. Those of a mean are of float32, and it is over all of height and width, which it keeps.
+Conditions: images have the layout N,C,H,W and a known shape. The input and the result of a pooling
+have the same floating-point type. A mean is an average pooling too, if its input is float32 and if
+it goes over all of height and width and keeps these axes.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from ..poolings import pooled
 
 @recognises("relax.nn.avg_pool2d", makes_images=True)
 def avg_pool2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The pooling `call`."""
+    """A group of the average pooling `call`."""
     counts = bool(call.attrs.count_include_pad)
     return pooled("avg_pool2d", var, call, counts_padding=counts)
 
 
 @recognises("relax.mean")
 def mean(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The mean of an image is an average pooling whose window is all of it."""
+    """A group of the mean of an image, which is an average pooling with the image as its window."""
     shape = float_shape(call.args[0])
     axis = sorted(int(a) % 4 for a in call.attrs.axis or ())
     if shape is None or len(shape) != 4 or axis != [2, 3] or not call.attrs.keepdims:

@@ -1,8 +1,7 @@
-"""Concatenations that may cost nothing.
+"""Recognises concatenations that may cost nothing, because their parts are written into place.
 
-Conditions: images N,C,H,W of float32 and of shapes that are known are joined along their channels;
-there is one image, so that they lie one after the other in the result, and each would begin at an
-aligned address.
+Conditions: float32 images of layout N,C,H,W and known shapes are joined along their channels. N is
+1, so each part is contiguous in the result. Each part would begin at an aligned address.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..groups import Dataflow, Group, float_shape, recognises
 
 @recognises("relax.concat", makes_images=True)
 def concat(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """Joins what lies one after the other in the result: channels, of one image."""
+    """A group of a concatenation along the channels of one image."""
     if not isinstance(call.args[0], relax.Tuple):
         return None
     fields = list(call.args[0].fields)

@@ -1,7 +1,8 @@
-"""Convolutions that libraries compute.
+"""Recognises convolutions that libraries can compute.
 
-Conditions: images are N,C,H,W and weights O,I,H,W, of a shape that is known. Data, weight and
-result are all of float32; or of float16 and added up in float32, which a cast back follows.
+Conditions: images have the layout N,C,H,W, weights have the layout O,I,H,W, and shapes are known.
+Data, weight and result are all float32. Alternatively data and weight are float16, the sums are
+float32, and a cast back to float16 follows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..sums_of_products import sum_of_products
 
 @recognises("relax.nn.conv2d", makes_images=True)
 def conv2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The convolution `call`."""
+    """A group of the convolution `call`."""
     attrs = call.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     weight = static_shape(call.args[1].ty)

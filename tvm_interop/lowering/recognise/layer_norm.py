@@ -1,7 +1,7 @@
-"""Layer normalisations that libraries compute.
+"""Recognises layer normalisations that libraries can compute.
 
-Conditions: they go along the last axis of a tensor of float32 whose shape is known, and have both a
-scale and a shift.
+Conditions: the normalisation goes along the last axis of a float32 tensor of known shape. It has
+both a scale and a shift.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..groups import Dataflow, Group, float_shape, group_of, recognises
 
 @recognises("relax.nn.layer_norm")
 def layer_norm(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The normalisation `call`."""
+    """A group of the layer normalisation `call`."""
     shape = float_shape(call.args[0])
     axes = [int(axis) for axis in call.attrs.axes]
     both = call.attrs.center and call.attrs.scale

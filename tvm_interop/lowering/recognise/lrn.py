@@ -1,7 +1,7 @@
-"""Local response normalisations that libraries compute.
+"""Recognises local response normalisations that libraries can compute.
 
-Conditions: a division ends the operators of one (see `lrn_pattern`), and nothing else uses what
-they make on the way. Images are N,C,H,W, of float32 and of a shape that is known.
+Conditions: the operators of `lrn_pattern` end with a division, and no other operator reads their
+intermediate results. Images have the layout N,C,H,W, float32 numbers and a known shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..lrn_pattern import find_lrn
 
 @recognises("relax.divide")
 def lrn(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A division may be the end of a local response normalisation."""
+    """A group of the local response normalisation that ends with the division `call`."""
     found = find_lrn(graph.values, var)
     if found is None or any(graph.uses[v] != 1 for v in found.vars[:-1]):
         return None
@@ -32,7 +32,7 @@ def lrn(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
         lrn_bias=found.bias,
     )
     values = [graph.values[v] for v in found.vars]
-    # As imported it reshapes on the way, which no kernel may.
+    # The imported operators contain reshapes, which cannot be inside one kernel.
     data = te.placeholder(shape, "float32")
     result = topi.nn.lrn(data, found.size, 1, found.alpha, found.beta, found.bias)
     kernel = te.create_prim_func([data, result])

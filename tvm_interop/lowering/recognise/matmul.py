@@ -1,7 +1,7 @@
-"""Matrix products that libraries compute.
+"""Recognises matrix products that libraries can compute.
 
-Conditions: all shapes are known. Both sides and the result are of float32; or of float16 and added
-up in float32, which a cast back follows.
+Conditions: all shapes are known. Both factors and the result are float32. Alternatively the factors
+are float16, the sums are float32, and a cast back to float16 follows.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ from ..sums_of_products import sum_of_products
 
 @recognises("relax.matmul")
 def matmul(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The product `call`."""
+    """A group of the matrix product `call`."""
     return sum_of_products("matmul", var, call, graph)

@@ -1,6 +1,6 @@
-"""Largest numbers of windows that libraries compute.
+"""Recognises max poolings that libraries can compute.
 
-Conditions: images are N,C,H,W, of one type of floats, and of a shape that is known.
+Conditions: images have the layout N,C,H,W, one floating-point type, and known shapes.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ from ..poolings import pooled
 
 @recognises("relax.nn.max_pool2d", makes_images=True)
 def max_pool2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The pooling `call`."""
+    """A group of the max pooling `call`."""
     return pooled("max_pool2d", var, call)

@@ -1,4 +1,4 @@
-"""TVM's kernel of the means of integers; `quantised.py` finds it."""
+"""TVM's kernel of a quantised average pooling; `quantised.py` recognises the operator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..quantised_kernels import computes, dims, finished
 
 @computes("quantised_avg_pool2d")
 def quantised_avg_pool2d(op: QuantisedAvgPool2d, data: te.Tensor) -> te.Tensor:
-    """The means, after the steps, rounded."""
+    """The mean of each window, after the steps of the description and the rounding."""
     return finished(op, Ending(), op.integers, _means(op, data))
 
 
 def _means(op: QuantisedAvgPool2d, data: te.Tensor) -> Any:
-    """The means of the integers in each window."""
+    """The mean of the integers in each window, as float32."""
     window = op.window
     height, width = op.shapes[0][1:3]
     dy, dx = (te.reduce_axis((0, size)) for size in window.size)

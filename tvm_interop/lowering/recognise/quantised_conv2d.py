@@ -1,4 +1,4 @@
-"""TVM's kernel of a quantised convolution; `quantised.py` finds it."""
+"""TVM's kernel of a quantised convolution; `quantised.py` recognises the operator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..quantised_kernels import computes, dims, scaled
 def quantised_conv2d(
     op: QuantisedConv2d, data: te.Tensor, weight: te.Tensor, *more: te.Tensor
 ) -> te.Tensor:
-    """The scaled sums of products."""
+    """The convolution of integers, with the scale, the bias, the steps and the rounding."""
     return scaled(op, op.ending, op.integers, _products(op, data, weight), *more)
 
 
 def _products(op: QuantisedConv2d, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """Sums of products of an image with its channels last, less the zero points."""
+    """Sums of products of data (channels last) and weight, each less its zero point, in int32."""
     top, left, bottom, right = op.window.padding
     batch, height, width, channels = op.shapes[0]
     padded = te.compute(

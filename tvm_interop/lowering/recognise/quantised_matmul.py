@@ -1,4 +1,4 @@
-"""TVM's kernel of a quantised matrix product; `quantised.py` finds it."""
+"""TVM's kernel of a quantised matrix product; `quantised.py` recognises the operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..quantised_kernels import computes, dims, scaled
 def quantised_matmul(
     op: QuantisedMatmul, left: te.Tensor, right: te.Tensor, *more: te.Tensor
 ) -> te.Tensor:
-    """The scaled sums of products."""
+    """The product of integers, with the scale, the bias, the steps and the rounding."""
     return scaled(op, op.ending, op.integers, _products(op, left, right), *more)
 
 

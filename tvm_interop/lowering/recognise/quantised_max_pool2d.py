@@ -1,4 +1,4 @@
-"""TVM's kernel of the largest integers; `quantised.py` finds it."""
+"""TVM's kernel of a quantised max pooling; `quantised.py` recognises the operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..quantised_kernels import computes, dims
 
 @computes("quantised_max_pool2d")
 def quantised_max_pool2d(op: QuantisedMaxPool2d, data: te.Tensor) -> te.Tensor:
-    """The largest of each window."""
+    """The largest integer of each window."""
     height, width = op.shapes[0][1:3]
     least = tirx.min_value(op.stored[0])
     dy, dx = (te.reduce_axis((0, size)) for size in op.window.size)

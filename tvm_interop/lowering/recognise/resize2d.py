@@ -1,9 +1,13 @@
-"""Images enlarged or shrunk that libraries compute.
+"""Recognises resizes of images that libraries can compute.
 
-Conditions: images are N,C,H,W, of one type of floats and of shapes that are known. Pixels are
-squares (`half_pixel`), and each of the result is a mean of four; or it is the nearest, height and
-width grow by whole factors, and how a place is rounded comes to the same: from the corner down, or
-from the middle to the nearest, of which there is one.
+Conditions: images have the layout N,C,H,W, one floating-point type, and known shapes. A resize is
+one of two kinds:
+
+- A linear resize, in which each pixel of the result is a weighted mean of four. Its coordinates
+  treat pixels as squares (`half_pixel`).
+- A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
+  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel, which is unique.
+  Both give the same result.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from ..groups import Dataflow, Group, Shape, float_shape, float_type, recognises
 
 @recognises("relax.image.resize2d", makes_images=True)
 def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The resize `call`."""
+    """A group of the resize `call`."""
     data = call.args[0]
     dtype = float_type(data)
     if dtype is None or call.attrs.layout != "NCHW":
@@ -40,7 +44,10 @@ def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 
 
 def _is_mean(attrs: Any, made: Shape) -> bool:
-    """Whether a linear resize takes pixels for squares; to one of them PyTorch does not."""
+    """Whether a linear resize treats pixels as squares.
+
+    `pytorch_half_pixel` does not do so if the result is one pixel high or wide.
+    """
     coordinates = str(attrs.coordinate_transformation_mode)
     return coordinates == "half_pixel" or (
         coordinates == "pytorch_half_pixel" and min(made[2:]) > 1
@@ -48,7 +55,7 @@ def _is_mean(attrs: Any, made: Shape) -> bool:
 
 
 def _is_nearest(attrs: Any, shape: Shape, made: Shape) -> bool:
-    """Whether another resize takes each pixel as many times as it grows by."""
+    """Whether a resize repeats each pixel by the factor by which height and width grow."""
     if attrs.method != "nearest_neighbor" or any(made[a] % shape[a] for a in (2, 3)):
         return False
     coordinates = str(attrs.coordinate_transformation_mode)

@@ -1,7 +1,7 @@
-"""Products of an image with one number a channel that libraries compute.
+"""Recognises products of an image with one number for each channel that libraries can compute.
 
-Conditions: a library makes the image, N,C,H,W and of more than one pixel; image and factor are of
-float32, and of shapes that are known.
+Conditions: a library makes the image, which has the layout N,C,H,W and more than one pixel. Image
+and factor are float32 and have known shapes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from ..groups import Dataflow, Group, float_shape, recognises
 
 @recognises("relax.multiply")
 def scale(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """An image times one number a channel: what squeeze-and-excitation ends with, batch norms too.
+    """A group of an image times one number for each channel.
 
-    Only of what a library makes: elsewhere TVM computes it on the way, with its neighbours.
+    Squeeze-and-excitation ends with such a product, and batch norms do too. It is a group only if a
+    library makes the image. Otherwise TVM fuses the product with its neighbours.
     """
     data, factor = call.args
     if _is_by_channel_of(data, factor):
@@ -34,7 +35,7 @@ def scale(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 
 
 def _is_by_channel_of(factor: relax.Expr, data: relax.Expr) -> bool:
-    """Whether `factor` is one number a channel of the image `data`."""
+    """Whether `factor` has one number for each channel of the image `data`."""
     wide, narrow = float_shape(data), float_shape(factor)
     if wide is None or narrow is None or len(wide) != 4 or len(narrow) != 4:
         return False

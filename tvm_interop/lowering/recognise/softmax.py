@@ -1,6 +1,6 @@
-"""Softmaxes that libraries compute.
+"""Recognises softmaxes that libraries can compute.
 
-Conditions: they go along the last axis of a tensor of float32 whose shape is known.
+Conditions: the softmax goes along the last axis of a float32 tensor of known shape.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..groups import Dataflow, Group, float_shape, group_of, recognises
 
 @recognises("relax.nn.softmax")
 def softmax(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """The softmax `call`."""
+    """A group of the softmax `call`."""
     shape = float_shape(call.args[0])
     if shape is None or int(call.attrs.axis) not in (-1, len(shape) - 1):
         return None

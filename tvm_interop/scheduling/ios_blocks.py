@@ -57,7 +57,7 @@ class Allowance:
         self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
-        """Subtract transitions from this allowance, and from the allowance that it is a share of."""
+        """Subtract transitions here, and in the allowance that this one is a share of."""
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
@@ -85,7 +85,7 @@ class Allowance:
 
     @property
     def clock(self) -> Callable[[], bool] | None:
-        """A function that tells native code whether the time is over; None without an end in time."""
+        """A function that tells native code whether time is over; None without an end in time."""
         return None if math.isinf(self._end_s) else lambda: self.seconds_left <= 0
 
 

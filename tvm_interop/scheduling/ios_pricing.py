@@ -125,7 +125,7 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """The share of the longest path that every schedule takes; 0 if merging may shorten a path."""
+        """The share of the longest path that every schedule takes; 0 if merging may shorten it."""
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0
@@ -222,7 +222,7 @@ class StagePrices:
             )
 
     def as_merged(self, stage: Stage) -> Stage:
-        """The stage as one merged operator on stream 0, if merging was faster; else the stage as is."""
+        """The stage as one merged operator on stream 0, if merging was faster; else unchanged."""
         if frozenset(op for group in stage.groups for op in group) not in self._merged:
             return stage
         return Stage(stage.groups, (0,) * len(stage.groups), "merge", stage.barrier)

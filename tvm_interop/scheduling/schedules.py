@@ -212,7 +212,7 @@ class Schedule:
 
     @property
     def is_staged(self) -> bool:
-        """Whether the schedule is a list of stages; otherwise it has one operator list per stream."""
+        """Whether the schedule is a list of stages; if not, it is one operator list per stream."""
         return bool(self.stages)
 
     @property

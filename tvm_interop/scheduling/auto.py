@@ -78,7 +78,7 @@ def auto(
 
     1. The candidates are the schedules of `sequential`, `greedy`, `lios`, `lios+`, `nimble`,
        `opara` and `ios`. `latency` predicts the makespan of each (`Schedule.simulate`). Candidates
-       that run the same way count once.
+       with the same streams and launch order count once.
     2. Local search refines the best candidate of stages and the best candidate of streams. It moves
        operators between streams or stages, splits stages and joins them. The refined schedules
        become candidates too.
@@ -195,7 +195,7 @@ class _Candidate:
 
 
 class _Field:
-    """The candidates by name. Of schedules that run the same way, only the first is kept."""
+    """The candidates by name. Of schedules with the same streams and launch order, one is kept."""
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
         self.graph = graph
@@ -204,7 +204,7 @@ class _Field:
         self._seen: set[Any] = set()
 
     def enter(self, schedule: Schedule, in_budget: LatencyModel | None = None) -> None:
-        """Add a candidate, unless an earlier candidate runs the same way.
+        """Add a candidate, unless an earlier one has the same streams and launch order.
 
         Parameters
         ----------

@@ -38,9 +38,10 @@ from .registry import register_scheduler
 from .schedules import Schedule, Stage, pack_onto_streams
 
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
-"""TOP's r and s."""
+"""Most operators in a group and most groups in a stage; r and s in TOP."""
 _ALL, _KEPT = 512, 48
-"""So many endings of a state are scored all; where there are more, a beam of so many is."""
+"""A state with at most `_ALL` endings has all of them scored. If there are more, a beam of `_KEPT`
+endings is scored."""
 
 Ending = tuple[Mask, ...]
 

@@ -89,7 +89,7 @@ class Block:
 
     @cached_property
     def reads(self) -> Floats:
-        """(n, n) matrix whose entry (i, j) is 1 where operator j reads operator i, and 0 elsewhere."""
+        """(n, n) matrix: entry (i, j) is 1 where operator j reads operator i, and 0 elsewhere."""
         found = np.zeros((len(self), len(self)))
         found[self.edges[:, 0], self.edges[:, 1]] = 1.0
         return found
@@ -100,7 +100,7 @@ class Block:
 
     @cached_property
     def path_us(self) -> Floats:
-        """(n,) microseconds of the longest path that ends in each operator, that operator included."""
+        """(n,) microseconds of the longest path that ends in each operator and includes it."""
         found: Floats = self.us.copy()
         for op in range(len(self)):
             sources = np.flatnonzero(self.reads[:, op])
@@ -110,7 +110,7 @@ class Block:
 
     @cached_property
     def levels(self) -> list[npt.NDArray[np.int64]]:
-        """The operators of each level, where the level is the longest chain of operators before one."""
+        """The operators by level: the number of operators before one on its longest chain."""
         level = np.zeros(len(self), dtype=np.int64)
         for source, target in self.edges.tolist():
             level[target] = max(level[target], level[source] + 1)

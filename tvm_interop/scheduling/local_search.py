@@ -174,7 +174,7 @@ class _StageSearch:
             )
 
     def _between(self, first: _Streams, second: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Changes of two neighbouring stages: an operator moves to the other stage, or both are joined."""
+        """Changes of two neighbouring stages: an operator moves over, or both stages are joined."""
         yield (self._joined((*first, *second)),)
         for source, target, forwards in ((first, second, True), (second, first, False)):
             staying = [op for ops in source for op in ops]
@@ -210,9 +210,9 @@ class _StageSearch:
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
-        """Whether one of the `staying` operators keeps `op` from moving to the stage behind or before.
+        """Whether an operator in `staying` keeps `op` from moving to the neighbouring stage.
 
-        `forwards` stands for the stage behind.
+        `forwards` stands for the stage behind, and otherwise for the stage before.
         """
         near = self._readers[op] if forwards else self._sources[op]
         return not near.isdisjoint(staying)

@@ -72,7 +72,7 @@ class PairedRatio:
 
     @property
     def may_be_faster(self) -> bool:
-        """Whether the contestant may be faster by 2%, half-way between the passing and the sought gain.
+        """Whether the contestant may be faster by 2%, half-way between passing and sought gain.
 
         If this is False, the contestant is faster by 2% in at most 5% of cases. Further rounds
         would hardly let it pass.
@@ -253,10 +253,11 @@ def _rounds_needed(apart: Floats) -> float:
 
 @lru_cache(maxsize=64)
 def _signed_rank_quantile(rounds: int) -> int | None:
-    """The largest k with this property: at most k Walsh averages are above 0 in 5% of cases or less.
+    """The 5% quantile of the number of Walsh averages above 0, for equally fast contestants.
 
-    The cases are those of two contestants that are equally fast. None if even k = 0 is more likely
-    than 5%. The distribution is exact: a sum of ranks, each with a random sign.
+    This is the largest k such that at most k averages are above 0 in 5% of cases or less. None if
+    even k = 0 is more likely than that. The distribution is exact: it is that of a sum of ranks,
+    each counted or not by chance.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

@@ -79,18 +79,18 @@ def auto(
     1. The candidates are the schedules of `sequential`, `greedy`, `lios`, `lios+`, `nimble`,
        `opara` and `ios`. `latency` predicts the makespan of each (`Schedule.simulate`). Candidates
        with the same streams and launch order count once.
-    2. Local search refines the best candidate of stages and the best candidate of streams. It moves
+    2. Local search refines the best staged candidate and the best streamed candidate. It moves
        operators between streams or stages, splits stages and joins them. The refined schedules
        become candidates too.
-    3. The finalists are `sequential`, the best candidate of stages, the best candidate of streams,
-       and the best of the others. Predictions of stages and of streams cannot be compared, because
-       a stage's latency includes contention and a stream's does not. `evaluate` runs the finalists
-       against each other, with `sequential` twice, and the fastest is chosen. Without `evaluate`
-       the prediction decides.
+    3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
+       the best of the others. Predictions of staged and streamed schedules cannot be compared,
+       because the latency of a stage includes contention and that of a stream does not. `evaluate`
+       runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
+       Without `evaluate` the prediction decides.
     4. The fastest of several schedules is in part the luckiest. So `evaluate` runs the chosen
        schedule again, against `sequential` alone. It wins if it is faster by more than 1% in these
-       new rounds, at a level of 5% (`paired_rounds`). Otherwise `sequential` wins. If the rounds of
-       step 3 show no gain already, there are no new rounds.
+       new rounds, at a significance level of 5% (`paired_rounds`). Otherwise `sequential` wins. If
+       the rounds of step 3 show no gain already, there are no new rounds.
 
     Operators keep their own kernels, and so the bits of their results. Merging of operators is left
     to `ios-both`.
@@ -104,23 +104,24 @@ def auto(
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. Of the
         rest, 60% are for the latencies of stages of `ios`. A candidate is dropped if there is no
-        time to ask for one of its stages. Single operators and the stages of `sequential` are asked
-        for in any case. If no time is left then to run schedules, `sequential` wins.
+        time to ask for the latency of one of its stages. Single operators and the stages of
+        `sequential` get their latencies in any case. If no time is left then to run schedules,
+        `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
-    evaluate: runs schedules against each other. It gives one round after another for as long as
-        more are asked for. A round holds the microseconds of all schedules, in order.
+    evaluate: runs schedules against each other. It gives one round after another, for as long as
+        `auto` takes more. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
     baseline: a schedule in place of `sequential` on one stream. A compilation gives a schedule that
         runs operators in order, the parts of each side by side.
 
-    `stats` holds `winner`, the name of the winner; `predicted_us`, the makespan by candidate;
-    `chosen_by_us`, the median by finalist in the rounds that chose; `measured_us`, the medians of
-    `sequential` and the chosen schedule in the rounds that confirmed; `confirmation`, the
-    comparison in these rounds; `measuring_us`, the time of all rounds; `stages_refused`, the number
-    of stages that there was no time to ask for; and `budget_used_up`. If no rounds confirmed the
-    choice, `measured_us` and `confirmation` come from the rounds that chose.
+    `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
+    `chosen_by_us` holds the medians by finalist in the rounds that chose. `measured_us` holds the
+    medians of `sequential` and the chosen schedule in the rounds that confirmed, and `confirmation`
+    compares the two in these rounds. If no rounds confirmed the choice, both come from the rounds
+    that chose. `measuring_us` is the time of all rounds. `stages_refused` is the number of stages
+    that got no latency for lack of time. `budget_used_up` says whether time ran out.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -230,7 +231,7 @@ class _Field:
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def best(self, staged: bool) -> str | None:
-        """The best candidate of stages or of streams by prediction, without `sequential`."""
+        """The staged or streamed candidate with the best prediction, without `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
         return next(alike, None)
 
@@ -242,7 +243,7 @@ def _refine_best(
     num_streams: int,
     budget: Budget,
 ) -> bool:
-    """Refine the best candidate of streams, then the best of stages; return whether in time.
+    """Refine the best streamed candidate, then the best staged one; return whether in time.
 
     Streams come first, because refining them needs no new latencies.
     """
@@ -259,7 +260,7 @@ def _refine_best(
     if staged is not None:
         found = entered.candidates[staged].schedule
         stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
-        # The search takes only stages with known latencies, so none must be asked for here.
+        # The search takes only stages with known latencies, so this needs no budget.
         entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0
 
@@ -318,9 +319,9 @@ def _choose(
 
     A finalist that is surely slower takes no part in further rounds, which then take less time.
 
-    The function returns the name of the fastest finalist, the medians of `sequential` and all
-    finalists in microseconds, and the rounds of the fastest finalist. These are (rounds, 3)
-    microseconds: `sequential`, `sequential` again, and the finalist.
+    The function returns three things: the name of the fastest finalist; the medians of `sequential`
+    and all finalists, in microseconds; and the rounds of the fastest finalist. The rounds are
+    (rounds, 3) microseconds: `sequential`, `sequential` again, and the finalist.
     """
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]

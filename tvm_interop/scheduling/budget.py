@@ -40,11 +40,11 @@ class Budget:
 
 
 class BudgetedLatency(LatencyModel):
-    """A latency model that asks another `model` for stages until the budget is spent, then refuses.
+    """A latency model that asks another `model` until the budget is spent, and then refuses.
 
-    Stages are asked for in chunks that should fit into the time that is left. The latency of a
-    refused stage is inf, so that no search chooses it. A stage of a single operator is never
-    refused, because its latency is known.
+    The latencies of stages are asked for in chunks that should fit into the time that is left. The
+    latency of a refused stage is inf, so that no search chooses it. A stage of a single operator is
+    never refused, because its latency is known.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class BudgetedLatency(LatencyModel):
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Latency of each stage in microseconds, shape (len(stages),); inf for a refused stage.
 
-        `model` is asked for the stages in the order given.
+        The latencies are asked for in the order of `stages`.
         """
         batch = StageBatch.from_stages(stages)
         prices = np.empty(len(batch), dtype=np.float64)

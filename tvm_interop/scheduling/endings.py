@@ -9,7 +9,7 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Most endings of one cluster that are kept. They are the first in order."""
+"""Largest number of endings of one cluster that are kept. They are the first in order."""
 
 
 def bits(mask: Mask) -> list[int]:
@@ -34,7 +34,7 @@ class Endings:
     Attributes
     ----------
     clusters: the choices of each cluster, the empty choice first. A choice is a tuple of groups.
-    max_groups: most groups in an ending, over all clusters.
+    max_groups: largest number of groups in an ending, over all clusters.
     left_out: whether a cluster has more choices than are kept.
     """
 
@@ -100,8 +100,8 @@ def endings(
     ----------
     successors: for each operator of the block, in topological order, the set of its readers.
     remaining: the set of operators that remain.
-    max_group_ops, max_groups: most operators in a group and most groups in an ending, both 1 or
-        more; r and s in the paper.
+    max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
+        both 1 or more; r and s in the paper.
     """
     # For each operator, the operator with all its direct and indirect readers. An ending that
     # holds the operator must hold them all.

@@ -38,7 +38,7 @@ from .registry import register_scheduler
 from .schedules import Schedule, Stage, pack_onto_streams
 
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
-"""Most operators in a group and most groups in a stage; r and s in TOP."""
+"""Largest number of operators in a group, and of groups in a stage; r and s in TOP."""
 _ALL, _KEPT = 512, 48
 """A state with at most `_ALL` endings has all of them scored. If there are more, a beam of `_KEPT`
 endings is scored."""
@@ -53,15 +53,15 @@ def gpg(
     weights: str | Path | None = None,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG as printed: a number from 0 to 1 says which ending is the next stage.
+    """GPG as in the paper: a number from 0 to 1 says which ending is the next stage.
 
     Lin et al., "TOP", TPDS 36(2), 2025, section V-B and Algorithm 2. The graph is scheduled block
     by block (`OpGraph.blocks`), from the last stage of a block to the first. A graph network embeds
     the operators of the block that remain. A policy network then gives a number m in [0, 1). Let M
     be the number of endings of the remaining operators. The ending with number floor(m * M) in
     order of enumeration (`endings.Endings.numbered`) becomes the stage before the stages made so
-    far. No stage latency is asked for. The networks were trained with the corrected reward; see
-    `serving.learning.gpg`.
+    far. The latencies of stages are not needed. The networks were trained with the corrected
+    reward; see `serving.learning.gpg`.
 
     Parameters
     ----------
@@ -112,16 +112,16 @@ def gpg_scored(
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings in each state for which the latency model replaces the estimate of the
-        stage, those with the lowest scores; 0 for none.
-    width: number of states that are followed side by side, those with the lowest latency so far
-        plus estimated latency of what is left; 1 as in the paper.
+    priced: number of endings per state, those with the lowest scores, for which the latency model
+        is asked. Its latency replaces the estimate of the stage. 0 asks for none.
+    width: number of states that are followed at the same time, as in a beam search. They are the
+        states with the lowest sum of latency so far and estimated rest. The paper follows 1.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator becomes a stage by itself.
 
     Ties: in order of score, then of enumeration. `stats` is as for `gpg`, and counts
-        `stages_priced` too.
+    `stages_priced` too.
     """
     model = required_latency(latency, "gpg-scored")
     check_counts(priced=priced)

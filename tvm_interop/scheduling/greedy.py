@@ -26,8 +26,8 @@ def greedy(
 
     Parameters
     ----------
-    max_groups: most operators in a stage, lowest ids first. The other operators wait for the next
-        stage. 0 for no limit, as in the paper.
+    max_groups: largest number of operators in a stage, lowest ids first. The other operators wait
+        for the next stage. 0 for no limit, as in the paper.
     streams: number of streams onto which the groups of a stage are packed. Groups are weighed by
         `latency.op`, or all alike without a latency model. None gives each group its own stream.
     """

@@ -31,21 +31,21 @@ def hios_lp(
     plus the longest copy into its first operator and the longest copy out of its last operator.
 
     The printed Algorithm 2 keeps a window before it knows that the window is better. It also looks
-    for circular waits only along the data. Here a window stays only if it is better. Stages may not
-    wait for each other in a circle that leads along a GPU's order either.
+    for circular waits only along the data. Here a window stays only if it is better. Circular waits
+    along the order of a GPU are ruled out too.
 
-    Ties: equal priorities by topological order. Of equally long paths, the one whose first operator
-    comes first in that order; then the shorter path; then the path whose next operator comes first.
-    The lowest GPU; the smallest window.
+    Ties: equal priorities are ordered by topological order. Of equally long paths, the path whose
+    first operator comes first in that order is taken, then the shorter path, then the path whose
+    next operator comes first. After that, the lowest GPU and the smallest window are taken.
 
     Parameters
     ----------
     gpus: number of GPUs. They are all alike.
-    window: most operators that start together on a GPU.
+    window: largest number of operators that start together on a GPU.
     intra: `windows`, or `none` for one operator at a time on each GPU.
 
     Complexity: O(paths * gpus * (n + edges)), then O(n + edges) for each operator on a longest
-        path.
+    path.
     """
     started = time.perf_counter()
     check_gpu_options(gpus, window, intra)

@@ -40,8 +40,8 @@ def ios(
 
     A state is a set of operators that are still to be scheduled. An ending of a state is a set of
     its operators that can run as the last stage. The graph is searched block by block
-    (`OpGraph.blocks`). The search first finds the distinct stages. Then it asks `latency.stages`,
-    in few calls, for the stages that an optimal schedule may need.
+    (`OpGraph.blocks`). The search first finds the distinct stages. Then it calls `latency.stages`,
+    as few times as it can, for the stages that an optimal schedule may need.
 
     Ties: of equally fast endings of a state, the first in order of enumeration is taken. Groups are
     ordered by their first operator in topological order, then smaller groups first, then lowest
@@ -49,19 +49,20 @@ def ios(
 
     Parameters
     ----------
-    max_group_ops: most operators in a group, r in the paper; 0 for no limit.
-    max_groups: most groups in a stage, s in the paper; 0 for no limit.
+    max_group_ops: largest number of operators in a group, r in the paper; 0 for no limit.
+    max_groups: largest number of groups in a stage, s in the paper; 0 for no limit.
     endings: `complete` searches every ending, with its weakly connected components as groups.
         `paper` searches only endings whose groups have a single root each. The authors' code
         enumerates these endings, and Table 1 of the paper counts them.
     streams: number of streams onto which the groups of a stage are packed, longest group first by
-        `latency.op`. The latency asked for is that of the packed stage. None gives each group its
+        `latency.op`. The latency of a stage is that of the packed stage. None gives each group its
         own stream.
-    max_transitions: most transitions that the search keeps, at 8 bytes each. A transition is a
-        state and one of its endings. The search holds a few times that memory in all. The blocks
-        share the transitions. A block that needs more than its share is not searched completely;
-        see "Large blocks" below. All large blocks together get a quarter of the transitions that
-        the other blocks leave. By default that is one or two seconds of search.
+    max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
+        transition is a state and one of its endings. The search holds a few times that memory in
+        all. The blocks share the transitions. A block that needs more than its share is not
+        searched completely; see "Large blocks" below. All large blocks together get a quarter of
+        the transitions that the other blocks leave. By default that is one or two seconds of
+        search.
     time_budget_s: seconds after which the search of large blocks ends, however many transitions it
         takes. If time is short, fewer blocks are searched completely. The schedule then depends on
         the machine. With None, `max_transitions` alone decides, and the same inputs give the same
@@ -70,53 +71,54 @@ def ios(
         between operators that can start early and operators that start late. `stats["parts_cut"]`
         counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
         beams were better and faster.
-    bounds: whether to skip stages that no optimal schedule needs, as lower bounds show. A stage
-        takes at least as long as its longest group, and a group takes the sum of its operators'
-        latencies alone. The schedule is the same as with the latency of every stage, as long as no
-        latency is below its bound. `stats["below_bound"]` counts latencies below their bound, and
-        the log reports them. All bounds are then lowered to the worst ratio seen, and the search
-        goes on. False asks for the latency of every stage in one call.
+    bounds: whether lower bounds of stage latencies are used. With bounds, the model is not asked
+        for stages that no optimal schedule needs. A stage takes at least as long as its longest
+        group, and a group takes the sum of its operators' latencies alone. The schedule is the same
+        as without bounds, as long as no latency is below its bound. `stats["below_bound"]` counts
+        latencies below their bound, and the log reports them. All bounds are then lowered to the
+        worst ratio seen, and the search goes on. Without bounds, one call asks for the latency of
+        every stage.
     cores: number of operators that can truly run at once. A stage then takes at least the total
         latency of its operators divided by `cores`. None if groups use more than one core each, or
         if the number is unknown.
     bound_tolerance, bound_slack_us: how far a latency may fall below its bound, as a share, and in
         microseconds on top. Caches are warm behind a producer, and clocks are noisy. All bounds are
-        lowered by both from the start, so that no stage is skipped wrongly.
-    parts: the parts of each operator, for a graph of divided operators: one list of ids per
-        operator, of a single id for an operator that is not divided. The search then treats an
-        operator as one, on all streams. A group is one such operator, whatever `max_group_ops`
-        says, because the operators of a group do not run side by side. None if no operator is
-        divided.
+        lowered by both from the start, so that no stage is left out wrongly.
+    parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
+        The list of an operator that is not divided holds one id. The search then treats the parts
+        of an operator as one operator, which uses all streams. A group holds one such operator,
+        whatever `max_group_ops` says, because the operators of a group do not run side by side.
+        None if no operator is divided.
 
-    Borders of blocks. All operators before a border run before all operators behind it. A stage
-    across a border is therefore a single group, and its operators run one after the other. It saves
-    only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan without
-    barriers. So a schedule made block by block is slower than the best one by at most this cost per
-    border. In return, the numbers of states of the blocks are added and not multiplied. If the cost
-    is above 0, windows across the borders are searched at the end.
+    Borders of blocks. All operators before a border run before all operators after it. A stage
+    across a border is therefore a single group, and its operators run one after the other. Such a
+    stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
+    without barriers. So a schedule made block by block is slower than the best schedule by at most
+    this cost per border. In return, the numbers of states of the blocks are added and not
+    multiplied. If the cost is above 0, windows across the borders are searched at the end.
 
     Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
     known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
     Beams then look for faster sequences. A beam builds sequences stage by stage, from either end.
-    For each number of operators done, it keeps the best 1, 2, 4, ... sequences. They are ranked by
-    their latency so far plus an estimate of the rest. The estimate is the longest path, or the work
-    divided by the parallelism of the best sequence known. A sequence that cannot become faster than
-    the best one known is dropped. After the beams, the search takes windows of neighbouring stages
-    and finds the fastest stages for their operators. It repeats this with other borders and with
-    wider windows until no window gets better.
+    For each number of operators done, it keeps the best 1, 2, 4, ... sequences. Sequences are
+    ranked by their latency so far plus an estimate of the rest. The estimate is the longest path,
+    or the work divided by the parallelism of the best sequence known. A sequence that cannot become
+    faster than the best sequence known is dropped. After the beams, the search takes windows of
+    neighbouring stages and finds the fastest stages for their operators. It repeats this with other
+    borders and with wider windows until no window gets better.
 
-    If the latency model is costly to ask (`is_costly`), beams use estimated latencies, and only the
-    stages that they choose are asked for. A stage without a latency, such as one that a time budget
-    refused, is never chosen.
+    If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
+    then asked only for the stages that the beams choose. A stage without a latency, such as one
+    that a time budget refused, is never chosen.
 
-    `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (all stages asked
-    for). Of the blocks that were searched completely, it counts states (nonempty), transitions,
-    stages (distinct), stages_spared (distinct stages not asked for) and schedules (ways through the
-    states of all blocks; inf past the range of a double). It also holds below_bound, and
-    bound_scale, the share to which the bounds were lowered; 0 without bounds. `lower_bound_us` is a
-    lower bound of the makespan, if no stage is faster than its operators suggest. The makespan
-    minus this bound is the most that more searching can gain. `optimal` says whether all blocks
-    were searched completely and no border has a cost.
+    `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (stages that the
+    model was asked for). For the blocks that were searched completely, it counts states (nonempty),
+    transitions, stages (distinct), stages_spared (distinct stages that the model was not asked for)
+    and schedules (ways through the states of all blocks; inf past the range of a double). It also
+    holds below_bound, and bound_scale, the share to which the bounds were lowered; 0 without
+    bounds. `lower_bound_us` is a lower bound of the makespan, if no stage is faster than its
+    operators suggest. The makespan minus this bound is the most that more searching can gain.
+    `optimal` says whether all blocks were searched completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

@@ -23,13 +23,13 @@ _LEAST_GAIN = 1e-9
 """Smallest share by which a sum must be lower to count as better. Rounding depends on the order of
 a sum."""
 _FIRST_WINDOW = 2_000
-"""Most transitions of a window at first."""
+"""Largest number of transitions in a window at first."""
 _WIDEST_WINDOW = 8_000_000
-"""Most transitions of any window, at 8 bytes each."""
+"""Largest number of transitions in any window, at 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""Most rounds of beams that use estimates. Each round knows the latencies that the last one asked
-for."""
+"""Largest number of rounds of beams that use estimates. Each round knows the latencies that the
+round before has asked for."""
 
 Stages = list[tuple[int, ...]]
 """The operators of each stage; the stages are in the order in which they run."""
@@ -45,10 +45,10 @@ class Limits:
 
 
 class Allowance:
-    """How far a search may go: a number of transitions, or an end in time.
+    """How far a search may go: a number of transitions, or a point in time.
 
-    With an end in time, the transitions are not limited. The result of a search then depends on the
-    machine.
+    With a point in time, the transitions are not limited. The result of a search then depends on
+    the machine.
     """
 
     def __init__(self, transitions: int, end_s: float | None) -> None:
@@ -85,7 +85,7 @@ class Allowance:
 
     @property
     def clock(self) -> Callable[[], bool] | None:
-        """A function that tells native code whether time is over; None without an end in time."""
+        """A function that tells native code whether time is over; None if time is not limited."""
         return None if math.isinf(self._end_s) else lambda: self.seconds_left <= 0
 
 
@@ -260,7 +260,7 @@ class LargeBlock:
                 return
             asked = self._prices.num_asked
             for backward in (False, True):
-                # The last beam did not know the latencies that were asked for since.
+                # Make a new beam: the last one did not know the latencies learned since.
                 self._beam = None
                 if not self._run(backward, 8, allowance, self._guess):
                     self._run(backward, 1, allowance, self._guess)

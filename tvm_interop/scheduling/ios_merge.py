@@ -30,10 +30,10 @@ def ios_both(
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
     4.2 (IOS-Both). It works like `ios`, with one addition. A stage of two or more single operators
-    may be able to run as one merged operator (`latency.mergeable`). The latency of such a stage is
-    that of its operators side by side or that of the merged operator (`latency.merges`), whichever
-    is lower. All such stages are asked for, whatever the bounds. On a tie, the operators run side
-    by side.
+    may be able to run as one merged operator (`latency.mergeable`). Such a stage has two latencies:
+    that of its operators side by side, and that of the merged operator (`latency.merges`). The
+    lower one counts. On a tie, the operators run side by side. The model is asked for all such
+    stages, whatever the bounds.
 
     A merged operator computes its sums in another order. Its results are close to those of other
     schedules, but not equal bit by bit. If the latency model knows of no merges, the result is that
@@ -60,12 +60,12 @@ def ios_merge(
     """IOS with operator merge alone (IOS-Merge): operators run in order, some of them merged.
 
     It works like `ios-both`, except that operators that are not merged run in order on one stream.
-    A stage of such operators takes the sum of their latencies alone. So only single operators and
-    merged operators are asked for.
+    A stage of such operators takes the sum of their latencies alone. So the model is asked only for
+    single operators and merged operators.
 
     Parameters
     ----------
-    max_groups: most operators to merge into one; 0 for no limit.
+    max_groups: largest number of operators to merge into one; 0 for no limit.
     max_transitions, time_budget_s: as in `ios`.
     """
     known = required_latency(latency, "ios-merge")

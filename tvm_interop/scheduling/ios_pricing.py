@@ -1,6 +1,6 @@
-"""Asks a latency model for the stages that IOS searches.
+"""Asks a latency model for the latencies of the stages that IOS searches.
 
-It asks for all stages, or only for those whose latency can change the schedule.
+It asks for all stages, or only for those stages whose latency can change the schedule.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .schedules import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Fewest stages in one call, if so many may matter. A measuring model interleaves the stages of one
-call."""
+"""Smallest number of stages in one call, as long as so many stages may matter. A measuring model
+interleaves the stages of one call."""
 _GROWTH = 8
-"""A call asks for at least one stage per this many stages that have a latency already. So the calls
-stay few even if the stages are many."""
+"""A call asks for at least one stage per this many stages that have a latency already. This keeps
+the number of calls low when there are many stages."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,7 +84,7 @@ class StagePrices:
         Parameters
         ----------
         streams: number of streams onto which stages are packed; None for a stream per group.
-        bounds: settings of the bounds; None to ask for every stage of a search.
+        bounds: settings of the bounds; None to ask for the latency of every stage of a search.
         merges: whether a stage may run as one merged operator where that is faster.
         """
         self.op_us = op_latencies(model, graph.names) if streams is not None else None
@@ -132,7 +132,7 @@ class StagePrices:
 
     @property
     def num_asked(self) -> int:
-        """Number of stages that the model was asked for."""
+        """Number of stages whose latency the model was asked for."""
         return self._asked
 
     def ask(self, stages: StageBatch) -> Floats:
@@ -166,8 +166,8 @@ class StagePrices:
         """Latencies in microseconds: the known ones, and estimates for the other stages.
 
         An estimate is the longest stream of the stage, by its operators' latencies alone. It is inf
-        once a time budget has refused a stage. Such an estimate says nothing about merging. So the
-        model is asked for the stages that can be merged.
+        once a time budget has refused a stage. For stages that can be merged the model is asked,
+        because an estimate says nothing about merging.
         """
         mergeable = self._mergeable(stages)
         if len(mergeable):
@@ -230,9 +230,9 @@ class StagePrices:
     def _bounded(self, search: Any, stages: StageBatch, bounds: Bounds) -> bytes:
         """The latency of each stage of a search, or a lower bound where no latency is needed.
 
-        Single operators are known. The stages that can be merged are asked for first, because the
-        bounds say nothing about merging. Then, round by round, the stages of the best schedule
-        known so far are asked for, until all of them have a latency.
+        The latencies of single operators are known. The model is first asked for the stages that
+        can be merged, because the bounds say nothing about merging. Then, round by round, it is
+        asked for the stages of the best schedule known so far, until all of these have a latency.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(

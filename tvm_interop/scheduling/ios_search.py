@@ -43,7 +43,7 @@ class IosOptions:
 
     Raises
     ------
-    ScheduleError: for an option value of no use, naming the option.
+    ScheduleError: for an invalid option value, naming the option.
     """
 
     max_group_ops: int

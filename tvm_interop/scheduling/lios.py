@@ -16,7 +16,7 @@ def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = Non
 
     Section IV, Algorithm 1 of the LIOS paper. The rank of an operator is its own latency (Eq. 5),
     and not the length of a path. Ties go to the operator that has been ready longest, then to the
-    lowest stream. Operators that become ready together count by ascending id.
+    lowest stream. Operators that become ready together are ordered by ascending id.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def refine_stages(
 ) -> tuple[Stage, ...]:
     """Change the stages, one or two at a time, for as long as that makes them faster.
 
-    A change moves an operator to another stream of its stage or into the stage before or behind. It
+    A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
 
     Each round collects the changes that could gain 1% of the stages that they replace. The estimate
@@ -50,7 +50,7 @@ def refine_stages(
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
-    num_streams: most streams of a stage.
+    num_streams: largest number of streams in a stage.
     """
     search = _StageSearch(graph, latency, op_us, num_streams)
     current = [search.canonical(stage.by_stream().values()) for stage in stages]
@@ -192,9 +192,10 @@ class _StageSearch:
     def _with(self, op: int, streams: _Streams, skip: int = -1) -> Iterator[_Streams]:
         """The stage with `op` added, once for each stream that `op` can join.
 
-        If `op` touches operators of one stream, it joins that stream. If it touches operators of
-        several streams, there is no result. Otherwise `op` joins any stream, or a new one if there
-        may be more. Stream `skip` is left out.
+        Two operators touch if one of them directly depends on the other. If `op` touches operators
+        of one stream, it joins that stream. If it touches operators of several streams, there is no
+        result. Otherwise `op` joins any stream, or a new one if there may be more. Stream `skip` is
+        left out.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:
@@ -212,7 +213,7 @@ class _StageSearch:
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
         """Whether an operator in `staying` keeps `op` from moving to the neighbouring stage.
 
-        `forwards` stands for the stage behind, and otherwise for the stage before.
+        `forwards` stands for the stage after, and otherwise for the stage before.
         """
         near = self._readers[op] if forwards else self._sources[op]
         return not near.isdisjoint(staying)
@@ -254,7 +255,7 @@ def refine_streams(
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
-    num_streams: most streams.
+    num_streams: largest number of streams.
     """
     order = _merged_order(graph, streams)
     stream_of = {op: s for s, ops in enumerate(streams) for op in ops}

@@ -40,14 +40,14 @@ from .sequential import sequential
 _STARTS = 2
 """Number of schedules over several GPUs that are refined."""
 _ROUNDS = 2
-"""Number of rounds of refinement for each schedule. Before each round, the model is asked for more
-windows near the schedule."""
+"""Number of rounds of refinement for each schedule. Before each round, the latencies of more
+windows near the schedule are asked for."""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
 """Number of operators, next in order of start, with which an operator is paired to form windows."""
 _PRICING_SHARE = 0.5
-"""Share of a round's time for asking the model for windows, before the annealing."""
+"""Share of a round's time for the latencies of windows. The annealing has the rest."""
 _IOS_SHARE = 0.25
 """Share of the time budget for the latencies of the stages of `ios`. Annealing has the rest."""
 _MAX_TRANSITIONS = 1_000_000
@@ -82,7 +82,7 @@ def multi_gpu(
        Ties go to the fewest GPUs, then to the first in the order above. So the result is no worse
        than any of these schedules.
 
-    The same prices and seed give the same schedule, unless the time budget is used up
+    The same latencies and seed give the same schedule, unless the time budget is used up
     (`stats["budget_used_up"]`).
 
     Parameters
@@ -158,7 +158,7 @@ def _on_one_gpu(
     best_us: float,
     budget: Budget,
 ) -> tuple[list[_Candidate], int]:
-    """Schedules for one GPU, and the number of stages that `ios` had no time to ask for."""
+    """Schedules for one GPU, and the number of stages that had no time to get a latency."""
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]

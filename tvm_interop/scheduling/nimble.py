@@ -25,10 +25,10 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
 
     A second matching lets chains share a stream. It does so only where sharing neither orders
     independent operators nor costs a wait. No assignment with as few waits has fewer streams. On
-    networks there are as many streams as the graph is wide. Where fewest waits and fewest streams
-    conflict, there are a few streams more.
+    networks there are as many streams as the graph is wide. Where the fewest waits and the fewest
+    streams conflict, there are a few streams more.
 
-    Ties: in the matchings, lowest ids first. Streams are numbered by their first operator in
+    Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
     topological order.
 
     Parameters
@@ -42,7 +42,7 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
 
     Complexity: O(edges * n / 64) for E', and O(n^2 / 64) for each phase of a matching. The phases
-        are few.
+    are few.
     """
     check_streams(streams)
     started = time.perf_counter()

@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Latency in microseconds of a stage that there was no time to ask for."""
+"""Latency in microseconds of a stage that the model had no time to answer for."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]

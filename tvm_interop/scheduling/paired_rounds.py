@@ -1,15 +1,16 @@
 """Decides whether one schedule is faster than another, by rounds in which both of them ran.
 
-In a round each contestant runs once, in an order drawn anew. Suppose that two contestants are
-equally fast. Then a fair coin decides which of them seems faster in a round, whatever else the
-machine does. A busy spell, a slow drift or a lost core strikes either of them with the same
-probability. The Wilcoxon signed-rank test (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric
-Statistical Methods", chapter 3) assumes no more than that, and its level is exact.
+In a round each contestant runs once, in random order. Suppose that two contestants are equally
+fast. Then a fair coin decides which of them seems faster in a round, whatever else the machine
+does. A busy spell, a slow drift or a lost core strikes either of them with the same probability.
+The Wilcoxon signed-rank test (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical
+Methods", chapter 3) assumes no more than that, and its significance level is exact.
 
 The number of rounds depends on how far the two times of a round are apart. It does not depend on
-which of them is shorter. The test is made once, at the end. So a look at the rounds as they come
-does not spoil the level, as a repeated search for a significant result would. Giving up early does
-not spoil it either, because nothing ships where the schedule is plainly not faster.
+which of them is shorter. The test is made once, at the end. So it does no harm to look at the
+rounds as they come. A repeated search for a significant result would raise the chance of a false
+one. Giving up early does no harm either, because nothing ships where the schedule is plainly not
+faster.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from .budget import Budget
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
-"""Highest probability that a schedule passes for faster although it is not."""
+"""Significance level: the highest probability that a schedule passes for faster although it is
+not."""
 LEAST_GAIN = 0.01
 """A schedule passes only if it is faster by more than this share. Two copies of one program already
 differ by this share, only because their tensors lie at different addresses."""
@@ -41,12 +43,12 @@ far as the limits allow."""
 _LEAST_US = 1e-3
 """Shortest time in microseconds. A time that the clock measured as 0 counts as this."""
 FEWEST_ROUNDS = 5
-"""Fewest rounds that can say anything at this level."""
+"""Smallest number of rounds that can say anything at this level."""
 _FIRST_ROUNDS = 6
-"""Rounds before the first check whether a schedule gains nothing. At least 12 rounds are needed to
-find that it gains (see `_rounds_needed`)."""
+"""Number of rounds before the first check whether a schedule gains nothing. At least 12 rounds are
+needed to find that it gains (see `_rounds_needed`)."""
 _MOST_ROUNDS = 500
-"""Most rounds, however noisy the machine is."""
+"""Largest number of rounds, however noisy the machine is."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def take_rounds(
     ----------
     rounds: each round holds the microseconds of all contestants. There may be no end of rounds.
     budget: time limit. Once it is spent and there are `at_least` rounds, no further round begins.
-    most: most rounds.
+    most: largest number of rounds.
     earlier: (rounds, contestants) microseconds of earlier rounds, which count too.
     pair: positions of the two contestants to tell apart.
     gain: share by which the first of the two must be faster in the end; 0 for two that are alike.

@@ -30,7 +30,7 @@ def schedule(
 
     Parameters
     ----------
-    graph: the operators, and which operator reads the output of which.
+    graph: the operators, with an edge from each operator to each reader of its output.
     name: one of `schedulers()`.
     latency: how long operators and stages take, in microseconds. `sequential`, `greedy`, `nimble`
         and `opara` accept None. The other schedulers of this package need a model.
@@ -48,8 +48,8 @@ def schedule(
 
     Raises
     ------
-    ScheduleError: for an unknown name or option (the message lists the known ones), an option value
-        of no use, a missing latency model, and a scheduler that returns an invalid schedule.
+    ScheduleError: for an unknown name or option (the message lists the known ones), an invalid
+        option value, a missing latency model, and a scheduler that returns an invalid schedule.
     LatencyError: where the latency model gives no usable number, naming the operator.
     """
     scheduler = _lookup(name)

@@ -41,7 +41,7 @@ class Stage:
     barrier: whether every operator of the stage waits for all earlier stages. Without a barrier, an
         operator waits only for the operators that it depends on. With several GPUs, a barrier
         covers only the earlier stages on the same GPU.
-    device: the number of the GPU that runs the stage, in a schedule over several GPUs: GPU 1 is
+    device: number of the GPU that runs the stage, in a schedule over several GPUs: GPU 1 is
         `cuda:1`. None where all stages run on the one device that the model is compiled for.
     """
 
@@ -74,7 +74,7 @@ class Stage:
         return tuple(op for group in self.groups for op in group)
 
     def by_stream(self) -> dict[int, tuple[int, ...]]:
-        """The operators that each stream of this stage runs, in order. The streams ascend."""
+        """The operators that each stream of this stage runs, in order; streams are ascending."""
         running: dict[int, tuple[int, ...]] = {}
         for stream, group in sorted(
             zip(self.streams, self.groups, strict=True), key=lambda pair: pair[0]
@@ -101,9 +101,9 @@ class Schedule:
     streams: the operators of each stream, in order. In a staged schedule they are derived: a stream
         holds the groups that the stages put on it, stage by stage.
     makespan: predicted time of a run in microseconds; None where nothing was predicted.
-    timeline: of a streamed schedule, each operator as (op, stream, start_us, finish_us), in the
+    timeline: for a streamed schedule, each operator as (op, stream, start_us, finish_us), in the
         order in which the scheduler placed them; None where nothing was predicted.
-    launch_order: of a streamed schedule, all operators in the order in which one host thread
+    launch_order: for a streamed schedule, all operators in the order in which one host thread
         launches them. None stands for any order that respects the dependencies.
     devices: the number of each stream's device: GPU 1 is `cuda:1`. Empty where all streams are on
         the one device that the model is compiled for. In a staged schedule they are derived: a
@@ -246,7 +246,7 @@ class Schedule:
         """The edges that the stages' barriers add to the dependencies, as pairs of operator ids.
 
         An edge leads from the last operator of each stream before a barrier to the first operator
-        of each other stream behind it, on the same device. No edge is needed within a stream,
+        of each other stream after it, on the same device. No edge is needed within a stream,
         because a stream runs its operators in order.
         """
         edges: list[tuple[int, int]] = []

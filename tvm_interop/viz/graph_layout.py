@@ -45,8 +45,8 @@ class GraphLayout:
 def lay_out(record: Record) -> GraphLayout:
     """Place the boxes and lines of a record's graph.
 
-    The column of an operator is the first column behind all operators that it reads and behind the
-    operator before it on its stream. A stage begins behind the stage before it.
+    The column of an operator is the first column after all operators that it reads and after the
+    operator before it on its stream. A stage begins after the stage before it.
 
     An operator has a track in the channel below its lane if one of its readers is beyond the next
     column. All lines to such readers share the track. Tracks are given from left to right, and each

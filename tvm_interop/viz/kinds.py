@@ -37,7 +37,7 @@ WAIT = "#D55E00"
 INK = "#222222"
 FAINT = "#767676"
 STAGES = ("#ECECEC", "#DADADA")
-"""The shades of the stages, in turn."""
+"""The two shades of stages, used in turn."""
 
 
 def kind_of(kernel: str) -> str:

@@ -31,7 +31,7 @@ class OperatorRecord:
     waits: indices of the operators on other streams that this operator waits for.
     reads: indices of the operators whose outputs this operator reads, each once.
     output_bytes: bytes that the operator writes.
-    copies_to: of a copy between GPUs, the GPU that receives it; None of other operators.
+    copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
     lost_us: microseconds for which the operator could have run but had no core.
     off_core_us: the part of `lost_us` between `start_us` and `end_us`.
     """
@@ -110,7 +110,7 @@ class Record:
 
     @property
     def has_one_order_of_stages(self) -> bool:
-        """Whether all stages follow each other. With several GPUs, only those of each GPU do."""
+        """Whether all stages run one after the other; on several GPUs, only those of one GPU do."""
         return self.num_stages > 0 and not self.on_several
 
     @property

@@ -73,7 +73,9 @@ def labels(record: Record) -> Element:
 
 
 def timeline(record: Record, scale_us: float, width: float | str = "100%") -> Element:
-    """Draw the rows. A page draws the ruler anew when it stretches the drawing.
+    """Draw the rows of a record.
+
+    A page draws the ruler anew when it stretches the drawing.
 
     Parameters
     ----------

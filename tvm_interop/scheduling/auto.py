@@ -84,7 +84,7 @@ def auto(
        become candidates too.
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
-       because the latency of a stage includes contention and that of a stream does not. `evaluate`
+       because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
        Without `evaluate` the prediction decides.
     4. The fastest of several schedules is in part the luckiest. So `evaluate` runs the chosen
@@ -196,7 +196,7 @@ class _Candidate:
 
 
 class _Field:
-    """The candidates by name. Of schedules with the same streams and launch order, one is kept."""
+    """The candidates by name, at most one for the same streams and launch order."""
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
         self.graph = graph

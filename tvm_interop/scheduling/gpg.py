@@ -100,14 +100,14 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG with a score for each ending: the latency of its stage, plus that of what is left.
+    """GPG with a score for each ending: the latency of its stage, plus that of the rest.
 
-    It differs from `gpg` only in how an ending is chosen. The networks estimate two latencies for
-    each ending. The latency of the stage lies between its longest group and the sum of its
-    operators. The latency of the operators that remain lies between their longest path and their
-    sum. In a state with more than 512 endings, a beam of 48 is scored, built cluster by cluster
-    (`endings.Endings`). This goes beyond the paper. The single number of the paper must learn steps
-    that move with the number of endings.
+    `gpg-scored` differs from `gpg` only in how an ending is chosen. The networks estimate two
+    latencies for each ending. The latency of the stage lies between its longest group and the sum
+    of its operators. The latency of the operators that remain lies between their longest path and
+    their sum. In a state with more than 512 endings, a beam of 48 is scored, built cluster by
+    cluster (`endings.Endings`). This goes beyond the paper. The single number of the paper must
+    learn steps that move with the number of endings.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """The endings chosen so far, their latency, and the estimated latency of what is left."""
+    """The endings chosen so far, their latency, and the estimated latency of the rest."""
 
     spent_us: float
     rest_us: float

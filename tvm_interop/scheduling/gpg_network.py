@@ -120,8 +120,8 @@ class Block:
     def features(self) -> Floats:
         """(n, FEATURES) features of each operator, defined on any graph.
 
-        TOP uses types and shapes, which a graph of operators does not have. The features say what
-        types and shapes are meant to tell. They are the latency (its logarithm over the mean, and
+        TOP uses types and shapes, which a graph of operators does not have. The features here carry
+        the same information in another form. They are the latency (its logarithm over the mean, and
         its share of the longest path), the use of the device (cores, bandwidth), the position
         (number of inputs, number of readers, longest path to the operator and from it), and the
         size of the block.
@@ -166,7 +166,7 @@ class Block:
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state: the work left, and what limits its latency."""
+        """(k, STATE_SCALARS) scalars of each state: work, longest path, use of the device, leaves."""
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
         return np.stack(
@@ -231,7 +231,8 @@ def embeddings(weights: Weights, block: Block) -> Floats:
     """(n, WIDTH) embeddings of the operators by TOP's Equation 5, from the sources down.
 
     e_v = h1(sum of g1(e_u) over the operators u that v reads) + P s_v. The paper adds the features
-    s_v themselves. Their width differs from that of an embedding, so P maps them to that width.
+    s_v themselves. Features and embeddings differ in width, so P maps the features to the width of
+    an embedding.
     """
     found = np.zeros((len(block), WIDTH))
     messages = np.zeros((len(block), WIDTH))

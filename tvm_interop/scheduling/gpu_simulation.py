@@ -67,7 +67,7 @@ class GpuTimes:
     Attributes
     ----------
     makespan_us: microseconds from the start to the end of the last operator.
-    timeline: each operator as (op, stream, start_us, end_us), in launch order; ids are those of the
+    timeline: each operator as (op, stream, start_us, end_us), in launch order; `op` is an id of the
         schedule. The operators of a stage start and end together.
     """
 
@@ -83,8 +83,8 @@ def simulate_gpus(
     A stage starts when the stage before it on its GPU has ended and all inputs of its operators are
     there. It takes the latency that `latency` gives for the stage, and its operators end together
     (HIOS, section III-B). An operator of a stream starts when its stream is free and its inputs are
-    there. It takes its latency alone. Beyond the latency of stages, operators of one GPU do not
-    slow each other down.
+    there. The operator takes its latency alone. So operators on one GPU slow each other down only
+    as far as the latencies of stages say so.
 
     With `fifo` links, copies leave in the order in which their operators are launched. If readers
     on one GPU read different values of an operator, the longest of their transfers counts.
@@ -125,7 +125,7 @@ def simulate_gpus(
 class _Launch:
     """Operators that start and end together, by the schedule's ids.
 
-    A lane is a stream, or the GPU of a stage. It runs one launch at a time. A launch takes `us`
+    A lane is a stream, or the GPU of a stage. A lane runs one launch at a time. A launch takes `us`
     microseconds.
     """
 

@@ -23,11 +23,13 @@ def heft(
     """HEFT with insertion: Topcuoglu, Hariri and Wu, TPDS 2002.
 
     The operators are taken by descending priority. Each operator goes to the GPU on which it
-    finishes first, into the first gap that holds it. The priority is that of HIOS. For GPUs that
-    are all alike, it equals the upward rank of HEFT. Then, in order of start, neighbouring
-    operators on a GPU start together where that makes the schedule shorter, as in `hios-lp`.
+    finishes first, into the first gap that holds it. The priority is the one that HIOS uses. For
+    GPUs that are all alike, it equals the upward rank of HEFT. Then, in order of start,
+    neighbouring operators on a GPU start together where that makes the schedule shorter, as in
+    `hios-lp`.
 
-    Ties: equal priorities by topological order; the lowest GPU; the smallest window.
+    Ties: equal priorities are ordered by topological order. After that, the lowest GPU and the
+    smallest window are taken.
 
     Parameters
     ----------

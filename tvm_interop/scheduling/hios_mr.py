@@ -31,7 +31,8 @@ def hios_mr(
     sink of the graph may end later. So here the best mappings for the last operator on each GPU are
     compared by their latency.
 
-    Ties: equal priorities by topological order; the lowest GPU; the smallest window.
+    Ties: equal priorities are ordered by topological order. After that, the lowest GPU and the
+    smallest window are taken.
 
     Parameters
     ----------

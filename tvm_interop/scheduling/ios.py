@@ -55,7 +55,7 @@ def ios(
         `paper` searches only endings whose groups have a single root each. The authors' code
         enumerates these endings, and Table 1 of the paper counts them.
     streams: number of streams onto which the groups of a stage are packed, longest group first by
-        `latency.op`. The latency of a stage is that of the packed stage. None gives each group its
+        `latency.op`. The model is asked for the packed stage. None gives each group its
         own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
         transition is a state and one of its endings. The search holds a few times that memory in
@@ -82,7 +82,7 @@ def ios(
         latency of its operators divided by `cores`. None if groups use more than one core each, or
         if the number is unknown.
     bound_tolerance, bound_slack_us: how far a latency may fall below its bound, as a share, and in
-        microseconds on top. Caches are warm behind a producer, and clocks are noisy. All bounds are
+        microseconds on top. Caches are warm after a producer, and clocks are noisy. All bounds are
         lowered by both from the start, so that no stage is left out wrongly.
     parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
         The list of an operator that is not divided holds one id. The search then treats the parts

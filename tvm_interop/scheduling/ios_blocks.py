@@ -63,7 +63,7 @@ class Allowance:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """An allowance of what is left times `part`, a number from 0 to 1."""
+        """An allowance of the share `part`, from 0 to 1, of the transitions or the time left."""
         shared = Allowance(0, None)
         shared._whole = self
         shared._transitions = self._transitions * part
@@ -94,9 +94,9 @@ class LargeBlock:
 
     It starts with one operator per stage, or with the stages of `greedy` if they are faster.
     `run_beams` looks for faster sequences in both directions, with ever wider beams.
-    `search_windows` finds the fastest stages for the operators of neighbouring stages, until no
-    window gets better. All stages of the sequence have known latencies, so that the sequence can be
-    used at any time.
+    `search_windows` takes neighbouring stages and finds the fastest stages for their operators,
+    until no window gets better. All stages of the sequence have known latencies, so that the
+    sequence can be used at any time.
 
     Attributes
     ----------

@@ -29,15 +29,15 @@ def ios_both(
     """IOS with both strategies: each stage side by side or, where that is faster, merged.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
-    4.2 (IOS-Both). It works like `ios`, with one addition. A stage of two or more single operators
-    may be able to run as one merged operator (`latency.mergeable`). Such a stage has two latencies:
-    that of its operators side by side, and that of the merged operator (`latency.merges`). The
-    lower one counts. On a tie, the operators run side by side. The model is asked for all such
-    stages, whatever the bounds.
+    4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. A stage of two or more single
+    operators may be able to run as one merged operator (`latency.mergeable`). Such a stage has two
+    latencies: one for its operators side by side, and one for the merged operator
+    (`latency.merges`). The lower one counts. On a tie, the operators run side by side. The model is
+    asked for all such stages, whatever the bounds.
 
-    A merged operator computes its sums in another order. Its results are close to those of other
-    schedules, but not equal bit by bit. If the latency model knows of no merges, the result is that
-    of `ios`.
+    A merged operator computes its sums in another order. Its results are close to the results of
+    other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
+    is that of `ios`.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ def ios_merge(
 ) -> Schedule:
     """IOS with operator merge alone (IOS-Merge): operators run in order, some of them merged.
 
-    It works like `ios-both`, except that operators that are not merged run in order on one stream.
-    A stage of such operators takes the sum of their latencies alone. So the model is asked only for
-    single operators and merged operators.
+    `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
+    stream. A stage of such operators takes the sum of their latencies alone. So the model is asked
+    only for single operators and merged operators.
 
     Parameters
     ----------

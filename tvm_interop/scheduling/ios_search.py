@@ -26,8 +26,8 @@ LARGE_SHARE = 0.25
 """Share of the transitions left over by exact searches that goes to blocks too large for an exact
 search. Each such transition takes longer. Four times this share gained 0.2% to 1.5% on NASNet-A."""
 _WIDE_OPS = 500
-"""Number of operators. In larger blocks a transition takes longer in proportion, so that all large
-blocks get fewer transitions."""
+"""Number of operators in a block. If a large block has more, a transition takes longer in
+proportion. All large blocks then get fewer transitions."""
 ENUMERATION_SHARE = 0.3
 """Share of a time budget for exact search. The other searches have the rest."""
 
@@ -174,9 +174,9 @@ def _across_borders(
 ) -> tuple[list[Stage], float]:
     """Join stages across the borders of blocks where that is faster.
 
-    All operators before a border run before all operators behind it. A stage across a border is
-    therefore a single group. It saves the fixed cost of one stage, and nothing else. The function
-    returns the stages and their total latency in microseconds.
+    All operators before a border run before all operators after it. A stage across a border is
+    therefore a single group. Such a stage saves the fixed cost of one stage, and nothing else. The
+    function returns the stages and their total latency in microseconds.
     """
     whole = LargeBlock(graph, graph.topological_order(), prices, limits)
     whole.offer(StageBatch.from_stages([stage.groups for stage in stages]))
@@ -189,10 +189,10 @@ def least_possible_us(
 ) -> float:
     """A lower bound of a block's latency in microseconds.
 
-    It holds if no stage is shorter than its operators suggest. The bound is the longest path
-    through the block, or its work divided by the most groups or streams that a stage may have,
-    whichever is longer, plus the fixed cost of one stage. It is lowered by `prices.scale` if some
-    latency was below its bound.
+    It holds if no stage is shorter than its operators suggest. The bound is the longer of two
+    times, plus the fixed cost of one stage. One is the longest path through the block. The other is
+    the work of the block divided by the largest number of groups or streams of a stage. If some
+    latency was below its bound, the result is multiplied by `prices.scale`.
     """
     alone_us = prices.alone_us
     inside = set(ops)
@@ -220,9 +220,9 @@ def enumerate_stages(
 
     Parameters
     ----------
-    op_us: (num_ops,) microseconds of each operator. They decide where cuts lie: between operators
-        that can start early and operators that start late.
-    cuts: whether blocks that are too large are cut. Otherwise they are left out.
+    op_us: (num_ops,) microseconds of each operator. Cuts lie between operators that can start early
+        and operators that start late, by these latencies.
+    cuts: whether blocks that are too large are cut. Otherwise such blocks are left out.
     """
     end_s = None
     if options.time_budget_s is not None:

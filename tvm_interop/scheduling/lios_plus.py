@@ -20,10 +20,10 @@ def lios_plus(
 ) -> Schedule:
     """LIOS by longest remaining path, with a cost per wait. Beyond the LIOS paper.
 
-    It differs from `lios` in two ways. First, the rank of an operator is the longest path from it
-    to the end of the graph, its own latency included. Second, an operator starts `wait_us` later
-    for each other stream that holds an operator that it reads. So work spreads only where that
-    pays. Operators are not inserted into gaps. Ties are broken as in `lios`.
+    `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
+    the operator to the end of the graph, its own latency included. Second, an operator starts
+    `wait_us` later for each other stream that holds an operator that it reads. So work spreads only
+    where that pays. Operators are not inserted into gaps. Ties are broken as in `lios`.
 
     Parameters
     ----------

@@ -38,11 +38,11 @@ def refine_stages(
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
 
-    Each round collects the changes that could gain 1% of the stages that they replace. The estimate
-    is the longest stream, by its operators' latencies alone. One call of `latency.stages` asks for
-    the new stages, the most promising first. Of the changes that do gain 1%, the largest gains are
-    made, as far as they touch different stages. Ties go to the more promising change, then to
-    earlier stages.
+    Each round collects the changes that could gain 1% of the stages that they replace. For this
+    estimate, a stage takes as long as its longest stream, by its operators' latencies alone. One
+    call of `latency.stages` then gives the latencies of the new stages, the most promising first.
+    The changes that do gain 1% are made, the largest gains first, as far as they touch different
+    stages. Ties go to the more promising change, then to earlier stages.
 
     The result is deterministic as long as the budget lasts. The budget is checked between rounds,
     and by `latency`.
@@ -248,9 +248,10 @@ def refine_streams(
     """Move one operator at a time to another stream, for as long as the makespan gets shorter.
 
     All operators have one common order that agrees with every stream. An operator keeps its place
-    in this order when it moves. The makespan is that of `Schedule.simulate`. Operators are tried in
-    the common order, and streams by number. A move is kept if the makespan gets shorter at all. The
-    search ends with a round that gains nothing, or when the budget is spent.
+    in this order when it moves. `Schedule.simulate` gives the same makespan as this search.
+    Operators are tried in the common order, and streams by number. A move is kept if the makespan
+    gets shorter at all. The search ends with a round that gains nothing, or when the budget is
+    spent.
 
     Parameters
     ----------

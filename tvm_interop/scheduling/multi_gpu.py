@@ -70,11 +70,11 @@ def multi_gpu(
 ) -> Schedule:
     """The best schedule that is found in some seconds, over `gpus` GPUs or fewer.
 
-    1. The schedules over several GPUs are those of `hios-lp`, `hios-mr`, `heft` and HEFT with
-       look-ahead (Bittencourt et al., 2010). Each has the windows of `hios-lp`.
-    2. The schedules on one GPU are those of `sequential` and `greedy`, windows along the
-       priorities, and that of `ios`. If the model says that operators side by side do not slow each
-       other down at all, `lios`, `lios+`, `nimble` and `opara` join them.
+    1. `hios-lp`, `hios-mr`, `heft` and HEFT with look-ahead (Bittencourt et al., 2010) make
+       schedules over all GPUs. Each schedule has the windows of `hios-lp`.
+    2. `sequential`, `greedy`, windows along the priorities, and `ios` make schedules for one GPU.
+       `lios`, `lios+`, `nimble` and `opara` do so too, if the model says that operators side by
+       side do not slow each other down at all.
     3. The best two schedules of step 1 are refined by simulated annealing. It moves operators to
        other GPUs and other places, and into windows and out of them. It also exchanges stages, and
        whole tails of GPUs.
@@ -91,7 +91,7 @@ def multi_gpu(
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
         Operators are put side by side only if their latency together is known by then. The
         latencies for the schedules of step 1 take extra time.
-    streams: number of streams of the GPU in step 2; None for no limit.
+    streams: number of streams on the one GPU of step 2; None for no limit.
     seed: seed of the random changes.
 
     `stats` holds `winner`, `predicted_us` (makespan in microseconds, by name of the schedule),

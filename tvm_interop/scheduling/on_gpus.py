@@ -102,7 +102,7 @@ class GpuPrices:
 
         Returns
         -------
-        The number of stages that got no latency, such as those that there was no time for.
+        The number of stages that got no latency, for example because there was no time.
 
         Raises
         ------

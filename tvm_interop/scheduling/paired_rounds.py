@@ -203,7 +203,7 @@ def checked_rounds(rounds: Iterable[npt.ArrayLike], contestants: int) -> Iterato
 
     Raises
     ------
-    ScheduleError: there is no round, or a round is no list of one time for each contestant.
+    ScheduleError: there is no round, or a round does not hold one time for each contestant.
     """
     number = 0
     for number, given in enumerate(rounds, start=1):
@@ -257,9 +257,9 @@ def _rounds_needed(apart: Floats) -> float:
 def _signed_rank_quantile(rounds: int) -> int | None:
     """The 5% quantile of the number of Walsh averages above 0, for equally fast contestants.
 
-    This is the largest k such that at most k averages are above 0 in 5% of cases or less. None if
-    even k = 0 is more likely than that. The distribution is exact: it is that of a sum of ranks,
-    each counted or not by chance.
+    The quantile is the largest k such that at most k averages are above 0 in 5% of cases or less.
+    None if even k = 0 is more likely than that. The distribution is exact: a sum of ranks, in which
+    each rank is counted or not by chance.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

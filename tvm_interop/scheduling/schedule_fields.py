@@ -10,7 +10,7 @@ from ..plain_data import LARGEST, is_finite, is_text, is_whole
 
 
 def as_tuple(values: Any, what: str) -> tuple[Any, ...]:
-    """Return `values` as a tuple; ScheduleError, naming `what`, if they are no list."""
+    """Return `values` as a tuple; ScheduleError, naming `what`, if `values` is no list."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise ScheduleError(f"{what} are {values!r}; give a list")
     return tuple(values)

@@ -86,8 +86,8 @@ def simulate(
     earlier stages. In a stage without a barrier, each operator waits only for its dependencies.
     Plans do the same.
 
-    Without contention, the result for streams is that of `Schedule.simulate`. The result for stages
-    that all have a barrier is the sum of their longest groups.
+    Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. A
+    staged schedule in which all stages have a barrier takes the sum of their longest groups.
 
     Raises
     ------

@@ -74,7 +74,7 @@ class Record:
     predicted_us: makespan that the scheduler predicted; None where nothing was predicted.
     memory: (us, bytes) wherever the bytes of intermediate tensors in use change.
     arena_bytes: bytes that the plan sets aside for intermediate tensors.
-    ratio: time of the schedule over that of sequential execution, from the speed check; None
+    ratio: time of the schedule over sequential execution's time, from the speed check; None
         without a speed check.
     runs: number of runs of which this is the fastest; 0 if nothing was run and the times are those
         of the plan.
@@ -204,7 +204,7 @@ def from_profile(
 
     Parameters
     ----------
-    plan: the plan that was profiled; by default that of the artifact.
+    plan: the plan that was profiled; by default the artifact's plan.
     runs: number of runs of which the profile is the fastest; 0 if nothing was run.
     """
     schedule = artifact.schedule

@@ -166,7 +166,7 @@ class Block:
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state: work, longest path, use of the device, leaves."""
+        """(k, STATE_SCALARS) scalars of each state: work, longest path, use of device, leaves."""
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
         return np.stack(

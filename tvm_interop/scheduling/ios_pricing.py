@@ -210,7 +210,7 @@ class StagePrices:
         return self.of(stages).tobytes()
 
     def report_bounds(self) -> None:
-        """Log, at level info, whether some latencies were below their bounds."""
+        """Log a message at level info if some latencies were below their bounds."""
         if self.below_bound:
             _LOG.info(
                 "ios: %d of %d stages took less than their operators suggest, so the bounds that "

@@ -1,6 +1,6 @@
-"""Schedules, and the schedulers that make them: one a file, found by name."""
+"""Schedules, and the schedulers that make them: one file for each scheduler, found by name."""
 
-# Each registers itself under its name.
+# Importing a module registers its schedulers under their names.
 from ..program.traits import OperatorTraits
 from . import (
     auto,

@@ -1,4 +1,4 @@
-"""auto: every scheduler's schedule, the best of them made better, and a measurement to decide."""
+"""The scheduler `auto`: it tries all schedulers, improves the best schedules, and measures them."""
 
 from __future__ import annotations
 
@@ -41,18 +41,22 @@ from .sequential import sequential
 _LOG = logging.getLogger("tvm_interop")
 
 Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
-"""Runs schedules against each other: gives round after round, each the microseconds of all."""
+"""Runs schedules against each other. It gives one round after another. A round holds the
+microseconds of each schedule, in order."""
 
 _SEARCH_SHARE = 0.65
-"""The search's share of the time budget, if schedules can be run; runs have the rest."""
+"""Share of the time budget for the search, if schedules can be run. The runs have the rest."""
 _IOS_SHARE = 0.6
-"""The schedulers' share of the search's time; the local search has the rest."""
+"""Share of the search's time for the latencies of the stages of `ios`. Local search has the
+rest."""
 _CHOOSING_SHARE = 0.6
-"""The share of the runs' time to choose a schedule; the rest confirms the choice."""
+"""Share of the runs' time for choosing a schedule. The rest is for confirming the choice."""
 _MOST_CHOOSING_ROUNDS = 120
-"""Enough to tell finalists 3% apart where runs are off by 10%; those nearer are as good."""
+"""Most rounds for choosing. They tell apart finalists that differ by 3% if runs vary by 10%.
+Finalists nearer to each other are equally good."""
 _MAX_TRANSITIONS = 1_000_000
-"""IOS is one of several here: it cuts large blocks sooner than when it is asked for by name."""
+"""Limit of `ios`, which is one of several schedulers here. It is lower than the default of
+`ios`."""
 
 
 @register_scheduler("auto")
@@ -70,48 +74,54 @@ def auto(
     baseline: Schedule | None = None,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> Schedule:
-    """The best of all schedulers, improved by local search, and never worse than sequential.
+    """The best schedule of all schedulers, improved by local search, never worse than sequential.
 
-    1. The candidates: `sequential`, `greedy`, `lios`, `lios+`, `nimble`, `opara` and `ios`, each
-       predicted by `latency` (`Schedule.simulate`). Those that run the same are one.
-    2. The best of stages and the best of streams are refined by local search: operators moved
-       between streams or stages, stages split and joined. They are candidates too.
-    3. The finalists are `sequential`, the best candidate of stages, the best of streams (their
-       predictions are of two kinds: a stage's price knows of contention, a stream's does not), and
-       the best of the others. `evaluate` runs them against each other, `sequential` twice, which
-       chooses the fastest. Without it the prediction decides.
-    4. The fastest of several is in part the luckiest. So `evaluate` runs it again, against
-       `sequential` alone, and it wins if it is faster by more than 1% in those fresh rounds, at a
-       level of 5% (`paired_rounds`). `sequential` wins otherwise. Where the fastest gains nothing
-       even by the rounds that chose it, there are no fresh ones.
+    1. The candidates are the schedules of `sequential`, `greedy`, `lios`, `lios+`, `nimble`,
+       `opara` and `ios`. `latency` predicts the makespan of each (`Schedule.simulate`). Candidates
+       with the same streams and launch order count once.
+    2. Local search refines the best staged candidate and the best streamed candidate. It moves
+       operators between streams or stages, splits stages and joins them. The refined schedules
+       become candidates too.
+    3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
+       the best of the others. Predictions of staged and streamed schedules cannot be compared,
+       because only the latency of a stage includes contention between operators. `evaluate`
+       runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
+       Without `evaluate` the prediction decides.
+    4. The fastest of several schedules is in part the luckiest. So `evaluate` runs the chosen
+       schedule again, against `sequential` alone. It wins if it is faster by more than 1% in these
+       new rounds, at a significance level of 5% (`paired_rounds`). Otherwise `sequential` wins. If
+       the rounds of step 3 show no gain already, there are no new rounds.
 
-    Operators keep their own kernels and so their bits: merging is left to `ios-both`.
+    Operators keep their own kernels, and so the bits of their results. Merging of operators is left
+    to `ios-both`.
 
-    Ties go to the candidate first in the order above, a refined one behind all others. It is the
-    same every time for the same prices and measurements as long as the time budget is not used up
-    (`stats["budget_used_up"]`).
+    Ties go to the candidate that comes first in the order above. Refined candidates come last. The
+    same latencies and measurements give the same schedule, as long as the time budget is not used
+    up (`stats["budget_used_up"]`).
 
     Parameters
     ----------
-    streams: how many streams there are; None for as many as anyone can use.
-    time_budget_s: seconds that all of it may take. Where schedules can be run, 35% are for that;
-        of the rest 60% are to price stages for `ios`. A candidate of which a stage could not be
-        priced in time is none. Operators alone and the stages of `sequential` are priced however
-        long that takes; if nothing is left then to run schedules, `sequential` wins.
-    finalists: how many candidates are run against `sequential`, 2 or more.
-    max_group_ops, max_groups, endings: of `ios`; `max_groups` of `greedy` too.
-    traits: of `opara`.
-    evaluate: runs schedules against each other. It gives round after round, for as long as it is
-        asked for another: of each the microseconds of all schedules, in order.
-    parts: of `ios`.
-    baseline: what `sequential` is in place of one stream: a compilation gives the parts of each
-        operator side by side, one operator after the other.
+    streams: number of streams; None for as many as a scheduler can use.
+    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. Of the
+        rest, 60% are for the latencies of stages of `ios`. A candidate is dropped if there is no
+        time to ask for the latency of one of its stages. Single operators and the stages of
+        `sequential` get their latencies in any case. If no time is left then to run schedules,
+        `sequential` wins.
+    finalists: number of candidates that run against `sequential`, 2 or more.
+    max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
+    traits: an option of `opara`.
+    evaluate: runs schedules against each other. It gives one round after another, for as long as
+        `auto` takes more. A round holds the microseconds of all schedules, in order.
+    parts: an option of `ios`.
+    baseline: a schedule in place of `sequential` on one stream. A compilation gives a schedule that
+        runs operators in order, the parts of each side by side.
 
-    `stats` holds `winner`; `predicted_us` by candidate; `chosen_by_us`, medians of the rounds that
-    chose, by finalist; `measured_us`, medians of the rounds that confirmed, of `sequential` and the
-    one chosen; `confirmation`, what those rounds say, or where there are none, those that chose;
-    `measuring_us` (what all the rounds took), `stages_refused` (not priced for want of time),
-    `budget_used_up`.
+    `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
+    `chosen_by_us` holds the medians by finalist in the rounds that chose. `measured_us` holds the
+    medians of `sequential` and the chosen schedule in the rounds that confirmed, and `confirmation`
+    compares the two in these rounds. If no rounds confirmed the choice, both come from the rounds
+    that chose. `measuring_us` is the time of all rounds. `stages_refused` is the number of stages
+    that got no latency for lack of time. `budget_used_up` says whether time ran out.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -143,7 +153,7 @@ def auto(
             _MAX_TRANSITIONS,
             parts=parts,
         )
-        entered.enter(found)  # Its stages are priced already.
+        entered.enter(found)  # The latencies of its stages are known already.
         most = streams or max(graph.num_ops, 1)
         in_time = _refine_best(entered, for_stages, op_us, most, searching)
         refused = for_ios.refused + for_stages.refused
@@ -186,7 +196,7 @@ class _Candidate:
 
 
 class _Field:
-    """The candidates by name, each run of the operators once."""
+    """The candidates by name, at most one for the same streams and launch order."""
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
         self.graph = graph
@@ -195,12 +205,13 @@ class _Field:
         self._seen: set[Any] = set()
 
     def enter(self, schedule: Schedule, in_budget: LatencyModel | None = None) -> None:
-        """Add a candidate, unless there is one that runs the same.
+        """Add a candidate, unless an earlier one has the same streams and launch order.
 
         Parameters
         ----------
-        in_budget: asks for its stages first, and gives some an infinite price where there is no
-            time for that: then it is left out. None where they are priced already, or have to be.
+        in_budget: a latency model with a budget that is asked for the candidate's stages first. If
+            it refuses one, the candidate is left out. None if the latencies are known already or
+            are needed in any case.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:
@@ -215,12 +226,12 @@ class _Field:
         self.candidates[schedule.scheduler] = _Candidate(schedule, predicted_us)
 
     def ranked(self) -> list[str]:
-        """All but `sequential`, the best prediction first."""
+        """The names of all candidates but `sequential`, the best prediction first."""
         others = [name for name in self.candidates if name != "sequential"]
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def best(self, staged: bool) -> str | None:
-        """The best prediction of stages, or of streams."""
+        """The staged or streamed candidate with the best prediction, without `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
         return next(alike, None)
 
@@ -232,7 +243,10 @@ def _refine_best(
     num_streams: int,
     budget: Budget,
 ) -> bool:
-    """Refine the best streams, which costs no pricing, then the best stages; whether in time."""
+    """Refine the best streamed candidate, then the best staged one; return whether in time.
+
+    Streams come first, because refining them needs no new latencies.
+    """
     graph = entered.graph
     for_streams = budget.share(0.5)
     in_time = True
@@ -246,7 +260,7 @@ def _refine_best(
     if staged is not None:
         found = entered.candidates[staged].schedule
         stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
-        # No stage was taken that has no price by now.
+        # The search takes only stages with known latencies, so this needs no budget.
         entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0
 
@@ -273,7 +287,7 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
     if not finals:
         return _Verdict("sequential")
     if evaluate is None:
-        # In the order of the candidates, so that ties go to the first.
+        # `finals` is in the order of the candidates, so that ties go to the first.
         best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
         return _Verdict(best)
     if _least_s(entered, finals) > budget.left_s():
@@ -301,11 +315,13 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
 def _choose(
     schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget
 ) -> tuple[str, dict[str, float], Floats]:
-    """The fastest finalist; medians in microseconds of `sequential` and all of them; its rounds.
+    """Run the finalists against each other and choose the fastest.
 
-    Those are (rounds, 3) microseconds: of `sequential`, twice, and of the fastest.
+    A finalist that is surely slower takes no part in further rounds, which then take less time.
 
-    Who is behind for sure takes no part in further rounds: the others then take less time.
+    The function returns three things: the name of the fastest finalist; the medians of `sequential`
+    and all finalists, in microseconds; and the rounds of the fastest finalist. The rounds are
+    (rounds, 3) microseconds: `sequential`, `sequential` again, and the finalist.
     """
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
@@ -338,9 +354,9 @@ def _choose(
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
-    """Whether each finalist may be as fast as the best, and faster than `sequential`.
+    """Whether each finalist may be as fast as the best one and faster than `sequential`.
 
-    The best always is. Parameters as of `_is_settled`.
+    The best finalist always stays. For the parameter see `_is_settled`.
     """
     sequential_us, _, *of_finals = so_far.T
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
@@ -352,11 +368,12 @@ def _in_the_race(so_far: Floats) -> list[bool]:
 
 
 def _is_settled(so_far: Floats) -> bool:
-    """Whether no finalist gains anything, or none is better than the best by more than 1%.
+    """Whether no finalist gains anything, or none may be faster than the best by more than 1%.
 
     Parameters
     ----------
-    so_far: (rounds, 2 + finalists) microseconds; first those of `sequential`, twice.
+    so_far: (rounds, 2 + finalists) microseconds. The first two columns are two runs of
+        `sequential`.
     """
     sequential_us, _, *of_finals = so_far.T
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
@@ -368,13 +385,13 @@ def _is_settled(so_far: Floats) -> bool:
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:
-    """About how many seconds it takes to choose and confirm in as few rounds as can be."""
+    """An estimate of the seconds that it takes to choose and confirm in the fewest rounds."""
     runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
     return runs * entered.candidates["sequential"].predicted_us * 1e-6
 
 
 def _finalists(entered: _Field, count: int) -> list[str]:
-    """The candidates to be run, in their order, without `sequential`."""
+    """The names of the candidates to run, in the order of the candidates, without `sequential`."""
     seeded = [name for name in (entered.best(staged=True), entered.best(staged=False)) if name]
     others = [name for name in entered.ranked() if name not in seeded]
     chosen = {*seeded, *others[: count - len(seeded)]}

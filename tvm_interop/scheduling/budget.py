@@ -1,4 +1,4 @@
-"""A search that measures must end: a budget of time, and a latency model that keeps to it."""
+"""Limits the time of a search that measures: a time budget, and a latency model that obeys it."""
 
 from __future__ import annotations
 
@@ -17,41 +17,42 @@ now_s = time.perf_counter
 
 _FIRST_CHUNK = 8
 _CHUNK = 32
-"""Stages asked for between two looks at the clock, where there is time: a measuring model
-interleaves those of one call."""
+"""Number of stages in the first request to the model, and in later requests. The clock is checked
+between requests. A measuring model interleaves the stages of one request, so a request holds
+several."""
 _QUICK_S = 0.1
-"""A chunk answered faster than this is followed by one of twice the size."""
+"""A request that takes less than this, in seconds, is followed by a request of twice the size."""
 
 
 class Budget:
-    """Some seconds from now on."""
+    """A time budget in seconds; the time runs from the moment when the budget is made."""
 
     def __init__(self, seconds: float) -> None:
         self._end_s = now_s() + seconds
 
     def left_s(self) -> float:
-        """The seconds that are left; 0 when it is spent."""
+        """The seconds that are left; 0 when the budget is spent."""
         return max(self._end_s - now_s(), 0.0)
 
     def share(self, part: float) -> Budget:
-        """A budget of `part` of what is left."""
+        """A budget of the time that is left times `part`, a number from 0 to 1."""
         return Budget(self.left_s() * part)
 
 
 class BudgetedLatency(LatencyModel):
-    """Asks `model` for stages while the budget lasts, then refuses.
+    """A latency model that asks another `model` until the budget is spent, and then refuses.
 
-    Stages are asked for in chunks, no larger than what is left of the budget should do for. A stage
-    that it does not ask for takes inf: nobody knows what it takes, so it is never chosen. Operators
-    alone are known, and never refused.
+    The latencies of stages are asked for in chunks that should fit into the time that is left. The
+    latency of a refused stage is inf, so that no search chooses it. A stage of a single operator is
+    never refused, because its latency is known.
 
     Parameters
     ----------
-    op_us: (num_ops,) microseconds of each operator, known already.
+    op_us: (num_ops,) latency of each operator alone, in microseconds.
 
     Attributes
     ----------
-    refused: how many stages were not asked for.
+    refused: number of stages that were refused.
     pricing_us: microseconds that `model` took to answer.
     """
 
@@ -68,15 +69,18 @@ class BudgetedLatency(LatencyModel):
         self._stage_s = 0.0
 
     def op(self, op: int) -> float:
-        """Microseconds of operator `op`, known already."""
+        """Latency of operator `op` alone in microseconds; `model` is not asked."""
         return float(self._op_us[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of one stage; inf where it is refused."""
+        """Latency of one stage in microseconds; inf if the stage is refused."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each stage, shape (len(stages),), asked for in order; inf if refused."""
+        """Latency of each stage in microseconds, shape (len(stages),); inf for a refused stage.
+
+        The latencies are asked for in the order of `stages`.
+        """
         batch = StageBatch.from_stages(stages)
         prices = np.empty(len(batch), dtype=np.float64)
         done, chunk = 0, _CHUNK if self._stage_s else _FIRST_CHUNK
@@ -97,7 +101,7 @@ class BudgetedLatency(LatencyModel):
         return prices
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """As `model` does, as far as there is time; how many stages were measured."""
+        """Let `model` measure stages again while there is time; returns how many it measured."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:
@@ -106,7 +110,7 @@ class BudgetedLatency(LatencyModel):
         return again
 
     def _affordable(self, chunk: int) -> int:
-        """So many stages of a chunk, at least one, as there should be time for."""
+        """How many stages, out of a chunk, should fit into the time that is left; at least 1."""
         if not self._stage_s:
             return chunk
         return max(int(min(chunk, self._budget.left_s() / self._stage_s)), 1)

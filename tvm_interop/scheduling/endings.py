@@ -1,4 +1,4 @@
-"""The endings of what remains of a block: which operators can be the last stage of a schedule."""
+"""Finds endings: sets of a block's remaining operators that can be the last stage of a schedule."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Mask = int
-"""A set of operators of a block, the bit of each at its place in the block."""
+"""A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Endings of one cluster that are kept; the first in order where there are more."""
+"""Largest number of endings of one cluster that are kept. They are the first in order."""
 
 
 def bits(mask: Mask) -> list[int]:
-    """The places in a set, ascending."""
+    """The positions of the bits that are set, ascending."""
     found = []
     while mask:
         low = mask & -mask
@@ -24,17 +24,17 @@ def bits(mask: Mask) -> list[int]:
 
 @dataclass
 class Endings:
-    """All endings of what remains, as a product of few choices.
+    """All endings of the remaining operators, as a product of few choices.
 
-    An ending is a set of operators that no other remaining one reads from; its groups are its
+    An ending is a set of operators that no other remaining operator reads. Its groups are its
     connected components (Ding et al., MLSys 2021, section 4.1). A group is an ending by itself, and
-    two groups of one ending share no operator. Groups that share operators are of one *cluster*:
-    what is chosen in one cluster does not bear on what can be chosen in another.
+    two groups of one ending share no operator. Groups that share operators belong to the same
+    *cluster*. A choice in one cluster leaves all choices in the other clusters possible.
 
     Attributes
     ----------
-    clusters: of each cluster its choices, the empty one first; a choice is a tuple of groups.
-    max_groups: the most groups in an ending, over all clusters.
+    clusters: the choices of each cluster, the empty choice first. A choice is a tuple of groups.
+    max_groups: largest number of groups in an ending, over all clusters.
     left_out: whether a cluster has more choices than are kept.
     """
 
@@ -45,17 +45,18 @@ class Endings:
 
     @property
     def count(self) -> int:
-        """How many endings there are, the empty one not among them."""
+        """Number of endings, without the empty one."""
         return self._table()[0][self.max_groups] - 1
 
     def numbered(self, number: int) -> tuple[Mask, ...]:
-        """The groups of one ending, numbered from 0.
+        """The groups of ending `number`, counted from 0.
 
-        Order: lexicographic in the choices of the clusters, of which the first has the operator
-        that comes first in the block; the choices of a cluster are lexicographic in their groups.
+        Endings are in lexicographic order of the choices of their clusters. The first cluster is
+        the one with the first operator of the block. The choices of a cluster are in lexicographic
+        order of their groups.
         """
         ways = self._table()
-        left = number + 1  # The empty one is the first.
+        left = number + 1  # The first choice of all is the empty ending, which has no number.
         room = self.max_groups
         groups: list[Mask] = []
         for i, choices in enumerate(self.clusters):
@@ -71,7 +72,7 @@ class Endings:
         return tuple(groups)
 
     def _table(self) -> list[list[int]]:
-        """[i][k]: the ways to choose from cluster i on with at most k groups."""
+        """Entry [i][k] is the number of ways to choose from cluster i on with at most k groups."""
         if not self._ways:
             rows = [[1] * (self.max_groups + 1)]
             for choices in reversed(self.clusters):
@@ -93,15 +94,17 @@ class Endings:
 def endings(
     successors: Sequence[Mask], remaining: Mask, max_group_ops: int, max_groups: int
 ) -> Endings:
-    """The endings of what remains.
+    """Find the endings of the remaining operators.
 
     Parameters
     ----------
-    successors: of each operator of the block, in topological order, those that read it.
-    remaining: the operators that are still there.
-    max_group_ops, max_groups: the paper's r and s, both 1 or more.
+    successors: for each operator of the block, in topological order, the set of its readers.
+    remaining: the set of operators that remain.
+    max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
+        both 1 or more; r and s in the paper.
     """
-    # What must go together with each operator: all that reads it, and what reads that.
+    # For each operator, the operator with all its direct and indirect readers. An ending that
+    # holds the operator must hold them all.
     behind: dict[int, Mask] = {}
     for op in reversed(bits(remaining)):
         mask = 1 << op
@@ -135,7 +138,10 @@ def endings(
 
 
 def _clusters(groups: list[Mask]) -> list[list[Mask]]:
-    """The groups that share operators, directly or through others, in order of their first."""
+    """Sort groups into clusters. Clusters are in order of their first operator.
+
+    Two groups are in one cluster if they share operators, directly or through other groups.
+    """
     found: list[tuple[Mask, list[Mask]]] = []
     for group in groups:
         union, members = group, [group]
@@ -152,7 +158,11 @@ def _clusters(groups: list[Mask]) -> list[list[Mask]]:
 
 
 def _choices(cluster: list[Mask], max_groups: int) -> list[tuple[Mask, ...]]:
-    """Sets of groups of a cluster that share no operator, lexicographic, the empty one first."""
+    """The choices of a cluster: sets of groups that share no operator.
+
+    They are in lexicographic order, the empty choice first. The list ends with one choice more than
+    are kept.
+    """
     found: list[tuple[Mask, ...]] = []
 
     def extend(first: int, taken: Mask, chosen: tuple[Mask, ...]) -> None:

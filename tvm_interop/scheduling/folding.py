@@ -1,4 +1,4 @@
-"""Fewer streams than a scheduler found."""
+"""Combines streams where a scheduler found more of them than there may be."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def fold_streams(
     num_streams: int,
     order: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
-    """Lay whole streams onto `num_streams`, the longest first onto the least loaded.
+    """Combine whole streams into `num_streams`, the longest first, each onto the least loaded.
 
     Parameters
     ----------
-    op_us: what an operator weighs; None for all alike.
-    order: in which operators of the same stream run; by earliest start where none is given.
+    op_us: (num_ops,) latency of each operator in microseconds, for the length of a stream. None
+        counts operators instead.
+    order: order in which operators of the same stream run. If empty, they run in the order of their
+        earliest start.
     """
     weights = np.ones(graph.num_ops) if op_us is None else op_us
     lists = [list(ops) for ops in streams]

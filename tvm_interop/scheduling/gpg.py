@@ -1,4 +1,7 @@
-"""GPG: stages chosen from the end by a graph network that was trained to (TOP)."""
+"""The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages (TOP).
+
+The stages are chosen from the last to the first.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,10 @@ from .registry import register_scheduler
 from .schedules import Schedule, Stage, pack_onto_streams
 
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
-"""TOP's r and s."""
+"""Largest number of operators in a group, and of groups in a stage; r and s in TOP."""
 _ALL, _KEPT = 512, 48
-"""So many endings of a state are scored all; where there are more, a beam of so many is."""
+"""A state with at most `_ALL` endings has all of them scored. If there are more, a beam of `_KEPT`
+endings is scored."""
 
 Ending = tuple[Mask, ...]
 
@@ -49,22 +53,25 @@ def gpg(
     weights: str | Path | None = None,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG as printed: a number from 0 to 1 says which ending is the next stage.
+    """GPG as in the paper: a number from 0 to 1 says which ending is the next stage.
 
-    Lin et al., "TOP", TPDS 36(2), 2025, section V-B and Algorithm 2. A graph network embeds what
-    remains of a block, a policy network gives m in [0, 1), and of the M endings in order of
-    enumeration (`endings.Endings.numbered`) number floor(m * M) goes before the stages made so
-    far. The graph is scheduled block by block (`OpGraph.blocks`). Trained with the mended reward,
-    see `serving.learning.gpg`. No stage is priced.
+    Lin et al., "TOP", TPDS 36(2), 2025, section V-B and Algorithm 2. The graph is scheduled block
+    by block (`OpGraph.blocks`), from the last stage of a block to the first. A graph network embeds
+    the operators of the block that remain. A policy network then gives a number m in [0, 1). Let M
+    be the number of endings of the remaining operators. The ending with number floor(m * M) in
+    order of enumeration (`endings.Endings.numbered`) becomes the stage before the stages made so
+    far. The latencies of stages are not needed. The networks were trained with the corrected
+    reward; see `serving.learning.gpg`.
 
     Parameters
     ----------
-    weights: a file that `serving.learning.gpg` wrote; None for those of the package.
-    streams: the groups of a stage are packed onto that many streams; None: a stream per group.
+    weights: a file that `serving.learning.gpg` wrote; None for the weights of the package.
+    streams: number of streams onto which the groups of a stage are packed; None for a stream per
+        group.
 
-    `stats` holds `endings_left_out`: in how many states not all endings were numbered.
+    `stats` holds `endings_left_out`, the number of states in which not all endings were numbered.
 
-    Complexity: O(n) passes of the networks for n operators, and the enumerations.
+    Complexity: O(n) passes of the networks for n operators, plus the enumerations.
     """
     model = required_latency(latency, "gpg")
     loaded = load_weights("gpg", weights)
@@ -93,25 +100,28 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG with a score for each ending: what its stage takes, and what is left after it.
+    """GPG with a score for each ending: the latency of its stage, plus that of the rest.
 
-    As `gpg`, but for the choice. The networks guess what a stage takes, between its longest group
-    and its operators in sequence, and what remains after it, between the longest path and the
-    sequence. Of states with more than 512 endings a beam of 48 is scored, built group by group.
-    Beyond the paper, whose single number must learn steps that move with the number of endings.
+    `gpg-scored` differs from `gpg` only in how an ending is chosen. The networks estimate two
+    latencies for each ending. The latency of the stage lies between its longest group and the sum
+    of its operators. The latency of the operators that remain lies between their longest path and
+    their sum. In a state with more than 512 endings, a beam of 48 is scored, built cluster by
+    cluster (`endings.Endings`). This goes beyond the paper. The single number of the paper must
+    learn steps that move with the number of endings.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: of so many endings of the least sums, of each state, the latency model is asked what
-        they take, in place of the guess; 0 to ask for none.
-    width: how many states are followed side by side, those of which what is spent and what is left
-        is least; 1 for the paper's one.
+    priced: number of endings per state, those with the lowest scores, for which the latency model
+        is asked. Its latency replaces the estimate of the stage. 0 asks for none.
+    width: number of states that are followed at the same time, as in a beam search. They are the
+        states with the lowest sum of latency so far and estimated rest. The paper follows 1.
 
-    A stage that the latency model refuses to price is not taken; where it refuses all, the last
-    operator is a stage by itself.
+    A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
+    the last operator becomes a stage by itself.
 
-    Ties: in order of score, then of enumeration. `stats`: as for `gpg`, and `stages_priced`.
+    Ties: in order of score, then of enumeration. `stats` is as for `gpg`, and counts
+    `stages_priced` too.
     """
     model = required_latency(latency, "gpg-scored")
     check_counts(priced=priced)
@@ -137,7 +147,7 @@ def gpg_scored(
                     stages = [_groups(block, candidates[i]) for i in order]
                     stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
                 if not np.isfinite(stage_us[order]).any():
-                    # A budget has refused all of them. An operator alone always has a price.
+                    # A budget refused all stages. A single operator always has a latency.
                     leaf = remaining.bit_length() - 1
                     candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
                     stage_us = block.us[[leaf]]
@@ -151,7 +161,7 @@ def gpg_scored(
                         best = on
                     elif after and on.spent_us < reached.get(after, best).spent_us:
                         reached[after] = on
-            # What already takes longer than a schedule that is known leads nowhere.
+            # Drop the states that are already no faster than a complete schedule.
             open_ = [row for row in reached.items() if row[1].spent_us < best.spent_us]
             open_.sort(key=lambda row: row[1].spent_us + row[1].rest_us)
             beam = dict(open_[:width])
@@ -164,7 +174,7 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """Endings chosen so far, what they take, and what is left after them, guessed."""
+    """The endings chosen so far, their latency, and the estimated latency of the rest."""
 
     spent_us: float
     rest_us: float
@@ -174,18 +184,22 @@ class _Way:
 def numbered_by(
     weights: Weights, block: Block, summands: Floats, found: Endings, remaining: Mask
 ) -> int:
-    """The number of the ending that the policy network of `gpg` takes."""
+    """The number of the ending that the policy network of `gpg` chooses."""
     leaves = block.leaves(block.rows([remaining]))
     z = states(weights, leaves @ summands)
     m = min(float(sigmoid(perceptron(weights, "mu", z))[0, 0]), 1 - 1e-6)
-    # In whole numbers: there may be more endings than a float tells apart.
+    # Integers, because there may be more endings than a float can tell apart.
     return int(m * 2**53) * found.count >> 53
 
 
 def scored(
     weights: Weights, block: Block, summands: Floats, found: Endings, remaining: Mask
 ) -> tuple[list[Ending], Floats, Floats]:
-    """Endings, what each one's stage takes and what remains after it, in microseconds, guessed."""
+    """Score the endings of a state.
+
+    The function returns the endings, the estimated latency of each ending's stage, and the
+    estimated latency of the operators that remain after it, in microseconds.
+    """
 
     def score(candidates: Sequence[Ending]) -> tuple[Floats, Floats]:
         masks = [sum(ending) for ending in candidates]
@@ -227,7 +241,7 @@ def guessed_stage_us(
     groups: Sequence[Ending],
     members: npt.NDArray[np.bool_],
 ) -> Floats:
-    """(k,): what stages take."""
+    """(k,) estimated latency of each stage in microseconds."""
     rows = np.concatenate([members @ summands, block.ending_scalars(groups, members)], axis=1)
     share = sigmoid(perceptron(weights, "stage", rows))[:, 0]
     longest, total = block.ending_bounds_us(groups)
@@ -237,7 +251,7 @@ def guessed_stage_us(
 def guessed_rest_us(
     weights: Weights, block: Block, summands: Floats, remaining: npt.NDArray[np.bool_]
 ) -> Floats:
-    """(k,): what the best schedules of states take."""
+    """(k,) estimated latency of the best schedule of each state in microseconds."""
     leaves = block.leaves(remaining)
     z = states(weights, leaves @ summands)
     rows = np.concatenate([z, block.state_scalars(remaining, leaves)], axis=1)
@@ -274,21 +288,22 @@ def _schedule(
 
 
 def _groups(block: Block, ending: Ending) -> tuple[tuple[int, ...], ...]:
-    """As ids of the graph; the operators of a group in topological order."""
+    """The groups of an ending as operator ids of the graph, each group in topological order."""
     return tuple(tuple(block.ops[i] for i in bits(group)) for group in ending)
 
 
 def load_weights(name: str, path: str | Path | None = None) -> Weights:
-    """The weights of a network.
+    """Load the weights of a network.
 
     Parameters
     ----------
     name: `gpg` or `gpg-scored`.
-    path: a file; None for that of the package.
+    path: a file of weights; None for the file of the package.
 
     Raises
     ------
-    InputError: the file cannot be read, or holds another network's weights; it is named.
+    InputError: the file cannot be read, or holds the weights of another network. The message names
+        the file.
     """
     return _packaged(name) if path is None else _read(name, Path(path))
 
@@ -314,7 +329,7 @@ def _read(name: str, where: Path) -> Weights:
 
 
 def expected_inputs(name: str) -> dict[str, tuple[int]]:
-    """How many numbers the first layer of each network takes."""
+    """Number of inputs of the first layer of each network, by the key of its weights."""
     shared = {"p": FEATURES, "g1": WIDTH, "h1": WIDTH, "g2": WIDTH, "h2": WIDTH}
     heads = {"mu": WIDTH}
     if name == "gpg-scored":

@@ -1,4 +1,7 @@
-"""TOP's graph network over a block, in NumPy: what `gpg` and `gpg-scored` ask, and no training."""
+"""The graph network of TOP over a block, in NumPy. It runs `gpg` and `gpg-scored`.
+
+Training is in `serving.learning`.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,29 @@ from .endings import Mask, bits
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Weights = Mapping[str, npt.NDArray[np.floating]]
-"""`g1.0.w`, `g1.0.b`, ...: of each layer of each multilayer perceptron its weights and biases."""
+"""The weights and biases of each layer of each multilayer perceptron, by key: `g1.0.w`, `g1.0.b`,
+..."""
 
 FEATURES = 9
-"""Numbers that describe an operator, see `Block.features`."""
+"""Number of features of an operator; see `Block.features`."""
 WIDTH = 32
-"""Numbers in an embedding."""
+"""Length of an embedding."""
 STATE_SCALARS = 5
-"""Numbers beside a state's embedding, see `Block.state_scalars`."""
+"""Number of scalars beside the embedding of a state; see `Block.state_scalars`."""
 ENDING_SCALARS = 4
-"""Numbers beside an ending's, see `Block.ending_scalars`."""
+"""Number of scalars beside the embedding of an ending; see `Block.ending_scalars`."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block to schedule: its operators in topological order, and what they ask of the device.
+    """A block to schedule: its operators in topological order, and their use of the device.
 
     Attributes
     ----------
-    ops: (n,) their ids in the graph.
-    edges: (m, 2) pairs of places in `ops`, each once.
-    us: (n,) microseconds alone.
-    cores, memory: (n,) the share of the device's cores, and of its bandwidth, that each asks for
+    ops: (n,) ids of the operators in the graph.
+    edges: (m, 2) edges as pairs of positions in `ops`, each once.
+    us: (n,) latency of each operator alone in microseconds.
+    cores, memory: (n,) share of the device's cores, and of its bandwidth, that each operator uses
         while it runs; 0 where the latency model does not tell.
     """
 
@@ -50,12 +54,12 @@ class Block:
 
     @classmethod
     def of(cls, graph: OpGraph, ops: Sequence[int], op_us: Floats, latency: LatencyModel) -> Block:
-        """Some operators of a graph.
+        """Make a block of some operators of a graph.
 
         Parameters
         ----------
-        ops: in topological order.
-        op_us: (num_ops,) microseconds of each operator of the graph.
+        ops: operator ids in topological order.
+        op_us: (num_ops,) latency of each operator of the graph in microseconds.
         """
         place = {op: i for i, op in enumerate(ops)}
         edges = [(place[u], place[v]) for u in ops for v in graph.successors(u) if v in place]
@@ -77,7 +81,7 @@ class Block:
 
     @cached_property
     def successors(self) -> list[Mask]:
-        """The readers of each operator."""
+        """The set of readers of each operator."""
         found = [0] * len(self)
         for source, target in self.edges.tolist():
             found[source] |= 1 << target
@@ -85,7 +89,7 @@ class Block:
 
     @cached_property
     def reads(self) -> Floats:
-        """(n, n): 1 where the operator of the column reads that of the row."""
+        """(n, n) matrix: entry (i, j) is 1 where operator j reads operator i, and 0 elsewhere."""
         found = np.zeros((len(self), len(self)))
         found[self.edges[:, 0], self.edges[:, 1]] = 1.0
         return found
@@ -96,7 +100,7 @@ class Block:
 
     @cached_property
     def path_us(self) -> Floats:
-        """(n,): the longest path that ends in each operator, itself included."""
+        """(n,) microseconds of the longest path that ends in each operator and includes it."""
         found: Floats = self.us.copy()
         for op in range(len(self)):
             sources = np.flatnonzero(self.reads[:, op])
@@ -106,7 +110,7 @@ class Block:
 
     @cached_property
     def levels(self) -> list[npt.NDArray[np.int64]]:
-        """The operators by how many lie before them on the longest chain."""
+        """The operators by level: the number of operators before one on its longest chain."""
         level = np.zeros(len(self), dtype=np.int64)
         for source, target in self.edges.tolist():
             level[target] = max(level[target], level[source] + 1)
@@ -114,12 +118,13 @@ class Block:
 
     @cached_property
     def features(self) -> Floats:
-        """(n, FEATURES): what is known of each operator on any graph.
+        """(n, FEATURES) features of each operator, defined on any graph.
 
-        TOP's are types and shapes, which a graph of operators does not have. These say what shapes
-        are meant to tell: time (its logarithm over the mean, and over the longest path), what it
-        asks of the device (cores, bandwidth), and where it lies (readers, what it reads, the
-        longest path to it and from it).
+        TOP uses types and shapes, which a graph of operators does not have. The features here carry
+        the same information in another form. They are the latency (its logarithm over the mean, and
+        its share of the longest path), the use of the device (cores, bandwidth), the position
+        (number of inputs, number of readers, longest path to the operator and from it), and the
+        size of the block.
         """
         path = max(float(self.path_us.max(initial=0.0)), 1e-12)
         from_us = self.us.copy()
@@ -138,7 +143,7 @@ class Block:
         )  # fmt: skip
 
     def rows(self, masks: Sequence[Mask]) -> Bools:
-        """(len(masks), n): sets as rows."""
+        """(len(masks), n) the sets of operators as rows of booleans."""
         size = (len(self) + 7) // 8
         packed = b"".join(mask.to_bytes(size, "little") for mask in masks)
         shaped = np.frombuffer(packed, dtype=np.uint8).reshape(len(masks), size)
@@ -147,17 +152,21 @@ class Block:
         return rows
 
     def leaves(self, remaining: Bools) -> Bools:
-        """(k, n): of each state the operators that nothing remaining reads."""
+        """(k, n) the operators of each state that no remaining operator reads."""
         found: Bools = remaining & (remaining.astype(np.float32) @ self._read_by == 0)
         return found
 
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
-        """(k,), (k,): no schedule of a state is below the first, one in sequence is the second."""
+        """(k,) and (k,) latency bounds of each state in microseconds.
+
+        The first is the longest path, and no schedule is faster. The second is the latency in
+        sequence.
+        """
         path = np.where(remaining, self.path_us, 0.0).max(axis=1, initial=0.0)
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS): how much is left, and how far from the bounds of a device it is."""
+        """(k, STATE_SCALARS) scalars of each state: work, longest path, use of device, leaves."""
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
         return np.stack(
@@ -171,7 +180,10 @@ class Block:
         )  # fmt: skip
 
     def ending_bounds_us(self, groups: Sequence[Sequence[Mask]]) -> tuple[Floats, Floats]:
-        """(k,), (k,): of each ending its longest group, and all of its operators in sequence."""
+        """(k,) and (k,) latency bounds of each ending in microseconds.
+
+        The first is its longest group. The second is all its operators in sequence.
+        """
         longest = np.zeros(len(groups))
         total = np.zeros(len(groups))
         known: dict[Mask, float] = {}
@@ -184,11 +196,12 @@ class Block:
         return longest, total
 
     def ending_scalars(self, groups: Sequence[Sequence[Mask]], members: Bools) -> Floats:
-        """(k, ENDING_SCALARS): how much of the device an ending asks for.
+        """(k, ENDING_SCALARS) scalars of each ending: how much of the device it uses.
 
         Parameters
         ----------
-        members: (k, n) the operators of each.
+        groups: the groups of each ending.
+        members: (k, n) the operators of each ending.
         """
         longest, total = self.ending_bounds_us(groups)
         below = np.maximum(longest, 1e-12)
@@ -204,7 +217,7 @@ class Block:
 
 
 def perceptron(weights: Weights, name: str, rows: Floats) -> Floats:
-    """A multilayer perceptron: ReLU after each layer but the last."""
+    """Apply a multilayer perceptron: ReLU after each layer but the last."""
     layer = 0
     while f"{name}.{layer}.w" in weights:
         if layer:
@@ -215,10 +228,11 @@ def perceptron(weights: Weights, name: str, rows: Floats) -> Floats:
 
 
 def embeddings(weights: Weights, block: Block) -> Floats:
-    """(n, WIDTH): TOP's Equation 5, from the sources down.
+    """(n, WIDTH) embeddings of the operators by TOP's Equation 5, from the sources down.
 
-    e_v = h1(sum over what v reads of g1(e_u)) + P s_v. The paper adds the features s_v themselves,
-    which have another width: P brings them to it.
+    e_v = h1(sum of g1(e_u) over the operators u that v reads) + P s_v. The paper adds the features
+    s_v themselves. Features and embeddings differ in width, so P maps the features to the width of
+    an embedding.
     """
     found = np.zeros((len(block), WIDTH))
     messages = np.zeros((len(block), WIDTH))
@@ -231,16 +245,16 @@ def embeddings(weights: Weights, block: Block) -> Floats:
 
 
 def pooled(weights: Weights, block: Block) -> Floats:
-    """(n, WIDTH): g2 of each operator's embedding, what Equation 6 sums."""
+    """(n, WIDTH) g2 of each operator's embedding. Equation 6 sums these rows."""
     return perceptron(weights, "g2", embeddings(weights, block))
 
 
 def states(weights: Weights, gathered: Floats) -> Floats:
-    """(k, WIDTH): TOP's Equation 6, z = h2(sum over the leaves of g2(e_v)).
+    """(k, WIDTH) embeddings of states by TOP's Equation 6, z = h2(sum over the leaves of g2(e_v)).
 
     Parameters
     ----------
-    gathered: (k, WIDTH) these sums.
+    gathered: (k, WIDTH) the sums over the leaves of each state.
     """
     return perceptron(weights, "h2", gathered)
 

@@ -16,7 +16,7 @@ from ..program.graph import OpGraph
 from ..program.planning import launch_order, sync_plan
 
 Links = Literal["delay", "fifo"]
-"""How copies between GPUs take their time, see `Schedule.simulate`."""
+"""How copies between GPUs are timed; see `Schedule.simulate`."""
 
 
 class StageOnGpu(Protocol):
@@ -33,7 +33,10 @@ class StageOnGpu(Protocol):
 
 
 class OnGpus(Protocol):
-    """The fields of a schedule that are read. `Schedule` fits; nothing here imports it."""
+    """The fields of a schedule that the simulation reads.
+
+    `Schedule` has them. This file does not import that class.
+    """
 
     @property
     def stages(self) -> Sequence[StageOnGpu]: ...
@@ -45,27 +48,27 @@ class OnGpus(Protocol):
     def launch_order(self) -> tuple[int, ...] | None: ...
 
     def validate(self, graph: OpGraph) -> None:
-        """As `Schedule.validate`."""
+        """See `Schedule.validate`."""
 
     def ids_in(self, graph: OpGraph) -> list[int]:
-        """As `Schedule.ids_in`."""
+        """See `Schedule.ids_in`."""
 
     def stages_us(self, graph: OpGraph, latency: LatencyModel) -> list[float]:
-        """As `Schedule.stages_us`."""
+        """See `Schedule.stages_us`."""
 
     def launch_order_of_stages(self, graph: OpGraph) -> list[int]:
-        """As `Schedule.launch_order_of_stages`."""
+        """See `Schedule.launch_order_of_stages`."""
 
 
 @dataclass(frozen=True)
 class GpuTimes:
-    """When everything runs.
+    """The times of a simulated run over GPUs.
 
     Attributes
     ----------
-    makespan_us: when the last operator ends.
-    timeline: each operator as (op, stream, start_us, end_us), in the order of launching; ids are
-        the schedule's. The operators of a stage start and end together.
+    makespan_us: microseconds from the start to the end of the last operator.
+    timeline: each operator as (op, stream, start_us, end_us), in launch order; `op` is an id of the
+        schedule. The operators of a stage start and end together.
     """
 
     makespan_us: float
@@ -75,19 +78,20 @@ class GpuTimes:
 def simulate_gpus(
     graph: OpGraph, schedule: OnGpus, latency: LatencyModel, links: Links = "delay"
 ) -> GpuTimes:
-    """Run a schedule over GPUs on paper.
+    """Simulate a schedule over several GPUs.
 
-    A stage starts when the stage before it on its GPU has ended and all inputs of all its operators
-    are there, and takes what `latency` says of it; its operators end together (HIOS, section
-    III-B). An operator of a stream starts when its stream is free and its inputs are there, and
-    takes what it takes alone. Operators of one GPU do not slow each other down beyond that.
+    A stage starts when the stage before it on its GPU has ended and all inputs of its operators are
+    there. It takes the latency that `latency` gives for the stage, and its operators end together
+    (HIOS, section III-B). An operator of a stream starts when its stream is free and its inputs are
+    there. The operator takes its latency alone. So operators on one GPU slow each other down only
+    as far as the latencies of stages say so.
 
-    With `fifo` links, copies leave in the order in which their operators are launched. Where
-    readers on one GPU read different values of an operator, the longest of their transfers counts.
+    With `fifo` links, copies leave in the order in which their operators are launched. If readers
+    on one GPU read different values of an operator, the longest of their transfers counts.
 
     Raises
     ------
-    ScheduleError: as `Schedule.validate`, and for links of another kind.
+    ScheduleError: as in `Schedule.validate`, and for an unknown kind of links.
     LatencyError: where `latency` gives no usable number, naming the operators.
     """
     if links not in get_args(Links):
@@ -119,7 +123,11 @@ def simulate_gpus(
 
 @dataclass(frozen=True)
 class _Launch:
-    """Operators that start and end together, by the schedule's ids. A lane runs one at a time."""
+    """Operators that start and end together, by the schedule's ids.
+
+    A lane is a stream, or the GPU of a stage. A lane runs one launch at a time. A launch takes `us`
+    microseconds.
+    """
 
     ops: tuple[int, ...]
     streams: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Greedy: whatever is ready runs now."""
+"""The scheduler `greedy`: each stage runs all operators that are ready."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def greedy(
     max_groups: int = 0,
     streams: int | None = None,
 ) -> Schedule:
-    """Greedy: again and again one stage of all operators that are ready.
+    """Greedy: one stage of all ready operators, again and again.
 
-    The greedy schedule that Ding et al. compare IOS with (MLSys 2021, section 6.1); it knows no
-    limit. Each operator is a group of its own. Needs no latency model.
+    Ding et al. compare IOS with this schedule (MLSys 2021, section 6.1). The paper sets no limits.
+    Each operator is a group of its own. No latency model is needed.
 
     Parameters
     ----------
-    max_groups: beyond the paper: the most operators in a stage, lowest ids first; the others wait
-        for the next. 0 for any number, as in the paper.
-    streams: the groups are packed onto that many streams, weighed by `latency.op`, or all alike
-        without a latency model. None: a stream per group.
+    max_groups: largest number of operators in a stage, lowest ids first. The other operators wait
+        for the next stage. 0 for no limit, as in the paper.
+    streams: number of streams onto which the groups of a stage are packed. Groups are weighed by
+        `latency.op`, or all alike without a latency model. None gives each group its own stream.
     """
     check_counts(max_groups=max_groups)
     check_streams(streams)

@@ -1,4 +1,4 @@
-"""HEFT: each operator to the GPU on which it finishes first."""
+"""The scheduler `heft`: each operator goes to the GPU on which it finishes first."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ def heft(
 ) -> Schedule:
     """HEFT with insertion: Topcuoglu, Hariri and Wu, TPDS 2002.
 
-    By descending priority (HIOS's, which is HEFT's upward rank for GPUs that are alike), each
-    operator goes to the GPU on which it finishes first, into the first gap that holds it. Then
-    neighbours on a GPU start together where that makes the schedule shorter, as in `hios-lp`, in
-    the order of their starts. Ties: priorities by topological order; the lowest GPU; the smallest
-    window.
+    The operators are taken by descending priority. Each operator goes to the GPU on which it
+    finishes first, into the first gap that holds it. The priority is the one that HIOS uses. For
+    GPUs that are all alike, it equals the upward rank of HEFT. Then, in order of start,
+    neighbouring operators on a GPU start together where that makes the schedule shorter, as in
+    `hios-lp`.
+
+    Ties: equal priorities are ordered by topological order. After that, the lowest GPU and the
+    smallest window are taken.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""HIOS-LP: the longest path of what is left to the GPU that suits it best, again and again."""
+"""The scheduler `hios-lp`: the longest remaining path goes to the GPU that suits it best."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ def hios_lp(
 ) -> Schedule:
     """HIOS-LP: Kundu and Shu, CLUSTER 2023, Algorithms 1 and 2.
 
-    The longest valid path of operators that are not mapped yet goes to the GPU on which the latency
-    of all that is mapped is lowest, until none is left. Then neighbours on a GPU start together
-    where that makes the schedule shorter. A path is valid where none of its operators but the first
-    and the last has an edge to or from one that is mapped; its length counts operators, copies, and
-    the longest copy into its first operator and out of its last one.
+    The longest valid path of unmapped operators goes to the GPU that gives the lowest latency of
+    all mapped operators. This repeats until every operator is mapped. Then neighbouring operators
+    on a GPU start together where that makes the schedule shorter.
 
-    The listing of Algorithm 2 keeps a window before it is known to be better, and looks for circles
-    along the data alone. Here only what is better stays, and stages may not wait for each other in
-    a circle that leads along a GPU's order either.
+    A path is valid if no operator inside it has an edge to or from a mapped operator. Its first and
+    last operator may have such edges. The length of a path is the sum of its operators and copies,
+    plus the longest copy into its first operator and the longest copy out of its last operator.
 
-    Ties: priorities by topological order; of paths that whose first operator comes first there,
-    then the shorter, then the next operator that comes first; the lowest GPU; the smallest window.
+    The printed Algorithm 2 keeps a window before it knows that the window is better. It also looks
+    for circular waits only along the data. Here a window stays only if it is better. Circular waits
+    along the order of a GPU are ruled out too.
+
+    Ties: equal priorities are ordered by topological order. Of equally long paths, the path whose
+    first operator comes first in that order is taken, then the shorter path, then the path whose
+    next operator comes first. After that, the lowest GPU and the smallest window are taken.
 
     Parameters
     ----------
-    gpus: how many there are, all alike.
-    window: most operators that start together on a GPU.
+    gpus: number of GPUs. They are all alike.
+    window: largest number of operators that start together on a GPU.
     intra: `windows`, or `none` for one operator at a time on each GPU.
 
     Complexity: O(paths * gpus * (n + edges)), then O(n + edges) for each operator on a longest

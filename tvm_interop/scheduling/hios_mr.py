@@ -1,4 +1,4 @@
-"""HIOS-MR: a recurrence over where the operator before last went."""
+"""The scheduler `hios-mr`: a recurrence over the operators and the GPUs that they may run on."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ def hios_mr(
 ) -> Schedule:
     """HIOS-MR: Kundu and Shu, CLUSTER 2023, Algorithms 3 and 2.
 
-    By descending priority, the earliest finish of each operator on each GPU is found from the best
-    mappings that have the operator before it on GPU 0, 1, ... Then neighbours on a GPU start
-    together where that makes the schedule shorter, as in `hios-lp`.
+    The operators are taken by descending priority. A recurrence finds the earliest finish of each
+    operator on each GPU. It extends the best mappings that have the operator before on GPU 0, 1,
+    and so on. Then neighbouring operators on a GPU start together where that makes the schedule
+    shorter, as in `hios-lp`.
 
-    The listing ends with the mapping in which the last operator ends first. Another sink may end
-    later, so here the mappings that lead to the last operator on each GPU are compared by their
-    latency. Ties: priorities by topological order; the lowest GPU; the smallest window.
+    The printed Algorithm 3 ends with the mapping in which the last operator ends first. Another
+    sink of the graph may end later. So here the best mappings for the last operator on each GPU are
+    compared by their latency.
+
+    Ties: equal priorities are ordered by topological order. After that, the lowest GPU and the
+    smallest window are taken.
 
     Parameters
     ----------

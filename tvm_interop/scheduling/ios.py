@@ -1,4 +1,4 @@
-"""IOS: dynamic programming over stages."""
+"""The scheduler `ios`: the fastest sequence of stages, by dynamic programming."""
 
 from __future__ import annotations
 
@@ -32,76 +32,93 @@ def ios(
     time_budget_s: float | None = None,
     beam: bool = True,
 ) -> Schedule:
-    """IOS: the cheapest sequence of stages, by dynamic programming over endings.
+    """IOS: the fastest sequence of stages, by dynamic programming over endings.
 
-    Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Algorithm 1;
-    concurrent execution only: what the paper calls IOS-Parallel, and `ios-parallel` is another name
-    for it. (`ios-merge` and `ios-both` merge operators too.) The graph is searched block by block
-    (`OpGraph.blocks`). The distinct stages are found first; then those that an optimal schedule may
-    need are priced, in few calls of `latency.stages`. Of equally cheap endings of a state the first
-    in order of enumeration is taken: groups by first operator in topological order, then fewer
-    operators first, then lowest operators; endings lexicographic in their groups.
+    Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Algorithm 1, with
+    concurrent execution only. The paper calls this IOS-Parallel, and `ios-parallel` is another name
+    of this scheduler. `ios-merge` and `ios-both` merge operators too.
+
+    A state is a set of operators that are still to be scheduled. An ending of a state is a set of
+    its operators that can run as the last stage. The graph is searched block by block
+    (`OpGraph.blocks`). The search first finds the distinct stages. Then it calls `latency.stages`,
+    as few times as it can, for the stages that an optimal schedule may need.
+
+    Ties: of equally fast endings of a state, the first in order of enumeration is taken. Groups are
+    ordered by their first operator in topological order, then smaller groups first, then lowest
+    operators first. Endings are in lexicographic order of their groups.
 
     Parameters
     ----------
-    max_group_ops: the paper's r, the most operators in a group; 0 for any number.
-    max_groups: the paper's s, the most groups in a stage; 0 for any number.
-    endings: `complete` for every ending, its groups being its weakly connected components;
-        `paper` for only those whose groups have a single root each, as the authors' code
-        enumerates them (and the counts of their Table 1).
-    streams: the groups of a stage are packed onto that many streams (weighed by `latency.op`,
-        longest first), and it is the packed stage that is priced. None: a stream per group.
-    max_transitions: the most (state, ending) pairs looked at; those of one block are kept, 8 bytes
-        each, and all that the search holds is a few times that. They are shared out between the
-        blocks. A block with more than its share is not searched through: see below. All such blocks
-        together get a quarter of what the others leave: as it is, one or two seconds.
-    time_budget_s: with a number of seconds, blocks that are too large are searched until then,
-        however many transitions that takes, and fewer blocks are searched through where the time
-        is short. What is found then depends on the machine. None: `max_transitions` alone decides,
-        and the same inputs give the same schedule.
-    beam: False cuts a block that is too large into parts instead, between operators that can start
-        early and those that start late; `stats["parts_cut"]` counts the cuts. The schedule is then
-        optimal between the cuts. Beams are better and faster, by all that was measured.
-    bounds: leave a stage unpriced where lower bounds show that no optimal schedule needs it. A
-        stage takes at least as long as its longest group, the operators of which are summed as
-        they take alone. The schedule is the one that pricing every stage gives, as long as no
-        price is below its bound. One that is gets counted in `stats["below_bound"]` and warned
-        of; all bounds are then lowered to the worst ratio seen and the search goes on. False
-        prices every stage in one call.
-    cores: how many operators can truly run at once: a stage then takes at least its operators'
-        total over `cores`. None where groups have more than one core each, or nobody knows.
-    bound_tolerance, bound_slack_us: the share, and besides the microseconds, by which a price may
-        fall short of its bound (caches are warm behind a producer, and clocks are noisy). The
-        bounds are lowered by both from the start, so that nothing is lost.
-    parts: the operators that are the parts of one, a list of ids each, and the others one by one.
-        The search then takes each as a whole, on all streams, and a group is one of them: inside a
-        group there is nothing left to run side by side. None where no operator is divided.
+    max_group_ops: largest number of operators in a group, r in the paper; 0 for no limit.
+    max_groups: largest number of groups in a stage, s in the paper; 0 for no limit.
+    endings: `complete` searches every ending, with its weakly connected components as groups.
+        `paper` searches only endings whose groups have a single root each. The authors' code
+        enumerates these endings, and Table 1 of the paper counts them.
+    streams: number of streams onto which the groups of a stage are packed, longest group first by
+        `latency.op`. The model is asked for the packed stage. None gives each group its
+        own stream.
+    max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
+        transition is a state and one of its endings. The search holds a few times that memory in
+        all. The blocks share the transitions. A block that needs more than its share is not
+        searched completely; see "Large blocks" below. All large blocks together get a quarter of
+        the transitions that the other blocks leave. By default that is one or two seconds of
+        search.
+    time_budget_s: seconds after which the search of large blocks ends, however many transitions it
+        takes. If time is short, fewer blocks are searched completely. The schedule then depends on
+        the machine. With None, `max_transitions` alone decides, and the same inputs give the same
+        schedule.
+    beam: whether large blocks are searched by beams. False cuts a large block into parts instead,
+        between operators that can start early and operators that start late. `stats["parts_cut"]`
+        counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
+        beams were better and faster.
+    bounds: whether lower bounds of stage latencies are used. With bounds, the model is not asked
+        for stages that no optimal schedule needs. A stage takes at least as long as its longest
+        group, and a group takes the sum of its operators' latencies alone. The schedule is the same
+        as without bounds, as long as no latency is below its bound. `stats["below_bound"]` counts
+        latencies below their bound, and the log reports them. All bounds are then lowered to the
+        worst ratio seen, and the search goes on. Without bounds, one call asks for the latency of
+        every stage.
+    cores: number of operators that can truly run at once. A stage then takes at least the total
+        latency of its operators divided by `cores`. None if groups use more than one core each, or
+        if the number is unknown.
+    bound_tolerance, bound_slack_us: how far a latency may fall below its bound, as a share, and in
+        microseconds on top. Caches are warm after a producer, and clocks are noisy. All bounds are
+        lowered by both from the start, so that no stage is left out wrongly.
+    parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
+        The list of an operator that is not divided holds one id. The search then treats the parts
+        of an operator as one operator, which uses all streams. A group holds one such operator,
+        whatever `max_group_ops` says, because the operators of a group do not run side by side.
+        None if no operator is divided.
 
-    Borders of blocks. All that is before one comes before all behind it, so a stage that crosses it
-    is a single group, and takes what its operators take one after the other: it saves what a stage
-    costs by itself (`LatencyModel.stage_us`), and nothing where that is 0, as in a plan without
-    barriers. Block by block, a schedule is within that cost a border of the best, and the states of
-    the blocks are added up and not multiplied. Where the cost is above 0, windows across the
-    borders are searched at the end.
+    Borders of blocks. All operators before a border run before all operators after it. A stage
+    across a border is therefore a single group, and its operators run one after the other. Such a
+    stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
+    without barriers. So a schedule made block by block is slower than the best schedule by at most
+    this cost per border. In return, the numbers of states of the blocks are added and not
+    multiplied. If the cost is above 0, windows across the borders are searched at the end.
 
-    Blocks too large. The search holds the cheapest sequence of stages known, which `greedy`'s are
-    at first. Beams look for cheaper ones: they build sequences stage by stage, in both directions,
-    and keep the best 1, 2, 4, ... for each number of operators done, by what they cost and what is
-    left (the longest path, or the work at the parallelism of the best sequence known). A way that
-    cannot be cheaper than that one is left. Then windows of neighbouring stages are searched
-    through for the cheapest stages that their operators can make, again with other borders, and
-    wider, until none gets better. With a latency model that is costly to ask (`is_costly`) beams
-    go by guesses, and only the stages that they choose are priced. A stage without a price, such
-    as one that a measuring budget has left out, is never chosen.
+    Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
+    known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
+    Beams then look for faster sequences. A beam builds sequences stage by stage, from either end.
+    For each number of operators done, it keeps the best 1, 2, 4, ... sequences. Sequences are
+    ranked by their latency so far plus an estimate of the rest. The estimate is the longest path,
+    or the work divided by the parallelism of the best sequence known. A sequence that cannot become
+    faster than the best sequence known is dropped. After the beams, the search takes windows of
+    neighbouring stages and finds the fastest stages for their operators. It repeats this with other
+    borders and with wider windows until no window gets better.
 
-    `stats` counts blocks, blocks_left (too large), parts_cut, and of the blocks searched through:
-    states (nonempty), transitions, stages (distinct), and schedules (ways through the states of
-    all blocks; inf past the range of a double); stages_priced in all, and stages_spared of the
-    distinct ones; below_bound, bound_scale (what bounds were lowered to, as a share; 0 without
-    bounds). `lower_bound_us` is what no schedule of these stages is below, as far as no stage is
-    faster than its operators suggest: where the makespan is above it, the difference is the most
-    that more searching may gain. `optimal` says whether all blocks were searched through, and
-    no border costs anything.
+    If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
+    then asked only for the stages that the beams choose. A stage without a latency, such as one
+    that a time budget refused, is never chosen.
+
+    `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (stages that the
+    model was asked for). For the blocks that were searched completely, it counts states (nonempty),
+    transitions, stages (distinct), stages_spared (distinct stages that the model was not asked for)
+    and schedules (ways through the states of all blocks; inf past the range of a double). It also
+    holds below_bound, and bound_scale, the share to which the bounds were lowered; 0 without
+    bounds. `lower_bound_us` is a lower bound of the makespan, if no stage is faster than its
+    operators suggest. The makespan minus this bound is the most that more searching can gain.
+    `optimal` says whether all blocks were searched completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """
@@ -126,7 +143,7 @@ def ios(
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names).tolist()
-        # Whatever runs where, a stream takes what its parts take.
+        # Wherever the parts run, a stage takes at least their total latency over the streams.
         options = replace(options, cores=cores or streams, work_us=wholes.work_us(op_us))
     found = search_ios("ios", wholes.graph, wholes.latency(model), options)
     stages = wholes.divided(found.stages, op_us, streams)

@@ -1,4 +1,4 @@
-"""IOS on blocks that are too large to search through: good stages soon, better ones later."""
+"""Searches blocks that are too large for exact IOS: good stages soon, better stages later."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from .ios_pricing import StagePrices
 from .schedules import unpack_stages
 
 BEAM_SHARE = 0.5
-"""The beams' share of a block's transitions; each takes longer than one of the windows'."""
+"""Share of a block's transitions for beams. A transition of a beam takes longer than one of a
+window."""
 _LEAST_GAIN = 1e-9
-"""By which share a sum must be cheaper to count: rounding differs with the order of a sum."""
+"""Smallest share by which a sum must be lower to count as better. Rounding depends on the order of
+a sum."""
 _FIRST_WINDOW = 2_000
-"""Transitions of a window at first."""
+"""Largest number of transitions in a window at first."""
 _WIDEST_WINDOW = 8_000_000
-"""Transitions of a window, 8 bytes each."""
+"""Largest number of transitions in any window, at 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""So often a beam of guessed prices is run anew with what was learned of its stages."""
+"""Largest number of rounds of beams that use estimates. Each round knows the latencies that the
+round before has asked for."""
 
 Stages = list[tuple[int, ...]]
-"""The operators of each stage, in the order in which they run."""
+"""The operators of each stage; the stages are in the order in which they run."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Which stages there may be; as the options of `ios`."""
+    """The limits of a stage, as in the options of `ios`."""
 
     max_group_ops: int
     max_groups: int
@@ -42,9 +45,10 @@ class Limits:
 
 
 class Allowance:
-    """How far a search may go: in transitions, or in seconds where it has a clock.
+    """How far a search may go: a number of transitions, or a point in time.
 
-    With a clock the transitions are not limited, and what a search finds depends on the machine.
+    With a point in time, the transitions are not limited. The result of a search then depends on
+    the machine.
     """
 
     def __init__(self, transitions: int, end_s: float | None) -> None:
@@ -53,13 +57,13 @@ class Allowance:
         self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
-        """Take transitions off, and off the allowance that this is a share of."""
+        """Subtract transitions here, and in the allowance that this one is a share of."""
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """An allowance of `part` of what is left."""
+        """An allowance of the share `part`, from 0 to 1, of the transitions or the time left."""
         shared = Allowance(0, None)
         shared._whole = self
         shared._transitions = self._transitions * part
@@ -81,24 +85,25 @@ class Allowance:
 
     @property
     def clock(self) -> Callable[[], bool] | None:
-        """Tells native code whether the time is over; None without a clock."""
+        """A function that tells native code whether time is over; None if time is not limited."""
         return None if math.isinf(self._end_s) else lambda: self.seconds_left <= 0
 
 
 class LargeBlock:
-    """The best stages known for the operators of one block.
+    """The fastest sequence of stages known for the operators of one block.
 
-    It starts with one operator after the other, and the stages of `greedy`. `run_beams` looks for
-    others in both directions, with ever wider beams; `search_windows` takes neighbouring stages
-    together and finds the cheapest ones that their operators can make, until no window gets any
-    better. Every sequence that it holds was priced, stage by stage: it can be used at any time.
+    It starts with one operator per stage, or with the stages of `greedy` if they are faster.
+    `run_beams` looks for faster sequences in both directions, with ever wider beams.
+    `search_windows` takes neighbouring stages and finds the fastest stages for their operators,
+    until no window gets better. All stages of the sequence have known latencies, so that the
+    sequence can be used at any time.
 
     Attributes
     ----------
-    ops: in topological order.
-    cost_us: what the stages take together.
-    stages: the operators of each.
-    transitions: how many were looked at.
+    ops: the operators in topological order.
+    cost_us: total latency of the stages in microseconds.
+    stages: the operators of each stage.
+    transitions: number of transitions that were looked at.
     """
 
     def __init__(
@@ -114,12 +119,12 @@ class LargeBlock:
         self.transitions = 0
         self.cost_us = math.inf
         self.stages: Stages = []
-        # No budget leaves out the price of an operator alone.
+        # A single operator has a latency even if the budget is spent.
         self.offer(StageBatch.from_stages([[(op,)] for op in self.ops]))
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Take over stages that keep to the limits, if they are cheaper."""
+        """Take over stages if they are faster in total. The stages must respect the limits."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:
@@ -132,9 +137,10 @@ class LargeBlock:
         return [*StageBatch.from_bytes(native.ios_stages(search))]
 
     def run_beams(self, allowance: Allowance) -> None:
-        """Run beams of width 1, 2, 4, ... until nothing is left, or they find all they can.
+        """Run beams of width 1, 2, 4, ... until the allowance is spent or they find no more.
 
-        Those of width 1 are quick, and run whatever transitions are left.
+        Beams of width 1 are quick, and are not limited in transitions. If the model is costly to
+        ask, beams use estimated latencies instead.
         """
         if self._prices.are_costly:
             self._run_guessing(allowance)
@@ -146,7 +152,12 @@ class LargeBlock:
             self._width *= 2
 
     def search_windows(self, allowance: Allowance) -> None:
-        """Search windows through, wider ones where none gets better, until nothing is left."""
+        """Search windows of neighbouring stages until the allowance is spent.
+
+        The borders of the windows move from round to round. Windows become wider after three rounds
+        without a gain. The search also ends if one window holds the whole block, or if the widest
+        windows gain nothing.
+        """
         rounds_in_vain, first = 0, 0
         round_s = 0.0
         while not allowance.is_over and allowance.seconds_left > round_s:
@@ -166,9 +177,9 @@ class LargeBlock:
                     for stage in unpack_stages(solved)
                 ]
             if windows == 1:
-                return  # Nothing is left to find.
+                return  # This window held the whole block, so its stages are the fastest.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
-            # Windows with other borders next, then wider ones.
+            # Next come windows with other borders and, after three rounds in vain, wider windows.
             first = (first + 2) % 5
             if rounds_in_vain == 3:
                 rounds_in_vain = 0
@@ -189,7 +200,7 @@ class LargeBlock:
         )
 
     def _greedy(self) -> StageBatch:
-        """Greedy's stages of these operators; it never puts those of two blocks into one."""
+        """The stages of `greedy` for this block. A stage of `greedy` never holds two blocks."""
         inside = set(self.ops)
         place = {op: i for i, op in enumerate(self._graph.topological_order())}
         stages = (
@@ -201,7 +212,7 @@ class LargeBlock:
         )
 
     def _run(self, backward: bool, width: int, allowance: Allowance, ask: Any) -> bool:
-        """One beam; whether it got to the end."""
+        """Run one beam, and return whether it got to the end."""
         if self._beam is None:
             self._beam = self._make_beam()
         work_us = float(self._prices.alone_us[self.ops].sum())
@@ -243,13 +254,13 @@ class LargeBlock:
         return self._prices.guess(StageBatch.from_bytes(flat)).tobytes()
 
     def _run_guessing(self, allowance: Allowance) -> None:
-        """Beams that go by guessed prices; only the stages that they choose are asked for."""
+        """Run beams that use estimated latencies, and ask only for the stages that they choose."""
         for _ in range(_MOST_ASKED_BEAMS):
             if allowance.is_over:
                 return
             asked = self._prices.num_asked
             for backward in (False, True):
-                # What is known of stages now is not what the last beam went by.
+                # Make a new beam: the last one did not know the latencies learned since.
                 self._beam = None
                 if not self._run(backward, 8, allowance, self._guess):
                     self._run(backward, 1, allowance, self._guess)

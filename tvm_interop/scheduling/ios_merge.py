@@ -26,19 +26,22 @@ def ios_both(
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
 ) -> Schedule:
-    """IOS with both strategies: each stage side by side or, where that is cheaper, merged.
+    """IOS with both strategies: each stage side by side or, where that is faster, merged.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
-    4.2 (IOS-Both). As `ios`, and besides: a stage of two or more single operators that can be one
-    (`latency.mergeable`) takes the less of what it takes side by side and what the merged operator
-    takes (`latency.merges`). Such stages are all priced, whatever the bounds. Ties: side by side.
+    4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. A stage of two or more single
+    operators may be able to run as one merged operator (`latency.mergeable`). Such a stage has two
+    latencies: one for its operators side by side, and one for the merged operator
+    (`latency.merges`). The lower one counts. On a tie, the operators run side by side. The model is
+    asked for all such stages, whatever the bounds.
 
-    The merged operators take their sums in another order: the results are close to those of other
-    schedules, not equal bit by bit. A latency model that knows of no merges leaves it `ios`.
+    A merged operator computes its sums in another order. Its results are close to the results of
+    other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
+    is that of `ios`.
 
     Parameters
     ----------
-    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s: as `ios`.
+    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s: as in `ios`.
     """
     options = IosOptions(
         max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s=time_budget_s
@@ -54,15 +57,16 @@ def ios_merge(
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
 ) -> Schedule:
-    """IOS with operator merge alone: one operator after the other, some of them merged (IOS-Merge).
+    """IOS with operator merge alone (IOS-Merge): operators run in order, some of them merged.
 
-    As `ios-both`, but what is not merged runs in order on one stream and takes what its operators
-    take alone: only those and the merged ones are priced.
+    `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
+    stream. A stage of such operators takes the sum of their latencies alone. So the model is asked
+    only for single operators and merged operators.
 
     Parameters
     ----------
-    max_groups: the most operators to merge into one; 0 for any number.
-    max_transitions, time_budget_s: as `ios`.
+    max_groups: largest number of operators to merge into one; 0 for no limit.
+    max_transitions, time_budget_s: as in `ios`.
     """
     known = required_latency(latency, "ios-merge")
     model = _InOrder(known, graph.names)
@@ -80,7 +84,7 @@ def ios_merge(
 
 
 class _InOrder(LatencyTable):
-    """Stages as long as their operators together, on one stream; merges as `model` has it."""
+    """Latencies on one stream: a stage takes the sum of its operators. `model` gives the merges."""
 
     def __init__(self, model: LatencyModel, names: Sequence[str]) -> None:
         super().__init__(op_latencies(model, names), streams=1, stage_us=model.stage_us)

@@ -1,5 +1,7 @@
-"""Asks a latency model for the stages that IOS searches: all of them, or only those whose latency
-can change the schedule."""
+"""Asks a latency model for the latencies of the stages that IOS searches.
+
+It asks for all stages, or only for those stages whose latency can change the schedule.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,23 @@ from .schedules import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""The fewest stages asked for at once, where as many may matter: a measuring model interleaves
-the stages of one call."""
+"""Smallest number of stages in one call, as long as so many stages may matter. A measuring model
+interleaves the stages of one call."""
 _GROWTH = 8
-"""A call asks for at least one stage per this many priced before: many stages, still few calls."""
+"""A call asks for at least one stage per this many stages that have a latency already. This keeps
+the number of calls low when there are many stages."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower bounds of stages, by the latencies of their operators alone; as the options of `ios`.
+    """Settings of the lower bounds of stage latencies, as in the options of `ios`.
 
     Attributes
     ----------
-    work_us: by operator, microseconds of all the cores it uses, together; None where each has one.
+    work_us: (num_ops,) microseconds of each operator, summed over all the cores that it uses; None
+        if each operator uses one core.
     """
 
     cores: int | None
@@ -53,16 +57,17 @@ class Bounds:
 
 
 class StagePrices:
-    """The prices of a graph's stages, each asked for once at most.
+    """The latencies of a graph's stages. The model is asked at most once for each stage.
 
     Attributes
     ----------
-    op_us: latencies of the operators, where stages are packed onto streams by them; else None.
-    alone_us: (num_ops,) what each operator adds to a stage: what a stage of it alone takes, less
-        what every stage costs.
-    stage_us: what every stage costs (see `LatencyModel`).
-    scale: what the bounds were lowered to, as a share; 0 without bounds.
-    below_bound: how many prices were below their bound.
+    op_us: (num_ops,) latency of each operator in microseconds, if stages are packed onto streams by
+        them; else None.
+    alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage of
+        this operator alone, minus `stage_us`.
+    stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
+    scale: share to which the bounds were lowered; 0 without bounds.
+    below_bound: number of latencies that were below their bound.
     asking_us: microseconds that the model took to answer.
     """
 
@@ -74,13 +79,13 @@ class StagePrices:
         bounds: Bounds | None,
         merges: bool,
     ) -> None:
-        """Ask for the operators alone.
+        """Ask the model for the latency of each operator alone.
 
         Parameters
         ----------
-        streams: stages are packed onto so many; None for a stream a group.
-        bounds: None to price every stage of a search.
-        merges: whether a stage takes what it takes merged into one operator, if that is less.
+        streams: number of streams onto which stages are packed; None for a stream per group.
+        bounds: settings of the bounds; None to ask for the latency of every stage of a search.
+        merges: whether a stage may run as one merged operator where that is faster.
         """
         self.op_us = op_latencies(model, graph.names) if streams is not None else None
         self.scale = 0.0 if bounds is None else 1.0 - bounds.tolerance
@@ -107,30 +112,34 @@ class StagePrices:
 
     @property
     def are_costly(self) -> bool:
-        """Whether a price is worth sparing, as one that is measured."""
+        """Whether the model is costly to ask, for example because it measures."""
         return self._model.is_costly
 
     @property
     def set_of(self) -> list[int]:
-        """By operator, the set in which it may be merged, -1 for none; empty where none can be."""
+        """For each operator, the number of the set in which it may be merged, or -1 for none.
+
+        The list is empty if no operator can be merged.
+        """
         return [] if np.all(self._set_of < 0) else [int(i) for i in self._set_of]
 
     @property
     def certain(self) -> float:
-        """The share of a path that no schedule is below; 0 where merging may shorten any."""
+        """The share of the longest path that every schedule takes; 0 if merging may shorten it."""
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0
 
     @property
     def num_asked(self) -> int:
-        """How many stages the model was asked for."""
+        """Number of stages whose latency the model was asked for."""
         return self._asked
 
     def ask(self, stages: StageBatch) -> Floats:
-        """The model's prices of stages as they will run, in one call.
+        """Ask the model, in one call, for the latencies of stages as they will run.
 
-        inf for one that a budget did not let it ask for: such a stage is never chosen.
+        A latency is in microseconds. It is inf for a stage that a time budget refused, and such a
+        stage is never chosen.
         """
         self._asked += len(stages)
         flat: Sequence[bytes] = stages.to_bytes()
@@ -154,9 +163,11 @@ class StagePrices:
         return us
 
     def guess(self, stages: StageBatch) -> Floats:
-        """Prices that are known, and for the others what their longest streams take alone.
+        """Latencies in microseconds: the known ones, and estimates for the other stages.
 
-        That says nothing of what can be merged, which is asked for.
+        An estimate is the longest stream of the stage, by its operators' latencies alone. It is inf
+        once a time budget has refused a stage. For stages that can be merged the model is asked,
+        because an estimate says nothing about merging.
         """
         mergeable = self._mergeable(stages)
         if len(mergeable):
@@ -176,7 +187,7 @@ class StagePrices:
         return np.array(np.where(np.isnan(known), longest, known), dtype=np.float64)
 
     def of(self, stages: StageBatch) -> Floats:
-        """The price of each stage; those that are not known are asked for, in one call."""
+        """The latency of each stage in microseconds. One call asks for all unknown latencies."""
         us: Floats = np.array(
             np.frombuffer(native.stage_book_read(self._book, stages.to_bytes(), self._weights))
         )
@@ -188,18 +199,18 @@ class StagePrices:
         return us
 
     def write(self, stages: StageBatch, us: Floats) -> None:
-        """Keep prices that were asked for."""
+        """Keep latencies that the model gave, in microseconds."""
         native.stage_book_write(self._book, stages.to_bytes(), self._weights, us.tobytes())
 
     def values(self, search: Any) -> bytes:
-        """The price of each stage of a search, or a bound below it where none is needed."""
+        """The latency of each stage of a search, or a lower bound where no latency is needed."""
         stages = StageBatch.from_bytes(native.ios_stages(search))
         if self._bounds is not None:
             return self._bounded(search, stages, self._bounds)
         return self.of(stages).tobytes()
 
     def report_bounds(self) -> None:
-        """Say, to whoever wants to know that much, whether bounds were too high."""
+        """Log a message at level info if some latencies were below their bounds."""
         if self.below_bound:
             _LOG.info(
                 "ios: %d of %d stages took less than their operators suggest, so the bounds that "
@@ -211,15 +222,17 @@ class StagePrices:
             )
 
     def as_merged(self, stage: Stage) -> Stage:
-        """The stage as one merged operator on the first stream, if it was priced as merged."""
+        """The stage as one merged operator on stream 0, if merging was faster; else unchanged."""
         if frozenset(op for group in stage.groups for op in group) not in self._merged:
             return stage
         return Stage(stage.groups, (0,) * len(stage.groups), "merge", stage.barrier)
 
     def _bounded(self, search: Any, stages: StageBatch, bounds: Bounds) -> bytes:
-        """Single operators are known, and what can be merged is asked for, of which bounds say
-        nothing; then, round by round, the stages that the best schedule known so far relies on,
-        until all of those are priced.
+        """The latency of each stage of a search, or a lower bound where no latency is needed.
+
+        The latencies of single operators are known. The model is first asked for the stages that
+        can be merged, because the bounds say nothing about merging. Then, round by round, it is
+        asked for the stages of the best schedule known so far, until all of these have a latency.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(
@@ -251,7 +264,7 @@ class StagePrices:
         return bytes(native.ios_pricing_values(pricing))
 
     def _mergeable(self, stages: StageBatch) -> npt.NDArray[np.intp]:
-        """Which of the stages can be one operator."""
+        """The indices of the stages that can be merged into one operator."""
         if not len(stages) or np.all(self._set_of < 0):
             return np.empty(0, dtype=np.intp)
         op_ends = stages.group_ends[stages.stage_ends - 1]
@@ -259,12 +272,12 @@ class StagePrices:
         num_groups = np.diff(stages.stage_ends, prepend=0)
         sets = self._set_of[stages.ops]
         lowest, highest = (f.reduceat(sets, op_ends - num_ops) for f in (np.minimum, np.maximum))
-        # Operators that depend on each other share a group: they cannot be one.
+        # Operators that depend on each other share a group, and cannot be merged.
         return np.flatnonzero(
             (num_ops > 1) & (num_ops == num_groups) & (lowest == highest) & (lowest >= 0)
         )
 
 
 def select(stages: StageBatch, indices: npt.NDArray[np.intp]) -> StageBatch:
-    """Some of the stages, in the order given."""
+    """The stages at these indices, in the order given."""
     return StageBatch.from_stages([stages[int(i)] for i in indices])

@@ -1,4 +1,4 @@
-"""The search that the variants of IOS share: enumerate, price, solve."""
+"""The search that all variants of IOS share: find the stages, ask for their latencies, solve."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ from .options import check_counts, check_streams, required_latency, us_since
 from .schedules import Schedule, Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
-"""The share, of transitions that exact searches leave over, for blocks too large for those.
-Each of these takes longer, and four times as many gained 0.2% to 1.5% on NASNet-A."""
+"""Share of the transitions left over by exact searches that goes to blocks too large for an exact
+search. Each such transition takes longer. Four times this share gained 0.2% to 1.5% on NASNet-A."""
 _WIDE_OPS = 500
-"""Transitions of blocks with more operators take longer in proportion, and get fewer."""
+"""Number of operators in a block. If a large block has more, a transition takes longer in
+proportion. All large blocks then get fewer transitions."""
 ENUMERATION_SHARE = 0.3
-"""The share of a time budget for exact search; other searches have the rest."""
+"""Share of a time budget for exact search. The other searches have the rest."""
 
 
 @dataclass(frozen=True)
 class IosOptions:
-    """The options of `ios`, which says what they mean.
+    """The options of `ios`; the docstring of `ios` explains them.
 
     Attributes
     ----------
-    work_us: by operator, microseconds of all the cores it uses, together; None where each has one.
+    work_us: (num_ops,) microseconds of each operator, summed over all the cores that it uses; None
+        if each operator uses one core.
 
     Raises
     ------
-    ScheduleError: for one of no use, naming it.
+    ScheduleError: for an invalid option value, naming the option.
     """
 
     max_group_ops: int
@@ -87,11 +89,14 @@ def search_ios(
     options: IosOptions,
     merges: bool = False,
 ) -> Schedule:
-    """The cheapest sequence of stages, each side by side or, where that is cheaper, merged.
+    """Find the fastest sequence of stages.
+
+    Each stage runs its groups side by side or, where that is faster and allowed, as one merged
+    operator.
 
     Parameters
     ----------
-    name: of the scheduler.
+    name: name of the scheduler.
     merges: whether stages may be merged.
     """
     model = required_latency(latency, name)
@@ -112,7 +117,7 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # It may be as large as memory allows, and windows need some.
+    del search  # The windows below need its memory, which may be large.
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]
@@ -155,7 +160,7 @@ def search_ios(
 
 
 def _improve(block: LargeBlock, allowance: Allowance) -> None:
-    """Search by beams, then by windows; the budget that is left goes to wider beams."""
+    """Search a large block by beams, then by windows of neighbouring stages."""
     block.run_beams(allowance.share(BEAM_SHARE))
     block.search_windows(allowance)
 
@@ -167,10 +172,11 @@ def _across_borders(
     limits: Limits,
     allowance: Allowance,
 ) -> tuple[list[Stage], float]:
-    """The stages, some of them joined over the borders of blocks where that is cheaper.
+    """Join stages across the borders of blocks where that is faster.
 
-    All that is before a border comes before all behind it, so a stage that crosses one is a single
-    group: it saves what a stage costs, and nothing else.
+    All operators before a border run before all operators after it. A stage across a border is
+    therefore a single group. Such a stage saves the fixed cost of one stage, and nothing else. The
+    function returns the stages and their total latency in microseconds.
     """
     whole = LargeBlock(graph, graph.topological_order(), prices, limits)
     whole.offer(StageBatch.from_stages([stage.groups for stage in stages]))
@@ -181,10 +187,12 @@ def _across_borders(
 def least_possible_us(
     graph: OpGraph, ops: Sequence[int], prices: StagePrices, options: IosOptions
 ) -> float:
-    """A lower bound of a block, if no stage is shorter than its operators suggest.
+    """A lower bound of a block's latency in microseconds.
 
-    The longest path through it, or its work over as many groups as a stage may have, or streams,
-    or cores.
+    It holds if no stage is shorter than its operators suggest. The bound is the longer of two
+    times, plus the fixed cost of one stage. One is the longest path through the block. The other is
+    the work of the block divided by the largest number of groups or streams of a stage. If some
+    latency was below its bound, the result is multiplied by `prices.scale`.
     """
     alone_us = prices.alone_us
     inside = set(ops)
@@ -200,7 +208,7 @@ def least_possible_us(
 
 
 def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
-    """Stages of whole blocks, each in order already, in the order of the blocks."""
+    """Sort stages into the order of the blocks. The stages of one block are in order already."""
     block_of = {op: b for b, ops in enumerate(graph.blocks()) for op in ops}
     return sorted(stages, key=lambda stage: block_of[stage.groups[0][0]])
 
@@ -208,13 +216,13 @@ def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
 def enumerate_stages(
     graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
 ) -> Any:
-    """The native search with all stages found, none of them priced.
+    """The native search after it has found all stages, before any latency is known.
 
     Parameters
     ----------
-    op_us: (num_ops,) microseconds of each operator: cuts lie between those that can start early
-        and those that start late.
-    cuts: whether blocks that are too large are cut; they are left out otherwise.
+    op_us: (num_ops,) microseconds of each operator. Cuts lie between operators that can start early
+        and operators that start late, by these latencies.
+    cuts: whether blocks that are too large are cut. Otherwise such blocks are left out.
     """
     end_s = None
     if options.time_budget_s is not None:

@@ -1,4 +1,4 @@
-"""LIOS: list scheduling by latency."""
+"""The scheduler `lios`: list scheduling by the operators' latencies."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .schedules import Schedule
 
 @register_scheduler("lios")
 def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
-    """LIOS: list scheduling, longest operator first, each where it finishes first.
+    """LIOS: list scheduling; the longest ready operator goes where it finishes first.
 
-    Section IV, Algorithm 1 of the LIOS paper. Rank is the operator's own latency (Eq. 5), not a
-    path length. Ties: the operator that waits longest (operators that become ready together
-    arrive by ascending id), the lowest stream.
+    Section IV, Algorithm 1 of the LIOS paper. The rank of an operator is its own latency (Eq. 5),
+    and not the length of a path. Ties go to the operator that has been ready longest, then to the
+    lowest stream. Operators that become ready together are ordered by ascending id.
 
     Parameters
     ----------
-    streams: how many streams there are; None for the graph's width, more would stay empty.
+    streams: number of streams; None for the graph's width, because more streams would stay empty.
 
-    Complexity: O(n log n + edges), besides the graph's width.
+    Complexity: O(n log n + edges), plus the computation of the graph's width.
     """
     return list_schedule("lios", native.lios, graph, latency, streams)

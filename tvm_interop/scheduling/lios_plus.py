@@ -1,4 +1,4 @@
-"""lios+: list scheduling by the longest remaining path, with a price on waits."""
+"""The scheduler `lios+`: list scheduling by the longest remaining path, with a cost for waits."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def lios_plus(
 ) -> Schedule:
     """LIOS by longest remaining path, with a cost per wait. Beyond the LIOS paper.
 
-    As `lios`, with two changes. The operator from which the longest path leads to the end goes
-    first, its own latency included, rather than the longest operator. And an operator starts
-    `wait_us` later for each other stream that holds an operator it reads, so that work spreads
-    only where that pays. Nothing is inserted into gaps. Ties as `lios`.
+    `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
+    the operator to the end of the graph, its own latency included. Second, an operator starts
+    `wait_us` later for each other stream that holds an operator that it reads. So work spreads only
+    where that pays. Operators are not inserted into gaps. Ties are broken as in `lios`.
 
     Parameters
     ----------
-    streams: how many streams there are; None for the graph's width.
-    wait_us: microseconds that one wait across streams costs on this device; 0 leaves waits free.
-        The predicted makespan holds them, whether or not the plan can drop some that others
-        cover.
+    streams: number of streams; None for the graph's width.
+    wait_us: microseconds that one wait across streams costs on this device; 0 makes waits free. The
+        predicted makespan includes every wait, even a wait that the plan can drop because another
+        wait covers it.
 
-    Complexity: O(n log n + edges * log streams), besides the graph's width.
+    Complexity: O(n log n + edges * log streams), plus the computation of the graph's width.
     """
     check_numbers(wait_us=wait_us)
     return list_schedule("lios+", native.lios_plus, graph, latency, streams, float(wait_us))

@@ -1,4 +1,4 @@
-"""The ablations of LIOS: one of its two heuristics, or both, replaced by chance."""
+"""Ablations of LIOS: one or both of its two heuristics are replaced by random choices."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from .schedules import Schedule
 def lios_rand1(
     graph: OpGraph, latency: LatencyModel | None, streams: int | None = None, seed: int = 0
 ) -> Schedule:
-    """LIOS-Rand1: any of the ready operators, on the stream where it finishes first.
+    """LIOS-Rand1: a random ready operator, on the stream where it finishes first.
 
-    Section V, RQ3 of the LIOS paper: an ablation, there to compare with.
+    Section V, RQ3 of the LIOS paper: an ablation, for comparison only.
 
     Parameters
     ----------
-    streams: how many streams there are; None for the graph's width.
-    seed: draws are uniform, and the same for the same seed on every machine.
+    streams: number of streams; None for the graph's width.
+    seed: seed of the random choices. Draws are uniform, and the same for the same seed on every
+        machine.
 
-    Complexity: O(n log streams + edges), besides the graph's width.
+    Complexity: O(n log streams + edges), plus the computation of the graph's width.
     """
     return list_schedule("lios-rand1", native.lios_rand1, graph, latency, streams, _checked(seed))
 
@@ -33,10 +34,10 @@ def lios_rand1(
 def lios_rand2(
     graph: OpGraph, latency: LatencyModel | None, streams: int | None = None, seed: int = 0
 ) -> Schedule:
-    """LIOS-Rand2: the longest of the ready operators, on any of the streams.
+    """LIOS-Rand2: the longest ready operator, on a random stream.
 
-    Section V, RQ3 of the LIOS paper: an ablation, there to compare with. Parameters and
-    complexity as `lios_rand1`; ties between operators as `lios`.
+    Section V, RQ3 of the LIOS paper: an ablation, for comparison only. `lios_rand1` explains the
+    parameters and the complexity. Ties between operators are broken as in `lios`.
     """
     return list_schedule("lios-rand2", native.lios_rand2, graph, latency, streams, _checked(seed))
 
@@ -45,10 +46,10 @@ def lios_rand2(
 def lios_rand(
     graph: OpGraph, latency: LatencyModel | None, streams: int | None = None, seed: int = 0
 ) -> Schedule:
-    """LIOS-Rand: any of the ready operators on any of the streams.
+    """LIOS-Rand: a random ready operator on a random stream.
 
-    Section V, RQ3 of the LIOS paper: an ablation, there to compare with. Parameters and
-    complexity as `lios_rand1`.
+    Section V, RQ3 of the LIOS paper: an ablation, for comparison only. `lios_rand1` explains the
+    parameters and the complexity.
     """
     return list_schedule("lios-rand", native.lios_rand, graph, latency, streams, _checked(seed))
 

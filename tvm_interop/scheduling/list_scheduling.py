@@ -1,4 +1,4 @@
-"""Code that LIOS and its variations share: latencies in, a timeline out."""
+"""Code that LIOS and its variants share: it runs a native list scheduler and makes the schedule."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def list_schedule(
 
     Parameters
     ----------
-    native: called with the graph, its operators' latencies, the number of streams and `options`.
-    streams: how many streams there are; None for the graph's width.
+    native: the native scheduler. It takes the graph, the latencies of its operators, the number of
+        streams and `options`.
+    streams: number of streams; None for the graph's width.
     """
     model = required_latency(latency, name)
     check_streams(streams)

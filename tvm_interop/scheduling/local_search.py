@@ -1,4 +1,4 @@
-"""Local search: better schedules near a good one."""
+"""Local search: small changes that make a good schedule better."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from .budget import Budget
 from .schedules import Stage
 
 _LEAST_GAIN = 0.01
-"""Stages are replaced only by ones cheaper by this share: measured prices are noisy."""
+"""Smallest share by which new stages must be faster than the stages that they replace. Measured
+latencies are noisy."""
 
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
-"""The operators of each busy stream of one stage, by ascending first operator."""
+"""The operators of each busy stream of a stage. Streams are in order of their first operator."""
 
 
 def refine_stages(
@@ -32,21 +33,24 @@ def refine_stages(
     num_streams: int,
     budget: Budget,
 ) -> tuple[Stage, ...]:
-    """The stages, changed one or two at a time for as long as that makes them cheaper.
+    """Change the stages, one or two at a time, for as long as that makes them faster.
 
-    A change moves an operator to another stream of its stage or into the stage before or behind,
-    splits a stage in two along the topological order, or joins two neighbours. Round by round all
-    changes are looked at that could gain 1% of the stages they replace, judged by the longest
-    stream as its operators take alone. Those are priced in one call of `latency.stages`, the most
-    promising first. Of those that do gain as much, the largest gains are made (ties: the more
-    promising, then earlier stages), as far as they touch different stages.
+    A change moves an operator to another stream of its stage or into the stage before or after. It
+    may also split a stage in two along the topological order, or join two neighbouring stages.
 
-    Deterministic as long as the budget lasts; it is looked at between rounds, and by `latency`.
+    Each round collects the changes that could gain 1% of the stages that they replace. For this
+    estimate, a stage takes as long as its longest stream, by its operators' latencies alone. One
+    call of `latency.stages` then gives the latencies of the new stages, the most promising first.
+    The changes that do gain 1% are made, the largest gains first, as far as they touch different
+    stages. Ties go to the more promising change, then to earlier stages.
+
+    The result is deterministic as long as the budget lasts. The budget is checked between rounds,
+    and by `latency`.
 
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
-    num_streams: the most streams.
+    num_streams: largest number of streams in a stage.
     """
     search = _StageSearch(graph, latency, op_us, num_streams)
     current = [search.canonical(stage.by_stream().values()) for stage in stages]
@@ -70,7 +74,10 @@ def refine_stages(
 
 @dataclass(frozen=True)
 class _Change:
-    """Neighbouring stages, the first of them at `first`, and what to put in their place."""
+    """A change that puts the stages `after` in place of the stages `before`.
+
+    The stages `before` are neighbours. The first of them has the index `first`.
+    """
 
     first: int
     before: tuple[_Streams, ...]
@@ -82,7 +89,7 @@ class _Change:
 
 
 class _StageSearch:
-    """The changes of stages, and what they gain."""
+    """Finds changes of stages, and says how much each change gains."""
 
     def __init__(
         self,
@@ -101,12 +108,12 @@ class _StageSearch:
         self._settled: set[tuple[_Streams, ...]] = set()
 
     def canonical(self, streams: Iterable[Sequence[int]]) -> _Streams:
-        """The streams that run anything, each in topological order, by first operator."""
+        """The streams that are not empty, each in topological order, sorted by first operator."""
         ordered = (tuple(sorted(ops, key=self._position.__getitem__)) for ops in streams if ops)
         return tuple(sorted(ordered, key=lambda ops: self._position[ops[0]]))
 
     def price(self, groups_of_stages: Sequence[tuple[_Streams, ...]]) -> None:
-        """Ask for the stages that are not known yet, in one call."""
+        """Ask, in one call, for the latencies of the stages that are not known yet."""
         wanted = [stage for stages in groups_of_stages for stage in stages]
         unknown = [stage for stage in dict.fromkeys(wanted) if stage not in self._known_us]
         if unknown:
@@ -114,14 +121,14 @@ class _StageSearch:
             self._known_us.update(zip(unknown, map(float, prices), strict=True))
 
     def gain(self, change: _Change) -> float:
-        """By how many microseconds the stages become cheaper; all must be priced."""
+        """Microseconds that the change saves. The latencies of its stages must be known."""
         return self._us(change.before) - self._us(change.after)
 
     def is_gain(self, change: _Change) -> bool:
         return self.gain(change) > _LEAST_GAIN * self._us(change.before)
 
     def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
-        """Moves that might gain, the most promising first; none that was tried before."""
+        """The changes that might gain and were not tried before, the most promising first."""
         found: list[tuple[float, _Change]] = []
         for i in range(len(stages)):
             for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):
@@ -148,7 +155,7 @@ class _StageSearch:
         return max(sum(map(self._op_us.__getitem__, ops)) for ops in streams)
 
     def _within(self, streams: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """One stage in place of another, or two."""
+        """Changes of one stage into another stage, or into two."""
         for s, ops in enumerate(streams):
             for op in ops:
                 rest = tuple(other for other in ops if other != op)
@@ -167,7 +174,7 @@ class _StageSearch:
             )
 
     def _between(self, first: _Streams, second: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Two neighbouring stages with an operator moved from one to the other, or joined."""
+        """Changes of two neighbouring stages: an operator moves over, or both stages are joined."""
         yield (self._joined((*first, *second)),)
         for source, target, forwards in ((first, second, True), (second, first, False)):
             staying = [op for ops in source for op in ops]
@@ -183,7 +190,13 @@ class _StageSearch:
                         yield tuple(stage for stage in pair if stage)
 
     def _with(self, op: int, streams: _Streams, skip: int = -1) -> Iterator[_Streams]:
-        """The stage with `op` on one stream more or less: where what it touches runs, or any."""
+        """The stage with `op` added, once for each stream that `op` can join.
+
+        Two operators touch if one of them directly depends on the other. If `op` touches operators
+        of one stream, it joins that stream. If it touches operators of several streams, there is no
+        result. Otherwise `op` joins any stream, or a new one if there may be more. Stream `skip` is
+        left out.
+        """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:
             return
@@ -194,16 +207,19 @@ class _StageSearch:
             yield self.canonical((*streams, (op,)))
 
     def _touching(self, op: int, others: Sequence[int]) -> bool:
-        """Whether `op` depends on one of `others` directly, or the other way round."""
+        """Whether `op` depends directly on one of `others`, or one of `others` on `op`."""
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
-        """Whether an operator of its stage keeps `op` from leaving it in this direction."""
+        """Whether an operator in `staying` keeps `op` from moving to the neighbouring stage.
+
+        `forwards` stands for the stage after, and otherwise for the stage before.
+        """
         near = self._readers[op] if forwards else self._sources[op]
         return not near.isdisjoint(staying)
 
     def _joined(self, streams: Sequence[_Ops]) -> _Streams:
-        """One stage of all these operators: those that depend on each other on one stream."""
+        """One stage of all these operators. Operators that depend on each other share a stream."""
         group_of = {op: i for i, ops in enumerate(streams) for op in ops}
         groups = {i: list(ops) for i, ops in enumerate(streams)}
         for op in list(group_of):
@@ -229,17 +245,18 @@ def refine_streams(
     num_streams: int,
     budget: Budget,
 ) -> tuple[tuple[int, ...], ...]:
-    """The streams, one operator after the other moved for as long as the makespan gets shorter.
+    """Move one operator at a time to another stream, for as long as the makespan gets shorter.
 
-    An operator moves to another stream, to where it belongs in one order of all operators that
-    the streams agree with; the makespan is that of `Schedule.simulate`. Operators are tried in that
-    order, the other streams by number, and a move is kept if it is shorter at all. It ends with a
-    round that gains nothing.
+    All operators have one common order that agrees with every stream. An operator keeps its place
+    in this order when it moves. `Schedule.simulate` gives the same makespan as this search.
+    Operators are tried in the common order, and streams by number. A move is kept if the makespan
+    gets shorter at all. The search ends with a round that gains nothing, or when the budget is
+    spent.
 
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
-    num_streams: the most streams.
+    num_streams: largest number of streams.
     """
     order = _merged_order(graph, streams)
     stream_of = {op: s for s, ops in enumerate(streams) for op in ops}
@@ -273,7 +290,7 @@ def refine_streams(
 
 
 def _merged_order(graph: OpGraph, streams: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """An order of all operators that agrees with the dependencies and with every stream's."""
+    """An order of all operators that agrees with the dependencies and with each stream's order."""
     along = [(u, v) for ops in streams for u, v in pairwise(ops)]
     return OpGraph.from_edges(graph.names, [*graph.edges, *along]).topological_order()
 

@@ -1,4 +1,4 @@
-"""multi-gpu: the best of the schedulers over several GPUs, and of one, made better by annealing."""
+"""The scheduler `multi-gpu`: the best schedule over one or more GPUs, improved by annealing."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ from .schedules import Schedule
 from .sequential import sequential
 
 _STARTS = 2
-"""How many of the schedules over GPUs are refined."""
+"""Number of schedules over several GPUs that are refined."""
 _ROUNDS = 2
-"""How often each is: before each round, more windows near it are priced."""
+"""Number of rounds of refinement for each schedule. Before each round, the latencies of more
+windows near the schedule are asked for."""
 _TRIALS_AN_OP = 600
-"""Changes that a round tries, for each operator."""
+"""Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Windows are priced of an operator and those that start next after it, so many."""
+"""Number of operators, next in order of start, with which an operator is paired to form windows."""
 _PRICING_SHARE = 0.5
-"""The share of a round's time for pricing windows before it."""
+"""Share of a round's time for the latencies of windows. The annealing has the rest."""
 _IOS_SHARE = 0.25
-"""The share of the time budget for pricing stages of `ios`; annealing has the rest."""
+"""Share of the time budget for the latencies of the stages of `ios`. Annealing has the rest."""
 _MAX_TRANSITIONS = 1_000_000
-"""IOS is one of several here: it looks further only where one GPU comes close to being enough."""
+"""Limit of `ios`, which is one of several schedulers here. `ios` runs again without this limit only
+if one GPU is nearly good enough; see `_CLOSE`."""
 _CLOSE = 1.25
+"""Largest ratio of the makespan of `ios` to the best makespan at which `ios` runs again."""
 
 
 @register_scheduler("multi-gpu")
@@ -65,31 +68,34 @@ def multi_gpu(
     streams: int | None = None,
     seed: int = 0,
 ) -> Schedule:
-    """The best schedule over `gpus` GPUs that is found in some seconds; or over fewer, or one.
+    """The best schedule that is found in some seconds, over `gpus` GPUs or fewer.
 
-    1. `hios-lp`, `hios-mr`, `heft` and HEFT with look-ahead (Bittencourt et al., 2010), each with
-       the windows of `hios-lp`.
-    2. On one GPU: `sequential`, `greedy`, windows along the priorities, `ios`; and where the model
-       says that operators side by side do not slow each other down at all, `lios`, `lios+`,
-       `nimble` and `opara`.
-    3. The best two of the first are refined by simulated annealing: operators moved to other GPUs
-       and other places, into windows and out of them, stages and whole tails of GPUs exchanged.
-    4. The shortest of all wins, as `latency` predicts it (`Schedule.simulate`); ties go to the
-       fewest GPUs, then to the first in the order above. So it is no worse than any of them.
+    1. `hios-lp`, `hios-mr`, `heft` and HEFT with look-ahead (Bittencourt et al., 2010) make
+       schedules over all GPUs. Each schedule has the windows of `hios-lp`.
+    2. `sequential`, `greedy`, windows along the priorities, and `ios` make schedules for one GPU.
+       `lios`, `lios+`, `nimble` and `opara` do so too, if the model says that operators side by
+       side do not slow each other down at all.
+    3. The best two schedules of step 1 are refined by simulated annealing. It moves operators to
+       other GPUs and other places, and into windows and out of them. It also exchanges stages, and
+       whole tails of GPUs.
+    4. The schedule with the shortest makespan wins, as `latency` predicts it (`Schedule.simulate`).
+       Ties go to the fewest GPUs, then to the first in the order above. So the result is no worse
+       than any of these schedules.
 
-    It is the same every time for the same prices and seed, unless the time budget is used up
+    The same latencies and seed give the same schedule, unless the time budget is used up
     (`stats["budget_used_up"]`).
 
     Parameters
     ----------
     gpus, window, intra: as in `hios-lp`.
-    time_budget_s: seconds for annealing, and for pricing what it and `ios` ask for. What is not
-        priced by then is not put side by side. Prices for the schedules of step 1 come on top.
-    streams: of `greedy` and `ios`: how many streams a GPU has; None for a stream per group.
-    seed: of the random changes.
+    time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
+        Operators are put side by side only if their latency together is known by then. The
+        latencies for the schedules of step 1 take extra time.
+    streams: number of streams on the one GPU of step 2; None for no limit.
+    seed: seed of the random changes.
 
-    `stats` holds `winner`, `predicted_us` by candidate, `trials` (changes tried) and
-    `budget_used_up`.
+    `stats` holds `winner`, `predicted_us` (makespan in microseconds, by name of the schedule),
+    `trials` (number of changes tried) and `budget_used_up`.
     """
     check_gpu_options(gpus, window, intra)
     check_streams(streams)
@@ -152,7 +158,7 @@ def _on_one_gpu(
     best_us: float,
     budget: Budget,
 ) -> tuple[list[_Candidate], int]:
-    """Schedules for one GPU, and how many stages `ios` had no time to have priced."""
+    """Schedules for one GPU, and the number of stages that had no time to get a latency."""
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]
@@ -169,7 +175,7 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # A prediction of streams knows nothing of operators that slow each other down.
+            # The makespan of streams ignores that operators slow each other down.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan
@@ -177,7 +183,7 @@ def _on_one_gpu(
 
 
 def _run_freely(prices: GpuPrices, schedule: Schedule) -> bool:
-    """Whether operators that run at once take no longer than the longest of them alone."""
+    """Whether operators that run at once take no longer than the longest of them takes alone."""
     graph = prices.graph
     along = [pair for ops in schedule.streams for pair in pairwise(ops)]
     ordered = OpGraph.from_edges(graph.names, [*graph.edges, *along])
@@ -199,12 +205,12 @@ def _run_freely(prices: GpuPrices, schedule: Schedule) -> bool:
 
 
 class _Search:
-    """Refines schedules over GPUs.
+    """Refines schedules over several GPUs by simulated annealing.
 
     Attributes
     ----------
-    trials: how many changes were tried.
-    cut_short: whether time was lacking.
+    trials: number of changes that were tried.
+    cut_short: whether the time ran out.
     """
 
     def __init__(self, prices: GpuPrices, gpus: int, window: int, seed: int) -> None:
@@ -216,7 +222,7 @@ class _Search:
         self._seed = seed
 
     def refined(self, start: _Candidate, budget: Budget) -> _Candidate:
-        """The best that was found from here."""
+        """The best schedule that annealing finds from `start`, with the makespan."""
         graph = self._prices.graph
         stages: GpuStages = [list(gpu) for gpu in start.schedule.gpu_stages]
         stages = [*stages, *([] for _ in range(self._gpus - len(stages)))]
@@ -240,7 +246,7 @@ class _Search:
         return _Candidate(refined, float(makespan))
 
     def _price_windows(self, stages: GpuStages, budget: Budget) -> None:
-        """Have windows priced of operators that run at about the same time."""
+        """Ask for the latencies of windows: operators that run at about the same time."""
         if self._window < 2:
             return
         orders = [[op for stage in gpu for op in stage] for gpu in stages]

@@ -1,4 +1,4 @@
-"""Nimble: streams by matchings, with the fewest waits."""
+"""The scheduler `nimble`: streams from graph matchings, with the fewest waits."""
 
 from __future__ import annotations
 
@@ -16,28 +16,33 @@ from .schedules import Schedule
 
 @register_scheduler("nimble")
 def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
-    """Nimble: the fewest waits that keep all parallelism, on as few streams as those allow.
+    """Nimble: the fewest waits that keep all parallelism, then the fewest streams.
 
-    Kwon et al., "Nimble: Lightweight and Parallel GPU Task Scheduling for Deep Learning",
-    NeurIPS 2020, section 4.2. A maximum matching M of the minimum equivalent graph E' joins the
-    operators into chains; `|E'| - |M|` waits are left, and no assignment that keeps independent
-    operators on different streams has fewer. A second matching lets chains share a stream where
-    that neither orders operators that were independent nor costs a wait; no assignment with as
-    few waits has fewer streams. On networks they are as many as the graph is wide; where the two
-    aims conflict there are a few more. Ties: in the matchings lowest ids first; streams are
-    numbered by their first operator in topological order.
+    Kwon et al., "Nimble: Lightweight and Parallel GPU Task Scheduling for Deep Learning", NeurIPS
+    2020, section 4.2. A maximum matching M of the minimum equivalent graph E' joins the operators
+    into chains. `|E'| - |M|` waits are left. No assignment that keeps independent operators on
+    different streams has fewer waits.
+
+    A second matching lets chains share a stream. It does so only where sharing neither orders
+    independent operators nor costs a wait. No assignment with as few waits has fewer streams. On
+    networks there are as many streams as the graph is wide. Where the fewest waits and the fewest
+    streams conflict, there are a few streams more.
+
+    Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
+    topological order.
 
     Parameters
     ----------
-    streams: how many streams there are. None: as many as the matchings find. With fewer, whole
-        streams are laid on top of each other: the one that takes longest (the sum of
-        `latency.op`, or operators counted without a latency model) first onto the least loaded,
-        ties to the lowest; operators that then share a stream run in the order of their earliest
-        start, ties in topological order.
+    streams: number of streams; None for as many as the matchings find. With fewer, whole streams
+        are combined: the longest stream first, each onto the least loaded one, ties to the lowest.
+        The length of a stream is the sum of `latency.op`, or its number of operators without a
+        latency model. Operators that then share a stream run in the order of their earliest start,
+        ties in topological order.
 
     `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
 
-    Complexity: O(edges * n / 64) to reduce, O(n^2 / 64) for each of few phases to match.
+    Complexity: O(edges * n / 64) for E', and O(n^2 / 64) for each phase of a matching. The phases
+    are few.
     """
     check_streams(streams)
     started = time.perf_counter()

@@ -1,4 +1,7 @@
-"""Code that schedulers over several GPUs share: their options, their prices, and windows."""
+"""Code that schedulers over several GPUs share: options, latencies and windows.
+
+A window is a set of neighbouring operators on a GPU that start together.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,20 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""The price of a stage that there was no time to ask for."""
+"""Latency in microseconds of a stage that the model had no time to answer for."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
-"""For each GPU its stages in order, each as the ids of its operators."""
+"""For each GPU, its stages in order. A stage is a list of operator ids."""
 
 
 def check_gpu_options(gpus: int, window: int, intra: str) -> None:
-    """Refuse options of no use, naming them.
+    """Check the options that schedulers over several GPUs share.
 
     Raises
     ------
-    ScheduleError: for one that is no count of 1 or more, and for another `intra`.
+    ScheduleError: for a `gpus` or `window` that is no whole number of 1 or more, and for an unknown
+        `intra`; the message names the option.
     """
     check_counts(at_least=1, gpus=gpus, window=window)
     if intra not in get_args(Intra):
@@ -44,11 +48,11 @@ def check_gpu_options(gpus: int, window: int, intra: str) -> None:
 
 @dataclass
 class GpuPrices:
-    """The prices of a graph's operators, copies and stages, each asked for once.
+    """The latencies of a graph's operators, copies and stages. The model is asked once for each.
 
     Attributes
     ----------
-    pricing_us: what the latency model took to answer.
+    pricing_us: microseconds that the latency model took to answer.
     """
 
     graph: OpGraph
@@ -60,7 +64,7 @@ class GpuPrices:
 
     @classmethod
     def required(cls, graph: OpGraph, latency: LatencyModel | None, scheduler: str) -> GpuPrices:
-        """The prices by `latency`; ScheduleError where there is none."""
+        """The latencies that `latency` gives for `graph`; NoLatencyError if `latency` is None."""
         return cls(graph, required_latency(latency, scheduler))
 
     @cached_property
@@ -73,31 +77,36 @@ class GpuPrices:
 
     @cached_property
     def edge_us(self) -> npt.NDArray[np.float64]:
-        """(num_edges,) microseconds of each edge between two GPUs."""
+        """(num_edges,) microseconds of the copy along each edge, if its ends are on two GPUs."""
         started = time.perf_counter()
         edge_us = edge_transfers(self.latency, self.graph)
         self.pricing_us += us_since(started)
         return edge_us
 
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
-        """The native schedulers' first arguments; on one GPU nobody asks for copies."""
+        """The first arguments of the native schedulers.
+
+        For one GPU, the model is not asked for copies.
+        """
         edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
         return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
 
     def ask(self, stages: Iterable[Sequence[int]], budget: Budget | None = None) -> int:
-        """Have the operators of each stage priced as starting together, unless they are.
+        """Ask for the latencies of stages that are not known yet.
+
+        The operators of a stage start together.
 
         Parameters
         ----------
-        budget: how long it may take; None for as long as it takes.
+        budget: time limit; None for no limit.
 
         Returns
         -------
-        How many there was no time for.
+        The number of stages that got no latency, for example because there was no time.
 
         Raises
         ------
-        LatencyError: for a price that is negative or not finite, naming the operators.
+        LatencyError: for a latency that is negative or not a number, naming the operators.
         """
         sets = dict.fromkeys(tuple(sorted(ops)) for ops in stages)
         unknown = [ops for ops in sets if len(ops) > 1 and ops not in self._stage_us]
@@ -122,13 +131,13 @@ class GpuPrices:
         return left
 
     def native(self) -> tuple[list[bytes], bytes]:
-        """The stages priced so far and their prices, as the native functions take them."""
+        """The stages with known latencies, and the latencies, as the native functions take them."""
         batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
         return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """Stages that windows on these orders may have priced: `passes/schedulers/gpu_windows.h`."""
+    """The windows that are possible in these orders; see `passes/schedulers/gpu_windows.h`."""
     costs = prices.costs(len(orders))
     return StageBatch.from_bytes(
         native.window_candidates(*costs, [list(o) for o in orders], window)
@@ -142,12 +151,14 @@ def with_windows(
     intra: str,
     opened: Literal["by priority", "by start"] = "by priority",
 ) -> tuple[GpuStages, float]:
-    """The stages of each GPU, neighbours side by side where that is faster, and the makespan.
+    """Let neighbouring operators of a GPU start together where that is faster.
+
+    The function returns the stages of each GPU, and the makespan in microseconds.
 
     Parameters
     ----------
     orders: the operators of each GPU, in order.
-    opened: in which order windows are opened.
+    opened: the order in which windows are opened: by priority, or by start of their operators.
     """
     if intra == "none":
         window = 1
@@ -171,11 +182,12 @@ def gpu_schedule(
     started: float,
     **stats: Any,
 ) -> Schedule:
-    """The schedule of these stages.
+    """Make the schedule of these stages, with the times of the search in `stats`.
 
     Parameters
     ----------
-    started: when the search did, by `time.perf_counter()`.
+    makespan: predicted makespan in microseconds.
+    started: start of the search, a value of `time.perf_counter()`.
     """
     search_us = us_since(started) - prices.pricing_us
     stats = {"search_us": search_us, "pricing_us": prices.pricing_us, **stats}

@@ -1,4 +1,4 @@
-"""The baseline: one operator after the other, each on as many streams as it has parts."""
+"""The sequential baseline: operators in order, the parts of each operator side by side."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from .schedules import Schedule, Stage
 
 
 def one_after_another(program: Program, streams: int) -> Schedule:
-    """A stage an operator, in the program's order; the parts of one run side by side.
+    """A schedule of operators in the program's order, the parts of each operator side by side.
 
-    This is what a framework does that shares each operator out among its threads. No operator waits
-    for more than its inputs and its stream: it is the best such execution, not a straw man.
+    Each operator has one stage, or more if it has more parts than there are streams. A framework
+    that divides each operator among its threads runs a model in this way. There are no barriers: an
+    operator waits only for its inputs and its stream. So this is the best execution of its kind,
+    and a fair baseline.
     """
     names = tuple(op.name for op in program.operators)
     ids = range(len(names))

@@ -1,4 +1,4 @@
-"""Opara: streams along dependencies, launches by resources and interference."""
+"""The scheduler `opara`: streams along dependencies, and a launch order by use of the device."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ def opara(
     streams: int | None = None,
     flops_per_byte: float = 10.0,
 ) -> Schedule:
-    """Opara: operators that leave room for others launch first, memory- beside compute-bound.
+    """Opara: small demand launches first, memory-bound and compute-bound operators in turn.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
-    2023. The launch order is Algorithm 2: of the operators that are ready, alternately a
-    memory-bound and a compute-bound one (memory-bound first; of the other kind where one has run
-    out), the one of least demand. The streams are Algorithm 1 along that order, as in the
-    authors' code: an operator goes on with the stream of the first of its predecessors that
-    launched no other successor before, or opens one. Ties: lowest id.
+    2023. The launch order is Algorithm 2. The ready operators launch alternately, a memory-bound
+    one first and then a compute-bound one. If no operator of one kind is ready, an operator of the
+    other kind launches. Within a kind, the operator of least demand launches first.
 
-    `Schedule.launch_order` holds the launches, and plans keep them.
+    The streams are Algorithm 1 along the launch order, as in the authors' code. An operator
+    continues the stream of its first predecessor that has launched no other successor before. If
+    there is no such predecessor, the operator opens a stream. Ties go to the lowest id.
+
+    `Schedule.launch_order` holds the launch order, and plans keep it.
 
     Parameters
     ----------
-    traits: what each operator asks of the device, by id. None: all alike, which leaves the
-        order to the dependencies and the ids.
-    streams: how many streams there are; None for as many as the algorithm opens. With fewer,
-        whole streams are laid on top of each other: the one that takes longest (the sum of
-        `latency.op`, or operators counted without a latency model) first onto the least loaded,
-        ties to the lowest; operators that then share a stream run in launch order.
-    flops_per_byte: an operator of lower arithmetic intensity is memory-bound, where its traits
-        do not say.
+    traits: what each operator asks of the device, by id. With None all operators are alike, so that
+        the dependencies and the ids decide the order.
+    streams: number of streams; None for as many as the algorithm opens. With fewer, whole streams
+        are combined: the longest stream first, each onto the least loaded one, ties to the lowest.
+        The length of a stream is the sum of `latency.op`, or its number of operators without a
+        latency model. Operators that then share a stream run in launch order.
+    flops_per_byte: operators of lower arithmetic intensity, in floating-point operations per byte,
+        are memory-bound unless their traits say otherwise.
 
     Complexity: O(n log n + edges).
     """

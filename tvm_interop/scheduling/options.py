@@ -1,4 +1,4 @@
-"""Checks of options that schedulers share."""
+"""Helpers that schedulers share: checks of their options, and a timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..plain_data import LARGEST, is_finite, is_whole
 
 
 def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
-    """`latency`, or a NoLatencyError that says `name` cannot do without."""
+    """Return `latency`; NoLatencyError if it is None, because scheduler `name` needs one."""
     if latency is None:
         raise NoLatencyError(
             f"scheduler `{name}` needs a latency model; pass `latency=`, for example a "
@@ -21,7 +21,7 @@ def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
 
 
 def check_counts(at_least: int = 0, **options: int) -> None:
-    """Refuse an option that is no whole number of `at_least` or more, naming it."""
+    """Check that options are whole numbers of `at_least` or more; ScheduleError names a bad one."""
     for option, value in options.items():
         if not is_whole(value) or not at_least <= value <= LARGEST:
             raise ScheduleError(
@@ -32,7 +32,7 @@ def check_counts(at_least: int = 0, **options: int) -> None:
 
 
 def check_numbers(below: float = math.inf, **options: float) -> None:
-    """Refuse an option that is no finite number from 0 to under `below`, naming it."""
+    """Check that options are finite and from 0 to under `below`; ScheduleError names a bad one."""
     for option, value in options.items():
         if not is_finite(value) or not 0 <= value < below:
             upwards = "or more" if below == math.inf else f"to under {below}"
@@ -40,11 +40,11 @@ def check_numbers(below: float = math.inf, **options: float) -> None:
 
 
 def check_streams(streams: int | None) -> None:
-    """Refuse a number of streams below 1; None is any number."""
+    """Check that `streams` is a whole number of 1 or more, or None for any number of streams."""
     if streams is not None:
         check_counts(at_least=1, streams=streams)
 
 
 def us_since(started: float) -> float:
-    """Microseconds since `time.perf_counter()` gave `started`."""
+    """Microseconds that have passed since `time.perf_counter()` returned `started`."""
     return (time.perf_counter() - started) * 1e6

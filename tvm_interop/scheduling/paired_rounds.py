@@ -1,15 +1,16 @@
-"""Is one schedule faster than another? Judged by rounds in which both of them ran.
+"""Decides whether one schedule is faster than another, by rounds in which both of them ran.
 
-In a round each contestant runs once, in an order drawn anew. If two are equally fast, then which of
-them seems the faster in a round is a fair coin's toss, whatever else the machine does meanwhile: a
-busy spell, a slow drift or a lost core strikes the one as likely as the other. The Wilcoxon
-signed-rank test (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods", chapter
-3) asks no more than that, and its level is exact.
+In a round each contestant runs once, in random order. Suppose that two contestants are equally
+fast. Then a fair coin decides which of them seems faster in a round, whatever else the machine
+does. A busy spell, a slow drift or a lost core strikes either of them with the same probability.
+The Wilcoxon signed-rank test (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical
+Methods", chapter 3) assumes no more than that, and its significance level is exact.
 
-How many rounds there are is decided by how far the two times of a round are apart, not by which of
-them was shorter, and the test is made once, at the end. So looking at the rounds as they come costs
-nothing of the level, as looking for a significant result again and again would. Giving up costs
-nothing of it either: where it is plain that the schedule is not faster, nothing ships.
+The number of rounds depends on how far the two times of a round are apart. It does not depend on
+which of them is shorter. The test is made once, at the end. So it does no harm to look at the
+rounds as they come. A repeated search for a significant result would raise the chance of a false
+one. Giving up early does no harm either, because nothing ships where the schedule is plainly not
+faster.
 """
 
 from __future__ import annotations
@@ -30,34 +31,36 @@ from .budget import Budget
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
-"""How often, at most, a schedule that is no faster may pass for a faster one."""
+"""Significance level: the highest probability that a schedule passes for faster although it is
+not."""
 LEAST_GAIN = 0.01
 """A schedule passes only if it is faster by more than this share. Two copies of one program already
-differ by as much as that for no better reason than where their tensors lie."""
+differ by this share, only because their tensors lie at different addresses."""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
-"""There are rounds enough to find such a gain as often as this, as far as the limits allow."""
+"""Probability with which a gain of `_SOUGHT_GAIN` is found. There are enough rounds for that, as
+far as the limits allow."""
 _LEAST_US = 1e-3
-"""Times that a clock measured as 0 count as this."""
+"""Shortest time in microseconds. A time that the clock measured as 0 counts as this."""
 FEWEST_ROUNDS = 5
-"""With fewer nothing can be said at this level."""
+"""Smallest number of rounds that can say anything at this level."""
 _FIRST_ROUNDS = 6
-"""After so many it is asked for the first time whether a schedule gains nothing. To find that it
-gains takes 12 at least (see `_rounds_needed`)."""
+"""Number of rounds before the first check whether a schedule gains nothing. At least 12 rounds are
+needed to find that it gains (see `_rounds_needed`)."""
 _MOST_ROUNDS = 500
-"""However noisy the machine is."""
+"""Largest number of rounds, however noisy the machine is."""
 
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """How long one contestant takes, relative to another, by rounds in which both ran.
+    """The time of one contestant relative to another, by rounds in which both ran.
 
     Attributes
     ----------
-    rounds: how many there were.
-    ratio: the median of the ratio (Hodges-Lehmann estimate): below 1 is faster.
-    interval: where that ratio lies with 90% confidence, so that it is above the upper end in 5% of
-        cases at most; (0, inf) where there are too few rounds to say.
+    rounds: number of rounds.
+    ratio: median of the time ratio (Hodges-Lehmann estimate). Below 1 the contestant is faster.
+    interval: 90% confidence interval of the ratio. The ratio is above the upper end in at most 5%
+        of cases. (0, inf) if there are too few rounds to say.
     """
 
     rounds: int
@@ -66,24 +69,25 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether it is faster by more than 1%, at a level of 5%."""
+        """Whether the contestant is faster by more than 1%, at a level of 5%."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
     def may_be_faster(self) -> bool:
-        """Whether it may be faster by 2%, half-way between what passes and what is sought.
+        """Whether the contestant may be faster by 2%, half-way between passing and sought gain.
 
-        Where not, in 5% of cases at most it is so: further rounds would hardly let it pass.
+        If this is False, the contestant is faster by 2% in at most 5% of cases. Further rounds
+        would hardly let it pass.
         """
         return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
 
 
 def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
-    """Compare two contestants.
+    """Compare the times of two contestants.
 
     Parameters
     ----------
-    times_us, baseline_us: (rounds,) of the two, 1 or more rounds.
+    times_us, baseline_us: (rounds,) microseconds of the two contestants in 1 or more rounds.
     """
     rounds = len(times_us)
     means = _walsh_averages(_log_ratios(times_us, baseline_us))
@@ -98,13 +102,14 @@ def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A schedule run against sequential execution, in rounds that had no part in choosing it.
+    """A comparison of a schedule with sequential execution, by rounds in which both ran.
 
     Attributes
     ----------
-    sequential_us, scheduled_us: medians, in microseconds.
-    compared: the schedule's time over that of sequential execution, by rounds.
-    noise_ratio: 1 or more: how far sequential execution is from itself, by the same rounds.
+    sequential_us, scheduled_us: median times in microseconds.
+    compared: time of the schedule relative to sequential execution.
+    noise_ratio: time of sequential execution relative to a second run of itself in the same rounds;
+        inverted if it is below 1.
     """
 
     sequential_us: float
@@ -120,11 +125,11 @@ def confirm(
 
     Parameters
     ----------
-    rounds: each gives the microseconds of sequential execution, of sequential execution once
-        more, and of the schedule.
-    budget, at_least: as `take_rounds` has them.
-    gives_up: ends where the schedule is hardly faster (`PairedRatio.may_be_faster`): for who only
-        asks whether it ships.
+    rounds: each round holds three times in microseconds: sequential execution, sequential execution
+        again, and the schedule.
+    budget, at_least: as in `take_rounds`.
+    gives_up: whether to stop when the schedule is hardly faster (`PairedRatio.may_be_faster`). That
+        is enough to decide whether the schedule ships.
     """
 
     def is_in_vain(so_far: Floats) -> bool:
@@ -136,11 +141,11 @@ def confirm(
 
 
 def confirmation_of(rounds: Floats) -> Confirmation:
-    """The verdict of rounds on a schedule.
+    """The comparison that rounds give of a schedule with sequential execution.
 
     Parameters
     ----------
-    rounds: (rounds, 3) microseconds, as `confirm` has them.
+    rounds: (rounds, 3) microseconds, in the columns that `confirm` explains.
     """
     sequential_us, again_us, scheduled_us = rounds.T
     itself = paired_ratio(again_us, sequential_us).ratio
@@ -163,17 +168,18 @@ def take_rounds(
     earlier: Floats | None = None,
     ends: Callable[[Floats], bool] | None = None,
 ) -> Floats:
-    """Take as many rounds as it needs to tell two contestants apart; (rounds, contestants).
+    """Take as many rounds as are needed to tell two contestants apart; (rounds, contestants).
 
     Parameters
     ----------
-    rounds: each gives the microseconds of all contestants; there may be no end to them.
-    budget: no further round begins when it is spent, once there are `at_least` so many.
-    most: rounds at most.
-    earlier: (rounds, contestants) of the same contestants, which count too.
-    pair: the positions of the two contestants.
-    gain: the gain that the first of them will be asked for; 0 where they are alike.
-    ends: asked now and then, with the rounds so far, whether these are enough for other reasons.
+    rounds: each round holds the microseconds of all contestants. There may be no end of rounds.
+    budget: time limit. Once it is spent and there are `at_least` rounds, no further round begins.
+    most: largest number of rounds.
+    earlier: (rounds, contestants) microseconds of earlier rounds, which count too.
+    pair: positions of the two contestants to tell apart.
+    gain: share by which the first of the two must be faster in the end; 0 for two that are alike.
+    ends: called now and then with the rounds so far. It returns whether they are enough for another
+        reason.
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
     wanted = len(taken) + _FIRST_ROUNDS
@@ -187,17 +193,17 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Not all at once: a machine that calms down needs fewer.
+            # Check again before all of them are taken: a machine that calms down needs fewer.
             wanted = int(min(needed, 2 * len(taken)))
     return np.array(taken)
 
 
 def checked_rounds(rounds: Iterable[npt.ArrayLike], contestants: int) -> Iterator[Floats]:
-    """The rounds, each checked as it comes; a time of less than a nanosecond counts as one.
+    """Check each round as it comes. A time below a nanosecond counts as a nanosecond.
 
     Raises
     ------
-    ScheduleError: there is not one round; one is no list of times, one for each contestant.
+    ScheduleError: there is no round, or a round does not hold one time for each contestant.
     """
     number = 0
     for number, given in enumerate(rounds, start=1):
@@ -221,22 +227,22 @@ def _log_ratios(times_us: Floats, baseline_us: Floats) -> Floats:
 
 
 def _walsh_averages(values: Floats) -> Floats:
-    """The means of all pairs of values, each with itself too, ascending."""
+    """The means of all pairs of values, ascending. Each value is paired with itself too."""
     i, j = np.triu_indices(len(values))
     means: Floats = np.sort((values[i] + values[j]) / 2)
     return means
 
 
 def _rounds_needed(apart: Floats) -> float:
-    """Rounds in which the gain sought is found (Noether, JASA 1987, section 2.2).
+    """Number of rounds in which the sought gain is found (Noether, JASA 1987, section 2.2).
 
-    They follow from the chance that the mean of two rounds shows the gain. That is taken from the
-    rounds there are, each counted with either sign, as if nothing were known of which contestant
-    was the faster.
+    The number follows from the probability that the mean of two rounds shows the gain. The rounds
+    taken so far give an estimate of this probability. Each of them counts with either sign, as if
+    nobody knew which contestant was faster.
 
     Parameters
     ----------
-    apart: (rounds,) how far the two are apart, as logarithms without their sign.
+    apart: (rounds,) absolute difference of the two times' logarithms.
     """
     normal = NormalDist()
     reach = normal.inv_cdf(1 - LEVEL) + normal.inv_cdf(_POWER)
@@ -249,9 +255,11 @@ def _rounds_needed(apart: Floats) -> float:
 
 @lru_cache(maxsize=64)
 def _signed_rank_quantile(rounds: int) -> int | None:
-    """The most of the Walsh averages that chance leaves above 0 in at most 5% of cases.
+    """The 5% quantile of the number of Walsh averages above 0, for equally fast contestants.
 
-    None where even none of them is likelier than that. Exact: the sum of ranks with a sign each.
+    The quantile is the largest k such that at most k averages are above 0 in 5% of cases or less.
+    None if even k = 0 is more likely than that. The distribution is exact: a sum of ranks, in which
+    each rank is counted or not by chance.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

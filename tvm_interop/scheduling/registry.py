@@ -1,4 +1,4 @@
-"""The schedulers by name, and the door through which users add their own."""
+"""The table of schedulers by name, and the functions that use it and add to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .options import us_since
 from .schedules import Schedule
 
 MEASURED_AGAIN = "stages_measured_again"
-"""Where `Schedule.stats` counts them. A scheduler that writes it has measured them itself."""
+"""Key in `Schedule.stats` for the number of stages that were measured again. A scheduler that sets
+this key has measured its stages again itself."""
 
 Scheduler = Callable[..., Schedule]
 _F = TypeVar("_F", bound=Scheduler)
@@ -29,23 +30,26 @@ def schedule(
 
     Parameters
     ----------
-    graph: the operators and who reads whose output.
+    graph: the operators, with an edge from each operator to each reader of its output.
     name: one of `schedulers()`.
-    latency: how long operators and stages take; `ios` and `lios` cannot do without.
-    options: the scheduler's own; see the function behind it.
+    latency: how long operators and stages take, in microseconds. `sequential`, `greedy`, `nimble`
+        and `opara` accept None. The other schedulers of this package need a model.
+    options: options of the scheduler; the docstring of its function explains them.
 
     Returns
     -------
-    A schedule that was validated against `graph`. Where there is a latency model its `makespan`
-    is predicted. Measured stages that were chosen for their latency are measured again for that
-    (`LatencyModel.measure_again`); `stats["stages_measured_again"]` counts them.
-    `stats["search_us"]` is the time the search took, `stats["pricing_us"]` what the latency model
-    took of it, both in microseconds.
+    A schedule that was validated against `graph`. With a latency model, its `makespan` is
+    predicted. If the scheduler chose stages by their measured latency, these stages are measured
+    again (`LatencyModel.measure_again`), because luck is part of such a choice.
+    `stats["stages_measured_again"]` counts them. `stats["search_us"]` is the time of the search
+    without the latency model. `stats["pricing_us"]` is the time that the latency model took to
+    answer. Both are in microseconds. If a scheduler does not report the two times, all of its time
+    counts as search.
 
     Raises
     ------
-    ScheduleError: for a name or an option that does not exist (listing those that do), an option
-        of no use, a latency model that is missing, and a scheduler whose schedule is invalid.
+    ScheduleError: for an unknown name or option (the message lists the known ones), an invalid
+        option value, a missing latency model, and a scheduler that returns an invalid schedule.
     LatencyError: where the latency model gives no usable number, naming the operator.
     """
     scheduler = _lookup(name)
@@ -62,7 +66,7 @@ def schedule(
     if latency is not None:
         started = time.perf_counter()
         if makespan is not None and MEASURED_AGAIN not in stats:
-            # It was chosen by that: luck is part of it.
+            # The search chose stages that measured fast, and luck is part of such a choice.
             stats[MEASURED_AGAIN] = result.measure_again(graph, latency)
         if makespan is None or stats.get(MEASURED_AGAIN):
             makespan = result.simulate(graph, latency)
@@ -76,7 +80,7 @@ def schedulers() -> list[str]:
 
 
 def is_own(name: str) -> bool:
-    """Whether scheduler `name` is one of this package's, and nobody's who registered it."""
+    """Whether scheduler `name` belongs to this package, and was not registered by a user."""
     module: str | None = _lookup(name).__module__  # None in code that `exec` ran.
     return module is not None and module.startswith(f"{__package__}.")
 
@@ -86,7 +90,7 @@ def options_of(name: str) -> list[str]:
 
     Raises
     ------
-    ScheduleError: for a name that does not exist, listing those that do.
+    ScheduleError: for an unknown name, listing the known ones.
     """
     return [parameter.name for parameter in _option_parameters(_lookup(name))]
 
@@ -94,7 +98,8 @@ def options_of(name: str) -> list[str]:
 def register_scheduler(name: str) -> Callable[[_F], _F]:
     """Decorate `fn(graph, latency, **options) -> Schedule` so that `schedule` finds it by name.
 
-    What it returns is validated. The parameters after the first two are its options.
+    The parameters after the first two become options of the scheduler. `schedule` validates each
+    schedule that the function returns.
 
     Raises
     ------
@@ -135,5 +140,5 @@ def _check_options(name: str, scheduler: Scheduler, options: dict[str, Any]) -> 
 
 
 def _option_parameters(scheduler: Scheduler) -> list[inspect.Parameter]:
-    """The parameters after the graph and the latency model."""
+    """The parameters of `scheduler` after the graph and the latency model."""
     return list(inspect.signature(scheduler).parameters.values())[2:]

@@ -1,4 +1,4 @@
-"""Checks the fields of a schedule, whoever filled them in: our schedulers or a user's."""
+"""Checks of the fields of a schedule, whether a scheduler or a user filled them in."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..plain_data import LARGEST, is_finite, is_text, is_whole
 
 
 def as_tuple(values: Any, what: str) -> tuple[Any, ...]:
-    """`values` as a tuple; ScheduleError where `what` is no list."""
+    """Return `values` as a tuple; ScheduleError, naming `what`, if `values` is no list."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise ScheduleError(f"{what} are {values!r}; give a list")
     return tuple(values)
 
 
 def as_ids(ops: Any, where: str) -> tuple[int, ...]:
-    """The operators of a group, a stream or an order; ScheduleError for what is no id."""
+    """Return operator ids as a tuple; ScheduleError, naming `where`, for a value that is no id."""
     if isinstance(ops, (str, bytes)) or not isinstance(ops, Iterable):
         raise ScheduleError(f"{where} is {ops!r}; give a list of operators' ids")
     ids = tuple(ops)
@@ -31,7 +31,7 @@ def as_ids(ops: Any, where: str) -> tuple[int, ...]:
 
 
 def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
-    """The `kind` (stream or device) that each `owner` is on; ScheduleError for what is none."""
+    """Return the stream or device (`kind`) of each `owner`; ScheduleError for a bad number."""
     checked = as_tuple(numbers, f"the {kind}s of each {owner}")
     for i, number in enumerate(checked):
         if not is_whole(number) or not 0 <= number <= LARGEST:
@@ -40,17 +40,18 @@ def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
 
 
 def as_timeline(rows: Any) -> tuple[tuple[int, int, float, float], ...]:
-    """The placements of a timeline; ScheduleError for one that is none."""
+    """Return the rows of a timeline as tuples; ScheduleError if a row is invalid."""
     return tuple(_placement(row) for row in as_tuple(rows, "the rows of the timeline"))
 
 
 def check_labels(scheduler: object, op_names: Sequence[object], makespan: object) -> None:
-    """Refuse what cannot be written down: names that are no text, a makespan that is no time.
+    """Check that names are text, and that the makespan is a time in microseconds or None.
 
     Raises
     ------
     ScheduleError
-        Names what it is.
+        A name is not text, or the makespan is not a finite number of 0 or more. The message shows
+        the value.
     """
     if not is_text(scheduler):
         raise ScheduleError(f"the scheduler is called {scheduler!r}; a name is text")

@@ -1,4 +1,4 @@
-"""The text form of a schedule: versioned, readable, strict about what it does not know."""
+"""Reads and writes a schedule as versioned JSON text, and refuses unknown fields."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ..errors import ScheduleError
 
 FORMAT = "tvm_interop.schedule"
 VERSION = 2
-"""2 added the devices of stages; what version 1 wrote is still read."""
+"""Version of the format that is written. Version 2 added the devices of stages. Version 1 is still
+read."""
 _LINE = 96
 
 
 class StageLike(Protocol):
-    """The fields of a stage that are written."""
+    """The fields of a stage that `write_schedule` writes."""
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]: ...
@@ -32,7 +33,10 @@ class StageLike(Protocol):
 
 
 class ScheduleLike(Protocol):
-    """The fields of a schedule that are written. `Schedule` fits; nothing here imports it."""
+    """The fields of a schedule that `write_schedule` writes.
+
+    `Schedule` has them. This file does not import that class.
+    """
 
     @property
     def scheduler(self) -> str: ...
@@ -53,7 +57,7 @@ class ScheduleLike(Protocol):
 
 
 class StageFields(NamedTuple):
-    """A stage as it was read, with operators as ids."""
+    """The fields of a stage that was read; operators are ids."""
 
     groups: tuple[tuple[int, ...], ...]
     streams: tuple[int, ...]
@@ -63,7 +67,7 @@ class StageFields(NamedTuple):
 
 
 class ScheduleFields(NamedTuple):
-    """A schedule as it was read, with operators as ids."""
+    """The fields of a schedule that was read; operators are ids."""
 
     scheduler: str
     op_names: tuple[str, ...]
@@ -76,7 +80,7 @@ class ScheduleFields(NamedTuple):
 
 
 def write_schedule(schedule: ScheduleLike) -> str:
-    """A schedule as JSON: operators by name, one line for a group, a stream or a placement."""
+    """Write a schedule as JSON: operators by name, one line per group, stream or placement."""
     names = schedule.op_names
     fields = [
         f'"format": {_dump(FORMAT)}',
@@ -133,14 +137,14 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct):
-    """Fields that tell a schedule of another version from a text that is no schedule."""
+    """The fields that tell a schedule of another version from text that is no schedule."""
 
     format: str | None = None
     version: int | None = None
 
 
 def read_schedule(text: str) -> ScheduleFields:
-    """The schedule that `text` describes; ScheduleError for anything it does not expect."""
+    """Read the schedule that `text` describes; ScheduleError for anything unexpected."""
     _check_head(_decoded(text, _Head))
     document = _decoded(text, _Document)
     names = document.operators

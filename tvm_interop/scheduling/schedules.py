@@ -1,4 +1,4 @@
-"""Schedules: which operators run side by side, and in which order."""
+"""The classes `Schedule` and `Stage`: which operators run side by side, and in which order."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ class Stage:
 
     Attributes
     ----------
-    groups: operator ids, one tuple a group.
-    streams: the stream of each group. Groups may share one: they then run in order.
-    kind: `concurrent`, or `merge` for one wider operator in place of several.
-    barrier: whether every operator waits for all of the stages before, rather than only for
-        those it depends on; of stages on GPUs, for those of its own GPU.
-    device: the number of the GPU that it runs on, where a schedule has several: GPU 1 is `cuda:1`.
-        None where all stages run on the one device that the model is compiled for.
+    groups: one tuple of operator ids for each group.
+    streams: the stream of each group. Groups on the same stream run in order.
+    kind: `concurrent` runs the groups side by side; `merge` runs one wider operator in their place.
+    barrier: whether every operator of the stage waits for all earlier stages. Without a barrier, an
+        operator waits only for the operators that it depends on. With several GPUs, a barrier
+        covers only the earlier stages on the same GPU.
+    device: number of the GPU that runs the stage, in a schedule over several GPUs: GPU 1 is
+        `cuda:1`. None where all stages run on the one device that the model is compiled for.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -73,7 +74,7 @@ class Stage:
         return tuple(op for group in self.groups for op in group)
 
     def by_stream(self) -> dict[int, tuple[int, ...]]:
-        """The operators that each stream of this stage runs, in order, by ascending stream."""
+        """The operators that each stream of this stage runs, in order; streams are ascending."""
         running: dict[int, tuple[int, ...]] = {}
         for stream, group in sorted(
             zip(self.streams, self.groups, strict=True), key=lambda pair: pair[0]
@@ -84,29 +85,30 @@ class Stage:
 
 @dataclass(frozen=True, repr=False)
 class Schedule:
-    """Which operators run side by side. Immutable; either staged or streamed.
+    """An immutable record of which operators run side by side: either staged or streamed.
 
-    Its stages or streams may lie on several GPUs. A stage on a GPU waits for the stage before it
-    there and for its inputs, and for nothing else.
+    A staged schedule is a list of stages. A streamed schedule is one list of operators per stream.
+    The stages or streams may lie on several GPUs. A stage on one of several GPUs waits for only two
+    things: the stage before it on that GPU, and its inputs.
 
     Attributes
     ----------
-    scheduler: name of the scheduler that made it.
-    op_names: the operators' names; ids in the other fields are positions here.
-    stages: the stages of a staged schedule, in order; empty for a streamed one. On several GPUs
-        those of each GPU are in order. The host launches them in this order too, as far as none
-        waits for a later one.
-    streams: the operators of each stream, in order. A staged schedule's are derived: the stages
-        laid one after the other onto their streams.
-    makespan: predicted microseconds, or None where nothing was predicted.
-    timeline: of a streamed schedule, each operator as (op, stream, start_us, finish_us) in the
-        order in which it was scheduled; None where nothing was predicted.
-    launch_order: of a streamed schedule, all operators in the order in which one host thread is to
-        launch them; None where any order will do that the dependencies allow.
+    scheduler: name of the scheduler that made the schedule.
+    op_names: the operators' names. An operator id in the other fields is a position in this tuple.
+    stages: the stages of a staged schedule, in order; empty for a streamed schedule. With several
+        GPUs, the stages of each GPU are in order. The host launches all stages in this order too,
+        except that a stage is launched after the stages that it waits for.
+    streams: the operators of each stream, in order. In a staged schedule they are derived: a stream
+        holds the groups that the stages put on it, stage by stage.
+    makespan: predicted time of a run in microseconds; None where nothing was predicted.
+    timeline: for a streamed schedule, each operator as (op, stream, start_us, finish_us), in the
+        order in which the scheduler placed them; None where nothing was predicted.
+    launch_order: for a streamed schedule, all operators in the order in which one host thread
+        launches them. None stands for any order that respects the dependencies.
     devices: the number of each stream's device: GPU 1 is `cuda:1`. Empty where all streams are on
-        the one device that the model is compiled for. Those of a staged schedule are derived: a
+        the one device that the model is compiled for. In a staged schedule they are derived: a
         stream is on the device of its stages.
-    stats: what the search took and counted. No part of equality, and not saved.
+    stats: counts and times of the search. They are not compared by `==` and not saved.
     """
 
     scheduler: str
@@ -174,15 +176,16 @@ class Schedule:
         gpu_stages: Sequence[Sequence[Sequence[int]]],
         **fields: Any,
     ) -> Schedule:
-        """A schedule of stages on GPUs, from what `gpu_stages` gives to read.
+        """Make a schedule of stages on GPUs. The property `gpu_stages` is the inverse.
 
-        The operators of a stage start together, each on a stream of its own. Stages are launched
-        in turns, one of each GPU, as far as none waits for a later one.
+        The operators of a stage start together, each on its own stream. The host launches the
+        stages in turns, one stage of each GPU in a turn. A stage that waits for a later stage is
+        launched after it.
 
         Parameters
         ----------
         gpu_stages: for each GPU its stages in order, each as the ids of its operators.
-        fields: others of the schedule, such as `makespan`.
+        fields: other fields of the schedule, such as `makespan`.
         """
         widths = [max(map(len, stages), default=0) for stages in gpu_stages]
         stages = [
@@ -195,9 +198,10 @@ class Schedule:
 
     @property
     def gpu_stages(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """For each GPU from 0 on, the operators of each of its stages, in order; to read.
+        """The operators of each stage, in order, for each GPU from GPU 0 on.
 
-        Of one device where the stages name none. Empty for a streamed schedule.
+        There is a single GPU if the stages name no device. The tuple is empty for a streamed
+        schedule.
         """
         on_gpu: list[list[tuple[int, ...]]] = [
             [] for _ in range(1 + max((stage.device or 0 for stage in self.stages), default=-1))
@@ -208,24 +212,25 @@ class Schedule:
 
     @property
     def is_staged(self) -> bool:
-        """Whether it is a list of stages; otherwise it is one order of operators per stream."""
+        """Whether the schedule is a list of stages; if not, it is one operator list per stream."""
         return bool(self.stages)
 
     @property
     def num_streams(self) -> int:
-        """How many streams it takes to run."""
+        """Number of streams that a run of the schedule uses."""
         return len(self.streams)
 
     def validate(self, graph: OpGraph) -> None:
-        """Check that `graph` can run in this order.
+        """Check that `graph` can run in the order of this schedule.
 
         Raises
         ------
-        ScheduleError: at the first fault, naming the operators: one that the graph lacks, that
-            is missing or there twice, or that would run before an operator whose output it
-            reads. Groups of one stage may not depend on each other. Stages on several GPUs may
-            not wait for each other in a circle. A launch order must agree with the dependencies
-            and the streams. A timeline must hold operators of the schedule.
+        ScheduleError: at the first fault, naming the operators. The faults are: an operator that
+            the graph does not have; an operator that is missing or listed twice; an operator that
+            would run before another whose output it reads; two groups of one stage that depend on
+            each other; stages on several GPUs that wait for each other in a circle; a launch order
+            that contradicts the dependencies or the streams; and a timeline with an operator that
+            the schedule does not have.
         """
         ids = self.ids_in(graph)
         if self.is_staged:
@@ -238,10 +243,11 @@ class Schedule:
             self._validate_launches(graph, [_id_in(op, ids) for op in self.launch_order])
 
     def ordering_edges(self) -> tuple[tuple[int, int], ...]:
-        """The edges, beyond the dependencies, that the stages' barriers ask for, as ids.
+        """The edges that the stages' barriers add to the dependencies, as pairs of operator ids.
 
-        One from the last operator of each stream before a barrier to the first operator of each
-        stream behind it, on the same device; the streams' own order does the rest.
+        An edge leads from the last operator of each stream before a barrier to the first operator
+        of each other stream after it, on the same device. No edge is needed within a stream,
+        because a stream runs its operators in order.
         """
         edges: list[tuple[int, int]] = []
         last_on: dict[int | None, dict[int, int]] = {}
@@ -259,36 +265,41 @@ class Schedule:
         return tuple(edges)
 
     def launch_order_of_stages(self, graph: OpGraph) -> list[int]:
-        """The order in which stages are launched, as indices: each behind those it waits for.
+        """The order in which the host launches the stages, as indices into `stages`.
 
-        Of those that are ready, the first in the list.
+        A stage is launched after the stages that it waits for. If several stages are ready, the
+        first of them in `stages` comes next.
 
         Raises
         ------
-        ScheduleError: as `validate`.
+        ScheduleError: as in `validate`.
         """
         return list(native.launch_order(graph.native, *self._packed_stages(self.ids_in(graph))))
 
     def simulate(self, graph: OpGraph, latency: LatencyModel, links: Links = "delay") -> float:
         """Predict the makespan in microseconds.
 
-        Of a staged schedule: the sum of its stages' latencies, groups that share a stream taken
-        as one group, and a merged stage as the one operator that it becomes. Of a streamed one:
-        each operator starts when its stream is free and the operators it reads have finished.
-        Over several GPUs: a stage, or an operator of a stream, starts once what runs before it on
-        its GPU, or stream, has ended and all its inputs are there; see `simulate_gpus`.
+        A staged schedule takes the sum of its stages' latencies. Groups that share a stream count
+        as one group. A merged stage counts as the one operator that it becomes.
+
+        In a streamed schedule, an operator starts when its stream is free and the operators that it
+        reads have finished.
+
+        Over several GPUs, a stage starts when the stage before it on its GPU has ended and all its
+        inputs are there. An operator of a stream starts when the operator before it on its stream
+        has ended and its inputs are there. See `simulate_gpus`.
 
         Parameters
         ----------
-        links: how copies between GPUs take their time. `delay`: each edge between GPUs adds
-            `latency.transfer` (HIOS). `fifo`: as plans make them, one copy for each operator and
-            GPU that reads it, one after the other on each link.
+        links: how copies between GPUs are timed. With `delay`, each edge between two GPUs adds
+            `latency.transfer` microseconds (HIOS). With `fifo`, copies run as plans make them: one
+            copy for each operator and each GPU that reads it, one after the other on each link.
 
         Raises
         ------
-        ScheduleError: as `validate`.
+        ScheduleError: as in `validate`.
         LatencyError: where `latency` gives no usable number, naming the operator; for a merged
-            stage that it does not know.
+            stage that `latency` does not know.
         """
         if len(set(self.devices)) > 1:
             return simulate_gpus(graph, self, latency, links).makespan_us
@@ -302,11 +313,11 @@ class Schedule:
         return sum_in_order(self.stages_us(graph, latency))
 
     def stages_us(self, graph: OpGraph, latency: LatencyModel) -> list[float]:
-        """The price of each stage, in microseconds: groups that share a stream count as one group.
+        """The latency of each stage in microseconds; groups that share a stream count as one group.
 
         Raises
         ------
-        LatencyError: as `simulate`.
+        LatencyError: as in `simulate`.
         """
         check_size(latency, graph.names)
         ids = self.ids_in(graph)
@@ -326,26 +337,30 @@ class Schedule:
         return [float(next(of_kind[stage.kind])) for stage in self.stages]
 
     def measure_again(self, graph: OpGraph, latency: LatencyModel) -> int:
-        """Let `latency` measure the stages anew, so that `simulate` promises no more than is true.
+        """Let `latency` measure the stages once more, so that `simulate` does not promise too much.
 
         Returns
         -------
-        How many were; see `LatencyModel.measure_again`. None are of streams, nor merged ones.
+        The number of stages that were measured; see `LatencyModel.measure_again`. Streams and
+        merged stages are not measured.
         """
         return latency.measure_again(self._concurrent_stages(self.ids_in(graph)))
 
     def to_json(self) -> str:
-        """Write it as JSON that people can read and edit: operators by name, a group a line."""
+        """Write the schedule as JSON that people can read and edit.
+
+        Operators are written by name, and each group has a line of its own.
+        """
         return write_schedule(self)
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
-        """Read what `to_json` wrote.
+        """Read a schedule that `to_json` wrote.
 
         Raises
         ------
-        ScheduleError: for text that is no JSON, a field that is missing, unknown (named) or of
-            the wrong type, an operator that is not in the list, or a newer version.
+        ScheduleError: for text that is not JSON; for a field that is missing, unknown (it is named)
+            or of the wrong type; for an operator that is not in the list; for a newer version.
         """
         fields = read_schedule(text)
         stages = tuple(Stage(**stage._asdict()) for stage in fields.stages)
@@ -377,7 +392,10 @@ class Schedule:
                 )
 
     def ids_in(self, graph: OpGraph) -> list[int]:
-        """The graph's id of each of our operators: the two may number them differently."""
+        """The id in `graph` of each operator of this schedule.
+
+        The schedule and the graph may number the operators differently.
+        """
         if self.op_names == graph.names:
             return list(range(graph.num_ops))
         ids = {name: i for i, name in enumerate(graph.names)}
@@ -390,7 +408,7 @@ class Schedule:
         return [ids[name] for name in self.op_names]
 
     def _concurrent_stages(self, ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
-        """The operators of each stream, for each stage that is not merged."""
+        """The operators of each stream, by the graph's ids, for each stage that is not merged."""
         return [
             tuple(tuple(ids[op] for op in ops) for ops in stage.by_stream().values())
             for stage in self.stages
@@ -398,7 +416,7 @@ class Schedule:
         ]
 
     def _packed_stages(self, ids: list[int]) -> tuple[list[list[list[int]]], list[int]]:
-        """The stages as the native functions take them, and the device of each; -1 for none."""
+        """The stages as the native functions take them, and the stages' devices; -1 for none."""
         devices = [-1 if stage.device is None else stage.device for stage in self.stages]
         return [_pack_stage(stage, ids) for stage in self.stages], devices
 
@@ -409,10 +427,11 @@ class Schedule:
 def pack_onto_streams(
     stages: Sequence[Stage], op_us: Sequence[float], num_streams: int
 ) -> tuple[Stage, ...]:
-    """Give the groups of each stage one of `num_streams` streams.
+    """Give each group of each stage one of `num_streams` streams.
 
-    Longest group first (the sum of its operators' `op_us`) onto the least loaded stream; ties:
-    lowest group, lowest stream.
+    The groups of a stage are placed longest first, each on the least loaded stream. The length of a
+    group is the sum of its operators' `op_us`, in microseconds. Ties go to the lowest group and the
+    lowest stream.
     """
     streams = iter(pack_groups_of_stages([stage.groups for stage in stages], op_us, num_streams))
     return tuple(
@@ -422,7 +441,7 @@ def pack_onto_streams(
 
 
 def unpack_stages(native: Any) -> tuple[Stage, ...]:
-    """Stages as the native schedulers return them: the groups' streams, then each group."""
+    """Convert stages from the native form: a list of the groups' streams, then each group."""
     return tuple(
         Stage(groups=tuple(tuple(group) for group in groups), streams=tuple(streams))
         for streams, *groups in native
@@ -435,17 +454,21 @@ def _pack_stage(stage: Stage, ids: list[int]) -> list[list[int]]:
 
 
 def _side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
-    """A stage whose operators start together, from this stream on."""
+    """A stage of operators that start together on `gpu`, on streams from `first_stream` on."""
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),
-        barrier=True,  # So that nothing else runs beside what was priced together.
+        # The stage's latency holds only if nothing else runs beside these operators.
+        barrier=True,
         device=gpu,
     )
 
 
 def _devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
-    """The device of each stream: that of its stages; of one without stages, the first stage's."""
+    """The device of each stream, taken from its stages; empty where no stage names a device.
+
+    A stream without stages gets the device of the first stage.
+    """
     without = [i for i, stage in enumerate(stages) if stage.device is None]
     if len(without) == len(stages):
         return ()

@@ -1,4 +1,4 @@
-"""Sequential: what the others are measured against."""
+"""The scheduler `sequential`: the baseline that the other schedulers are compared with."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def sequential(
 
     Parameters
     ----------
-    order: `topological` for `OpGraph.topological_order`; `memory` for one that keeps few bytes in
-        use at once (`planning.memory_order`: greedy, ties to the lowest id). Then
-        `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` count them in both orders.
-    buffers: the tensors between operators, for `memory`; a compilation gives its own.
+    order: `topological` for `OpGraph.topological_order`. `memory` for an order that keeps few bytes
+        in use at once (`planning.memory_order`: greedy, ties to the lowest id). With `memory`,
+        `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most bytes in use in the
+        two orders.
+    buffers: the tensors between operators, needed for `memory`. A compilation gives its own.
     """
     started = time.perf_counter()
     counts: dict[str, Any] = {}

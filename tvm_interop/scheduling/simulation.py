@@ -1,4 +1,4 @@
-"""Simulates a schedule on a device whose cores and bandwidth its streams share."""
+"""Simulates a schedule on one device, whose cores and memory bandwidth the streams share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from .schedules import Schedule
 
 @dataclass(frozen=True)
 class Contention:
-    """How operators that run at once slow each other down.
+    """How operators that run at the same time slow each other down.
 
-    While some operators run, arithmetic takes max(1, the cores they keep busy / `cores`) times as
-    long as alone and memory traffic max(1, their memory shares together / `bandwidth`) times; an
-    operator is slowed down by the mean of the two, weighed by its memory share.
+    While some operators run, arithmetic takes max(1, c / `cores`) times as long as alone, where c
+    is the number of cores that they keep busy together. Memory traffic takes max(1, m /
+    `bandwidth`) times as long, where m is the sum of their memory shares. An operator is slowed
+    down by the mean of the two factors, weighed by its own memory share.
 
     Attributes
     ----------
-    cores: of the device (a GPU: 1, and `op_cores` as shares of its multiprocessors); inf for no
-        limit.
-    bandwidth: how many operators that do nothing but move bytes run at once at full speed.
-    op_cores: how many cores each operator keeps busy alone, by id; None for one each.
-    memory_share: the share of its time alone that each operator waits for memory, from 0 to 1, by
-        id; None for 0.
-    wait_us: microseconds that a wait across streams costs the stream that waits.
+    cores: number of cores of the device; inf for no limit. For a GPU, use 1, and give `op_cores` as
+        shares of its multiprocessors.
+    bandwidth: number of operators that only move bytes and still run together at full speed; inf
+        for no limit.
+    op_cores: number of cores that each operator keeps busy alone, by id; None for one each.
+    memory_share: share of its time alone that each operator waits for memory, from 0 to 1, by id;
+        None for 0.
+    wait_us: microseconds that a wait across streams costs the waiting stream.
     """
 
     cores: float = math.inf
@@ -62,9 +64,9 @@ class Simulation:
 
     Attributes
     ----------
-    makespan_us: when the last operator ended.
-    timeline: each operator as (op, stream, start_us, finish_us), in order of start; ids are the
-        graph's.
+    makespan_us: microseconds from the start to the end of the last operator.
+    timeline: each operator as (op, stream, start_us, finish_us), in order of start; ids are those
+        of the graph.
     """
 
     makespan_us: float
@@ -79,18 +81,19 @@ def simulate(
 ) -> Simulation:
     """Run `schedule` event by event on a device that is shared as `contention` says.
 
-    An operator starts when its stream is free and what it waits for has ended; its rate changes
-    whenever another starts or ends. Stages with a barrier wait for all before them, others only
-    for what they depend on, as plans do.
+    An operator starts when its stream is free and all operators that it waits for have ended. Its
+    rate changes whenever another operator starts or ends. A stage with a barrier waits for all
+    earlier stages. In a stage without a barrier, each operator waits only for its dependencies.
+    Plans do the same.
 
-    Without contention this is `Schedule.simulate` for streams, and for stages that all have a
-    barrier the sum of their longest groups.
+    Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. A
+    staged schedule in which all stages have a barrier takes the sum of their longest groups.
 
     Raises
     ------
-    ScheduleError: as `Schedule.validate`; for a stage of kind `merge`, which is one operator that
-        `latency` does not know; for a contention of another number of operators, or one that slows
-        them down for longer than a float can hold.
+    ScheduleError: as in `Schedule.validate`; for a stage of kind `merge`, because `latency` does
+        not know the merged operator; for a contention of another number of operators; for a
+        contention that makes the run longer than a float can hold.
     LatencyError: where `latency` gives no usable number, naming the operator.
 
     Complexity: O(operators * streams), after the plan of the waits.

@@ -1,4 +1,4 @@
-"""Operators that are divided into parts, taken as a whole: a small graph for a costly search."""
+"""Joins the parts of divided operators again, so that a costly search has a small graph."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .schedules import Stage, pack_onto_streams
 
 
 class WholeOperators:
-    """A graph with the parts of each operator put together again.
+    """A graph in which the parts of each divided operator are one whole operator again.
 
-    The parts of an operator are alike and depend on all parts of those before it: as operators of
-    their own they make a search enumerate the same stage over and over.
+    The parts of an operator are alike, and they depend on all parts of the operators before. As
+    separate operators, they would make a search enumerate the same stage over and over.
 
     Attributes
     ----------
-    graph: an operator a whole, named after its first part.
+    graph: the graph of whole operators. Each is named after its first part.
     """
 
     def __init__(self, graph: OpGraph, parts: Sequence[Sequence[int]]) -> None:
-        """Put parts together.
+        """Make the graph of whole operators.
 
         Parameters
         ----------
-        parts: the operators of each whole, by id; each operator in exactly one.
+        parts: the ids of the parts of each whole operator. Each id is in exactly one list.
 
         Raises
         ------
-        ScheduleError: for a whole of no parts, and for parts that do not hold each operator once.
+        ScheduleError: for an empty list, and for lists that do not hold each operator once.
         """
         self._parts = [as_ids(ops, "a whole of `parts`") for ops in as_tuple(parts, "`parts`")]
         if not all(self._parts):
@@ -55,30 +55,34 @@ class WholeOperators:
         self.graph = OpGraph.from_edges(names, sorted((a, b) for a, b in edges if a != b))
 
     def parts_of(self, stages: Iterable[Sequence[Sequence[int]]]) -> list[Groups]:
-        """Stages of whole operators as they run: each part a group."""
+        """Convert stages of whole operators to stages of parts, in which each part is a group."""
         return [
             tuple((part,) for ops in groups for op in ops for part in self._parts[op])
             for groups in stages
         ]
 
     def latency(self, model: LatencyModel) -> LatencyModel:
-        """Prices stages of whole operators by a latency model of their parts."""
+        """A latency model of whole operators. It asks `model`, which knows their parts."""
         return _WholeLatency(model, self)
 
     def work_us(self, op_us: Sequence[float]) -> npt.NDArray[np.float64]:
-        """Microseconds of all parts of each operator, which take `op_us` alone."""
+        """(num_wholes,) microseconds of all parts of each whole operator together.
+
+        `op_us` is the latency of each part alone, in microseconds.
+        """
         return LatencyTable(op_us).stages([[parts] for parts in self._parts])
 
     def divided(
         self, stages: Sequence[Stage], op_us: Sequence[float] | None, streams: int | None
     ) -> tuple[Stage, ...]:
-        """Stages of the parts: those of a stage's operators side by side.
+        """Convert stages of whole operators to stages of parts that run side by side.
 
         Parameters
         ----------
-        stages: of whole operators, one a group.
-        op_us: what each part takes alone, where `streams` is given.
-        streams: parts are packed onto so many, as `pack_onto_streams` does; None for one each.
+        stages: stages of whole operators, one operator in a group.
+        op_us: latency of each part alone in microseconds, if `streams` is given.
+        streams: number of streams onto which `pack_onto_streams` packs the parts; None gives each
+            part its own stream.
         """
         groups_of = self.parts_of(stage.groups for stage in stages)
         found = tuple(

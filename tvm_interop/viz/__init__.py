@@ -1,4 +1,4 @@
-"""Pictures of schedules and runs."""
+"""Pictures of schedules and runs: timelines, graphs, percentiles and traces."""
 
 from .chrome_trace import chrome_trace
 

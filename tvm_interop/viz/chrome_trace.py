@@ -1,4 +1,4 @@
-"""A profile as a Chrome trace: open it in Perfetto or `chrome://tracing`."""
+"""Writes a profile as a Chrome trace, which Perfetto or `chrome://tracing` can open."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ..plan.plan import Plan
 
 
 def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
-    """One row a stream, one slice an operator, an arrow a wait; times in microseconds.
+    """Write a Chrome trace: a row per stream, a slice per operator, an arrow per wait.
+
+    All times are in microseconds.
 
     Parameters
     ----------
-    rows: of `GraphModule.profile`.
+    rows: the profile, as `GraphModule.profile` returns it.
     plan: the plan that ran.
     """
     rows = list(rows)
@@ -47,14 +49,14 @@ def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
 
 
 def _arrows(rows: list[OpProfile], plan: Plan) -> list[dict[str, Any]]:
-    """For each wait, from the end of what was waited for to the start of what waited."""
+    """One arrow per wait, from inside the awaited operator to the start of the waiting one."""
     seen = {row.name: row for row in rows}
     arrows: list[dict[str, Any]] = []
     for op in plan.operators:
         for w in op.waits:
             source, target = seen[plan.operators[w].name], seen[op.name]
             common = {"name": "wait", "cat": "wait", "id": len(arrows) // 2, "pid": 0}
-            # A flow begins inside a slice: at its very end it would belong to the next.
+            # The arrow begins inside the slice: at the end it would belong to the next slice.
             inside_us = (source.start_us + source.end_us) / 2
             arrows.append({"ph": "s", **common, "tid": source.stream, "ts": inside_us})
             end = {"tid": target.stream, "ts": target.start_us}

@@ -1,4 +1,4 @@
-"""The graph in Graphviz's language."""
+"""Writes the graph of a record in DOT, the language of Graphviz."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from .record import Record
 
 
 def to_dot(record: Record) -> str:
-    """A digraph: a cluster a stage (a stream where there are no stages), an operator a box."""
+    """Write a digraph with a box per operator, in a cluster per stage.
+
+    Without stages, there is a cluster per stream.
+    """
     by_cluster: dict[str, list[int]] = {}
     for i, op in enumerate(record.operators):
         label = f"stage {op.stage}" if op.stage is not None else f"stream {op.stream}"
@@ -32,5 +35,5 @@ def to_dot(record: Record) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of Graphviz's; `\\n` stays a line break."""
+    """A quoted string in DOT; `\\n` stays a line break."""
     return '"' + text.replace('"', '\\"') + '"'

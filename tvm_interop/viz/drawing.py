@@ -1,4 +1,4 @@
-"""The timelines as one drawing: SVG, or PNG where `resvg_py` is installed."""
+"""Draws timelines as one picture: SVG, or PNG where `resvg_py` is installed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HEADER, _LEGEND = 22, 24
 
 
 def to_svg(records: list[Record]) -> str:
-    """The timelines, one below the other on one scale, as an SVG file's text."""
+    """The timelines as the text of an SVG file, one below the other on one time scale."""
     return to_text(_draw(records), standalone=True)
 
 
 def to_png(records: list[Record]) -> bytes:
-    """The same as a PNG file's bytes, two pixels a unit.
+    """The drawing of `to_svg` as the bytes of a PNG file, two pixels a unit.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The first fault of a checked program, drawn: a row a stream, and the wait that is missing."""
+"""Draws the first fault of a checked program: a row per stream, and the missing wait."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _BOX, _GAP, _LANE, _LEFT, _TOP, _CHARACTER = 120, 36, 56, 110, 46, 7
 
 
 def to_svg(report: Report) -> str:
-    """The operators around the first fault, in order of launch, as an SVG file's text.
+    """The operators around the first fault, in launch order, as the text of an SVG file.
 
-    Vermilion: the operators at fault, and, dashed, the wait that is missing. Thin lines are waits.
+    The operators at fault and the missing wait are vermilion. The missing wait is dashed. Thin
+    lines are the waits of the program.
     """
     shown = operators_to_show(report) or list(report.program.operators[:12])
     streams = list(dict.fromkeys(op.stream for op in shown))
@@ -53,6 +54,9 @@ def to_svg(report: Report) -> str:
 def _line(
     root: Element, source: tuple[int, int], target: tuple[int, int], **attributes: Any
 ) -> None:
-    """From the end of one box to the beginning of another, which may lie before it."""
+    """Draw a line from the end of one box to the beginning of another.
+
+    The second box may lie to the left of the first.
+    """
     (x1, y1), (x2, y2) = source, target
     child(root, "line", x1=x1 + _BOX, y1=y1 + 15, x2=x2, y2=y2 + 15, **attributes)

@@ -1,6 +1,7 @@
-"""Where the graph's boxes and lines go: columns in order of running, a lane a stream.
+"""Places the boxes and lines of the graph: columns in running order, a lane per stream.
 
-Lines run in channels between the lanes and in the gaps between columns, so that none crosses a box.
+Lines run in channels between the lanes and in the gaps between columns, so that no line crosses a
+box.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from .record import Record
 
 BOX_WIDTH, BOX_HEIGHT = 116, 24
 GAP = 44
-"""Pixels between two columns: lines leave in the left half and arrive in the right one."""
+"""Pixels between two columns. Lines leave in the left half of a gap and arrive in the right
+half."""
 
 TRACK = 5
 TOP = 24
@@ -22,12 +24,12 @@ _LINE = 4
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """Pixels.
+    """The places of the graph's boxes and lines, in pixels.
 
     Attributes
     ----------
-    boxes: left upper corner of each operator.
-    lines: of each edge (producer, consumer), the corners it goes through.
+    boxes: upper left corner of each operator's box.
+    lines: for each edge (producer, consumer), the corners of its line.
     lanes: top of each stream's lane.
     stages: left and right end of each stage.
     """
@@ -41,13 +43,16 @@ class GraphLayout:
 
 
 def lay_out(record: Record) -> GraphLayout:
-    """Lay a record's graph out.
+    """Place the boxes and lines of a record's graph.
 
-    An operator's column is the first behind what it reads and what runs before it on its stream; a
-    stage begins behind the one before. An operator whose readers are not all its neighbours has
-    one track in the channel below its lane, shared by all of them; tracks are given from left to
-    right, each the highest that is free. Stages of several GPUs do not follow each other: there
-    none is marked.
+    The column of an operator is the first column after all operators that it reads and after the
+    operator before it on its stream. A stage begins after the stage before it.
+
+    An operator has a track in the channel below its lane if one of its readers is beyond the next
+    column. All lines to such readers share the track. Tracks are given from left to right, and each
+    is the highest that is free.
+
+    With several GPUs the stages do not follow each other, so that no stage is marked.
     """
     columns = _columns(record)
     tracks = _tracks(record, columns)

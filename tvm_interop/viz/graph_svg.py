@@ -1,4 +1,4 @@
-"""The graph: operators in order of running, a lane a stream, stages shaded."""
+"""Draws the graph: operators in running order, a lane per stream, stages shaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _LONGEST_LABEL = 17
 
 
 def graph(record: Record) -> Element:
-    """Draw a record's graph. Lines are dependencies; those a stream waits for are vermilion."""
+    """Draw a record's graph. Lines are dependencies.
+
+    A line is vermilion if the reader's stream waits for the producer.
+    """
     layout = lay_out(record)
     root = canvas(layout.width, layout.height, viewBox=f"0 0 {layout.width:g} {layout.height:g}")
     for stage, (left, right) in enumerate(layout.stages):
@@ -48,5 +51,5 @@ def graph(record: Record) -> Element:
 
 
 def short_name(name: str) -> str:
-    """The end of a long name, which says more than its beginning."""
+    """The end of a long name, because the end says more than the beginning."""
     return name if len(name) <= _LONGEST_LABEL else "…" + name[-(_LONGEST_LABEL - 1) :]

@@ -1,4 +1,4 @@
-"""Kinds of operators, and a colour for each that colour-blind people tell apart."""
+"""Kinds of operators. Each has a colour that colour-blind people can tell from the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of operator: what a kernel's name has in it that tells it, its colour, its text's."""
+    """A kind of operator: a pattern for the names of its kernels, a fill and a text colour."""
 
     name: str
     pattern: str
@@ -15,7 +15,7 @@ class Kind(NamedTuple):
     text: str = "#000000"
 
 
-# The colours of Okabe and Ito, but for vermilion, which marks waits, and a grey.
+# The colours are those of Okabe and Ito, and a grey. Vermilion is left out: it marks waits.
 KINDS = (
     Kind("convolution", "conv", "#56B4E9"),
     Kind("matrix product", "matmul|dense|gemm", "#E69F00"),
@@ -30,13 +30,14 @@ KINDS = (
     ),
     Kind("element-wise", "", "#B4B4B4"),
 )
-"""The first whose pattern is found in a kernel's name is its kind; the last is found in all."""
+"""A kernel is of the first kind whose pattern is found in its name. The last pattern is found in
+every name."""
 
 WAIT = "#D55E00"
 INK = "#222222"
 FAINT = "#767676"
 STAGES = ("#ECECEC", "#DADADA")
-"""Stages are shaded in turn."""
+"""The two shades of stages, used in turn."""
 
 
 def kind_of(kernel: str) -> str:

@@ -1,4 +1,4 @@
-"""One HTML page that shows schedules: nothing in it is fetched from anywhere."""
+"""Makes an HTML page that shows schedules. The page loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .timeline import MARGIN, labels, scale_of, timeline
 
 
 def to_page(records: list[Record], machine: str, explanations: Sequence[Explanation] = ()) -> str:
-    """The page of one record, or of several one below the other on one time scale.
+    """Make the page of one or more records, one below the other on one time scale.
 
     Parameters
     ----------
-    machine: what the records were measured on.
-    explanations: why operators run side by side or not, one a record; none leaves that out.
+    machine: the machine on which the records were measured.
+    explanations: for each record, why operators run side by side or not; empty to leave this out.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "."),
@@ -85,7 +85,7 @@ def _of_several(record: Record) -> list[tuple[str, str]]:
 
 
 def _rows(records: list[Record]) -> list[dict[str, Any]]:
-    """The table: an operator a row, with what each record says of it, or null."""
+    """The rows of the table: one per operator, with its run in each record, or None."""
     rows: dict[str, dict[str, Any]] = {}
     for r, record in enumerate(records):
         for i, op in enumerate(record.operators):

@@ -1,4 +1,4 @@
-"""Latencies by percentile, a line each: what is common at the left, what is rare at the right."""
+"""Draws latencies by percentile, a line each: common latencies at the left, rare at the right."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _INK, _GRID = "#333333", "#DDDDDD"
 
 
 def percentiles_svg(latencies_us: Mapping[str, npt.NDArray[np.float64]]) -> str:
-    """The picture, as a file of its own.
+    """Draw the latencies as the text of an SVG file.
 
-    From left to right each step of the same width leaves out nine tenths of the runs: 90, 99, 99.9
-    percent. A line ends where it has fewer than one run to stand on.
+    On the horizontal axis, each step of the same width leaves out nine tenths of the runs that are
+    left: 90, 99, 99.9 percent. A line ends at the percentile that a single run stands for.
 
     Parameters
     ----------
-    latencies_us: of each run, in microseconds, by whose they are; at least one of each.
+    latencies_us: for each name in the legend, the latency of each run in microseconds, at least
+        one.
     """
     height = _TOP + _PLOT_HEIGHT + _BOTTOM + _LINE_HEIGHT * len(latencies_us) + 6
     root = canvas("100%", height, viewBox=f"0 0 {_WIDTH:g} {height:g}")
@@ -79,19 +80,19 @@ def _axes(root: Element, right: float, top_us: float, step_us: float) -> None:
 
 
 def _curve(latencies_us: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Points of a line: place, and latency in microseconds."""
+    """The points of a line: place from left to right, and latency in microseconds."""
     places = np.linspace(0.0, _place(_last(len(latencies_us))), 200)
     percents = 100 * (1 - 10.0**-places)
     return list(zip(places.tolist(), np.percentile(latencies_us, percents).tolist(), strict=True))
 
 
 def _last(runs: int) -> float:
-    """The percentile that a single run of so many stands for."""
+    """The percentile that a single run stands for, if there are `runs` of them."""
     return 100 * (1 - 1 / max(runs, 2))
 
 
 def _place(percent: float) -> float:
-    """How far to the right a percentile is: 1 for 90, 2 for 99."""
+    """The distance of a percentile from the left, in steps: 1 for 90, 2 for 99."""
     return -math.log10(1 - percent / 100)
 
 
@@ -104,6 +105,6 @@ def _y(us: float, top_us: float) -> float:
 
 
 def _step(top_us: float) -> float:
-    """A round distance of lines, so that there are four to ten."""
+    """A round distance between grid lines in microseconds, such that there are four to ten."""
     size = 10.0 ** math.floor(math.log10(max(top_us, 1e-3)))
     return size * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if top_us / (size * factor) <= 10)

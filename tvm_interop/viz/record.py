@@ -1,4 +1,4 @@
-"""What the pictures show: one artifact's schedule, and when each operator ran here."""
+"""The data behind the pictures: one artifact's schedule, and when each operator ran."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _WARMUP = 2
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """One operator.
+    """One operator, and when it ran.
 
     Attributes
     ----------
-    kind: what it does, one of `kinds.KINDS`.
-    provider: whose kernel runs it: `tvm`, `onednn`.
-    stage: index of its stage; None in a streamed schedule.
-    start_us, end_us: as measured, from the run's beginning.
-    predicted_us: start and end as the scheduler foresaw them; None where it did not.
-    waits: the operators on other streams it waits for, by index.
-    reads: the operators whose outputs it reads, by index, each once.
-    output_bytes: size of what it writes.
-    copies_to: of a copy between GPUs, the one that it leads to; None of what computes.
-    lost_us: for how long it had no core, though it could have run.
-    off_core_us: the part of that between its start and its end.
+    kind: kind of the operator, the name of one of `kinds.KINDS`.
+    provider: library of the operator's kernel, such as `tvm` or `onednn`.
+    stage: index of the operator's stage; None in a streamed schedule.
+    start_us, end_us: measured microseconds since the start of the run.
+    predicted_us: start and end that the scheduler predicted; None where nothing was predicted.
+    waits: indices of the operators on other streams that this operator waits for.
+    reads: indices of the operators whose outputs this operator reads, each once.
+    output_bytes: bytes that the operator writes.
+    copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
+    lost_us: microseconds for which the operator could have run but had no core.
+    off_core_us: the part of `lost_us` between `start_us` and `end_us`.
     """
 
     name: str
@@ -54,7 +54,7 @@ class OperatorRecord:
 
     @property
     def took_us(self) -> float:
-        """Microseconds it ran."""
+        """Microseconds from start to end."""
         return self.end_us - self.start_us
 
 
@@ -64,18 +64,20 @@ class Record:
 
     Attributes
     ----------
-    title: what to call it.
-    scheduler: that made the schedule it runs.
-    threads: of each stream.
-    devices: of each stream: `cpu:0`, or a GPU such as `cuda:1`.
-    operators: in the plan's order.
-    num_stages: 0 for a streamed schedule.
-    makespan_us: from the run's beginning to the last operator's end.
-    predicted_us: the makespan as foreseen; None where it was not.
+    title: title in the pictures.
+    scheduler: name of the scheduler that made the schedule.
+    threads: number of threads of each stream.
+    devices: device of each stream: `cpu:0`, or a GPU such as `cuda:1`.
+    operators: the operators in the plan's order.
+    num_stages: number of stages; 0 for a streamed schedule.
+    makespan_us: microseconds from the start of the run to the end of the last operator.
+    predicted_us: makespan that the scheduler predicted; None where nothing was predicted.
     memory: (us, bytes) wherever the bytes of intermediate tensors in use change.
-    arena_bytes: what the plan sets aside for them.
-    ratio: of the speed check, to sequential execution; None where there was none.
-    runs: of how many runs this is the fastest; 0 where none was run, and times are of the plan.
+    arena_bytes: bytes that the plan sets aside for intermediate tensors.
+    ratio: time of the schedule over sequential execution's time, from the speed check; None
+        without a speed check.
+    runs: number of runs of which this is the fastest; 0 if nothing was run and the times are those
+        of the plan.
     """
 
     title: str
@@ -93,7 +95,7 @@ class Record:
 
     @property
     def time_said(self) -> str:
-        """What the times are, in words."""
+        """The makespan in words, and where it comes from."""
         ms = f"{self.makespan_us / 1e3:.3f} ms"
         if self.runs:
             return f"{ms}, the fastest of {self.runs} runs" if self.runs > 1 else f"{ms}, one run"
@@ -103,21 +105,21 @@ class Record:
 
     @property
     def on_several(self) -> bool:
-        """Whether it runs on several GPUs."""
+        """Whether the artifact runs on several GPUs."""
         return len(set(self.devices)) > 1
 
     @property
     def has_one_order_of_stages(self) -> bool:
-        """Whether stages follow each other; those of several GPUs do so on each of them alone."""
+        """Whether all stages run one after the other; on several GPUs, only those of one GPU do."""
         return self.num_stages > 0 and not self.on_several
 
     @property
     def num_copies(self) -> int:
-        """How many copies between GPUs there are."""
+        """Number of copies between GPUs."""
         return sum(op.copies_to is not None for op in self.operators)
 
     def lanes(self) -> dict[str, list[int]]:
-        """The streams of each device, those for copies to other GPUs behind the others."""
+        """The streams of each device. Streams of copies to other GPUs come last."""
         by_device: dict[str, list[int]] = {device: [] for device in sorted(set(self.devices))}
         for stream, device in enumerate(self.devices):
             by_device[device].append(stream)
@@ -126,38 +128,40 @@ class Record:
         return by_device
 
     def stream_said(self, stream: int) -> str:
-        """What to call a stream."""
+        """The label of a stream."""
         target = self._copies_to(stream)
         return f"stream {stream}" if target is None else f"to {target}"
 
     def _copies_to(self, stream: int) -> str | None:
-        """The GPU that all of a stream's operators copy to; None where it has others."""
+        """The GPU that all operators of a stream copy to; None if there is no such GPU."""
         targets = {op.copies_to for op in self.operators if op.stream == stream}
         return targets.pop() if len(targets) == 1 else None
 
     @property
     def num_waits(self) -> int:
-        """How often an operator waits for another stream."""
+        """Number of waits for operators on other streams."""
         return sum(len(op.waits) for op in self.operators)
 
     def busy_share(self, stream: int) -> float:
-        """The part of the makespan in which a stream ran something, and had a core for it."""
+        """The share of the makespan in which a stream ran an operator and had a core for it."""
         busy = sum(op.took_us - op.off_core_us for op in self.operators if op.stream == stream)
         return busy / self.makespan_us if self.makespan_us else 0.0
 
     def lost_share(self, stream: int) -> float:
-        """The part of the makespan in which a stream had work to do and no core to do it."""
+        """The share of the makespan in which a stream had work to do but no core."""
         lost = sum(op.lost_us for op in self.operators if op.stream == stream)
         return min(lost / self.makespan_us, 1.0) if self.makespan_us else 0.0
 
 
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
-    """Run an artifact on zeros and keep the fastest run: slower ones show what else went on here.
+    """Run an artifact on zeros and keep the fastest run.
+
+    Slower runs show more of the other work of the machine.
 
     Parameters
     ----------
-    title: what to call it in pictures.
-    runs: how many runs to choose from, after two to warm up.
+    title: title in the pictures.
+    runs: number of runs to choose from, after two runs to warm up.
     """
     module = GraphModule(artifact)
     shapes, dtypes = module.get_input_info()
@@ -169,9 +173,10 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
 
 
 def planned(artifact: Artifact, title: str) -> Record:
-    """The record of an artifact that is not run: how its plan would go.
+    """Make the record of an artifact that is not run, from its plan.
 
-    Each operator takes what the scheduler foresaw or, where it told of some none, 1 us.
+    Each operator takes the time that the scheduler predicted. If the scheduler predicted no time
+    for some operator, every operator takes 1 us.
     """
     plan, schedule = artifact.plan, artifact.schedule
     foreseen_us = {
@@ -195,12 +200,12 @@ def from_profile(
     plan: Plan | None = None,
     runs: int = 1,
 ) -> Record:
-    """The record of an artifact and a profile of it, without running anything.
+    """Make the record of an artifact from a profile, without running anything.
 
     Parameters
     ----------
-    plan: the one that was profiled; by default the artifact's.
-    runs: of how many runs this is the fastest; 0 where none was run.
+    plan: the plan that was profiled; by default the artifact's plan.
+    runs: number of runs of which the profile is the fastest; 0 if nothing was run.
     """
     schedule = artifact.schedule
     plan = plan or artifact.plan
@@ -259,7 +264,10 @@ def _makespan(profile: list[OpProfile]) -> float:
 
 
 def _memory(plan: Plan, operators: tuple[OperatorRecord, ...]) -> tuple[tuple[float, int], ...]:
-    """Bytes in use over time: storage is, from its first writer's start to its last user's end."""
+    """Bytes in use over time.
+
+    A tensor is in use from the start of its first writer to the end of its last user.
+    """
     changes: dict[float, int] = {}
     first_us: dict[int, float] = {}
     last_us: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""SVG elements: a little under `xml.etree`, which escapes what needs it."""
+"""Makes SVG elements with `xml.etree`, which escapes text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FONT = "system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
 def child(parent: Element, tag: str, text: str | None = None, **attributes: object) -> Element:
-    """Add an element; `class_` and `font_size` become `class` and `font-size`."""
+    """Add an element; the keywords `class_` and `font_size` become `class` and `font-size`."""
     named = {key.rstrip("_").replace("_", "-"): _number(value) for key, value in attributes.items()}
     made = ElementTree.SubElement(parent, tag, named)
     made.text = None if text is None else printable(text)
@@ -19,7 +19,7 @@ def child(parent: Element, tag: str, text: str | None = None, **attributes: obje
 
 
 def canvas(width: float | str, height: float, **attributes: object) -> Element:
-    """An `svg` element to draw on."""
+    """Make an `svg` element to draw on."""
     named = {key.replace("_", "-"): _number(value) for key, value in attributes.items()}
     root = Element("svg", {"width": _number(width), "height": _number(height), **named})
     root.set("font-family", FONT)
@@ -28,7 +28,7 @@ def canvas(width: float | str, height: float, **attributes: object) -> Element:
 
 
 def place(parent: Element, drawing: Element, x: float, y: float) -> None:
-    """Put one drawing into another."""
+    """Put `drawing` into `parent`, at pixel (x, y)."""
     drawing.set("x", _number(x))
     drawing.set("y", _number(y))
     parent.append(drawing)
@@ -46,7 +46,7 @@ def box(
     height: float,
     **attributes: object,
 ) -> Element:
-    """A rectangle whose label is cut off at its edge, with a tooltip."""
+    """Draw a rectangle with a tooltip and a label that is cut off at its edge."""
     frame = child(parent, "svg", None, x=x, y=y, width=width, height=height, **attributes)
     child(frame, "title", title)
     child(frame, "rect", width="100%", height="100%", fill=fill, stroke="#FFFFFF", stroke_width=0.7)
@@ -56,16 +56,16 @@ def box(
 
 
 def to_text(root: Element, *, standalone: bool = False) -> str:
-    """The markup; standalone with the namespace a file of its own needs."""
+    """The markup of `root`; a standalone file also gets the namespace that it needs."""
     if standalone:
         root.set("xmlns", NAMESPACE)
     return ElementTree.tostring(root, encoding="unicode")
 
 
 def printable(text: str) -> str:
-    r"""The text without what neither XML nor a page may have, each such character by its number.
+    r"""Replace each character that XML or a page may not contain by its number.
 
-    Names come from models, and may be anything.
+    Names come from models and may contain any character.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""The timeline: a row a stream, stages shaded, waits drawn, then what was predicted, and memory.
+"""Draws the timeline: a row per stream, shaded stages, waits, the prediction, and memory.
 
-Over several GPUs, the rows of each stand together under its name: its streams, then its copies to
-others, by where they lead.
+With several GPUs, the rows of each GPU stand together under its name. Its streams come first, then
+its copies to other GPUs, in order of the receiving GPU.
 
-Across, everything is in percent of the scale: the page stretches it, and no label is stretched.
+All horizontal places are percentages of the time scale. So a page can stretch the drawing without
+stretching the labels.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from .record import OperatorRecord, Record
 from .svg import Element, box, canvas, child
 
 MARGIN = 128
-"""Pixels to the left of the time axis, for the rows' labels."""
+"""Pixels to the left of the time axis, for the labels of the rows."""
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
-"""A box narrower than this, at the width a file is drawn with, has no label."""
+"""Narrowest box in pixels that has a label, at the width with which a file is drawn."""
 _DIGIT_PX = 7
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where the rows lie, in pixels from above."""
+    """The places of the rows, in pixels from the top."""
 
     strip: int | None
     heads: dict[str, int]
@@ -41,13 +42,13 @@ class _Rows:
 
 
 def scale_of(records: list[Record]) -> float:
-    """Microseconds across that hold every record, measured and predicted, and a little more."""
+    """Length of the time axis in microseconds: the longest record, measured or predicted, + 1%."""
     ends = [max(record.makespan_us, record.predicted_us or 0.0) for record in records]
     return max(ends, default=0.0) * 1.01 or 1.0
 
 
 def labels(record: Record) -> Element:
-    """The names of the rows."""
+    """Draw the names of the rows."""
     rows = _rows(record)
     root = canvas(MARGIN, rows.height)
     if rows.strip is not None:
@@ -72,13 +73,15 @@ def labels(record: Record) -> Element:
 
 
 def timeline(record: Record, scale_us: float, width: float | str = "100%") -> Element:
-    """The rows themselves; a page draws the ruler anew when it is stretched.
+    """Draw the rows of a record.
+
+    A page draws the ruler anew when it stretches the drawing.
 
     Parameters
     ----------
-    scale_us: microseconds across.
-    width: pixels, or percent where a page is to stretch it; with pixels, boxes too narrow for a
-        label have none.
+    scale_us: length of the time axis in microseconds.
+    width: pixels, or a percentage if a page is to stretch the drawing. With pixels, boxes that are
+        too narrow for a label have none.
     """
     rows = _rows(record)
     root = canvas(width, rows.height, data_scale_us=scale_us)
@@ -89,7 +92,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # Below the boxes, which some lines pass.
+    _draw_waits(root, record, rows, scale_us)  # Before the boxes, so that they cover the lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width
@@ -143,7 +146,10 @@ def _draw_ruler(root: Element, scale_us: float, height: int, width: float | str)
 def _draw_stages(
     root: Element, record: Record, rows: _Rows, scale_us: float, width: float | str
 ) -> None:
-    """A band behind each stream's share of a stage; a strip of them, where they have one order."""
+    """Shade the part of each stage on each stream.
+
+    If the stages have one order, draw a strip of the stages too.
+    """
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for op in record.operators:
         if op.stage is not None:
@@ -162,7 +168,7 @@ def _draw_stages(
     began = sorted((start, stage) for stage, start in first_start.items())
     ends = [start for start, _ in began[1:]] + [record.makespan_us]
     for (start, stage), end in zip(began, ends, strict=True):
-        # A number is never cut: 17 of 173 would be another stage.
+        # A number is shown whole or not at all: 173 cut to 17 would name another stage.
         needed = 6 + _DIGIT_PX * len(str(stage))
         label = str(stage) if _fits(start, end, scale_us, width, needed) else ""
         box(
@@ -193,7 +199,7 @@ def _draw_operator(
 
 
 def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> None:
-    """A line from the end of what was waited for to the start of what waited."""
+    """Draw a line per wait, from the end of the awaited operator to the start of the waiter."""
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]
@@ -236,7 +242,7 @@ def _draw_memory(root: Element, record: Record, y: int, scale_us: float) -> None
 
 
 def _fits(start: float, end: float, scale_us: float, width: float | str, at_least: float) -> bool:
-    """Whether a label has room; a page finds out for itself, as it is stretched."""
+    """Whether a label has room. On a page this is True, and the page itself hides labels."""
     return isinstance(width, str) or (end - start) / scale_us * width >= at_least
 
 
@@ -245,13 +251,13 @@ def _percent(us: float, scale_us: float) -> str:
 
 
 def _round_step(at_least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is no less."""
+    """The smallest number that is 1, 2 or 5 times a power of ten and no less than `at_least`."""
     power: float = 10.0 ** math.floor(math.log10(at_least))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= at_least * 0.999)
 
 
 def _time(us: float, step: float) -> str:
-    """A tick's time, in the unit that suits the step."""
+    """The time of a tick as text, in a unit that suits `step`."""
     return f"{us / 1e3:g} ms" if step >= 100 else f"{us:g} us"
 
 

@@ -155,10 +155,12 @@ def closed_loop(clients: Sequence[int], think_us: float = 0.0) -> Arrivals:
 
 
 def dependent(first: Arrivals, followers: Sequence[Follow]) -> Arrivals:
-    """Return `first` with additional followers, so that requests trigger others as in a pipeline.
+    """Return arrivals in which served requests trigger further requests, as in a pipeline.
 
-    Each request of `followers` arrives after a request of another model has been served, see
-    `Follow`.
+    Parameters
+    ----------
+    first: requests that arrive by themselves.
+    followers: rules for the requests that are triggered, see `Follow`.
     """
     return Arrivals(
         first.at_us, first.models, (*first.followers, *followers), first.priorities,

@@ -1,6 +1,7 @@
-"""TOP's execution model: the blocks of all models are partitioned into combined blocks.
+"""The execution model of TOP (Lin et al., TPDS 36(2), 2025).
 
-The operators of a combined block run together, as one instance.
+The blocks of all models are partitioned into combined blocks. The operators of a combined block run
+together, as one instance.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ A combined block is a sorted tuple of (model, block) pairs. Each block is in exa
 BUFFER = 2
 """The default limit on the number of requests that wait for a block.
 
-TOP's paper does not specify this limit. Under overload, TOP's rule prefers combined blocks of first
-blocks, for as long as first blocks may run ahead of later ones. A large buffer therefore fills up
-before any request is served.
+TOP's paper does not specify this limit. Under overload, TOP's rule runs the first blocks of models
+until the buffers behind them are full. Large buffers therefore fill up before the first request is
+served.
 """
 
 

@@ -1,5 +1,6 @@
 """The states, actions and rewards of TOP's reinforcement learning, as vectors of numbers.
 
+TOP is the system of Lin et al., TPDS 36(2), 2025.
 This module turns a serving run into a state, and an action into a combination of blocks and into
 dequeue intervals. It also runs trained agents, in NumPy.
 """
@@ -31,7 +32,8 @@ class Space:
     """The action space and the state space for some models.
 
     An action is a vector of numbers from 0 to 1. It starts with one number per model for the
-    dequeue interval. One number per block follows, model by model.
+    dequeue interval. One number per block follows, model by model. An action stands for a decision:
+    dequeue intervals and a combination of blocks. Several actions can stand for the same decision.
 
     Attributes
     ----------
@@ -102,9 +104,9 @@ class Space:
         """Return a canonical action for each action: (..., size) to (..., size).
 
         All actions that stand for the same decision have the same canonical action. With levels, a
-        number for an interval moves to the middle of its level. The numbers of blocks in one
-        combined block become the middle of the cell whose index is that of their first block. So a
-        canonical action is as far as possible from other decisions.
+        number for an interval moves to the middle of its level. All blocks of a combined block get
+        the same number, the middle of a cell (see `_cells`). The index of the cell is that of the
+        first block. So a canonical action is as far as possible from other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -287,10 +289,11 @@ class Outcome:
 
 
 class Environment:
-    """TOP's training environment. Each step serves by one action and returns the outcome.
+    """TOP's training environment.
 
-    Each step starts with empty queues and serves the same arrivals. The outcome of a step therefore
-    depends on its action alone.
+    A step applies an action, simulates serving, and returns the outcome. Each step starts with
+    empty queues and serves the same arrivals. The outcome of a step therefore depends on its action
+    alone.
 
     Attributes
     ----------
@@ -331,7 +334,7 @@ class Environment:
         self.state = np.zeros(space.state_size)
 
     def step(self, action: Floats) -> Outcome:
-        """Serve by an action and return the outcome.
+        """Simulate serving with an action and return the outcome.
 
         An action with a combined block that is too large is refused, and the state stays as it is.
         """

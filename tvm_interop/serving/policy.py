@@ -23,16 +23,15 @@ class Setting:
 
     Attributes
     ----------
-    programs: the models, the device, and the latencies of instances on the device. A simulation may
-        give the policy a wrong idea of the device; then this is the device as the policy believes
-        it to be.
+    programs: the models, the device, and the latencies of instances on the device. In a simulation
+        with another `believed` device, these are the programs for the believed device.
     """
 
     programs: Programs
 
 
 class Policy(ABC):
-    """The base class of policies. A policy decides when which instance starts.
+    """The base class of policies. A policy decides which instances start, and when.
 
     The simulator and the server use the same policy classes. A policy has state, so each run needs
     a new policy object.
@@ -54,7 +53,10 @@ class Policy(ABC):
         """
 
     def close(self) -> None:  # noqa: B027
-        """End the threads of the policy. `decide` is not called after this. Does nothing here."""
+        """End the background threads of the policy. `decide` is not called afterwards.
+
+        The default does nothing.
+        """
 
     def explanation(self) -> list[tuple[float, str]]:
         """Return the choices of the policy so far, as (time in microseconds, text) pairs.
@@ -121,7 +123,7 @@ def require_counts(**options: int) -> None:
 
     Raises
     ------
-    InputError: an option is not; the message names it.
+    InputError: an option is no such number; the message names it.
     """
     for name, value in options.items():
         if not is_whole(value) or value < 1:

@@ -38,7 +38,9 @@ class Programs:
     def of_model(
         self, model: int, batch: int = 1, schedule: str = "sequential", barriers: bool = False
     ) -> Any:
-        """Return the native program of one model at a batch size, with a scheduler's schedule.
+        """Return the native program of one model at a batch size.
+
+        `schedule` names the scheduler that orders the operators.
 
         Raises
         ------

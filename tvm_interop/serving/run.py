@@ -41,7 +41,8 @@ class ServingRun:
     models: (n,) index of the model of each request.
     arrived_us, dequeued_us, finished_us: (n,) time in microseconds at which each request arrived,
         left its queue, and was served; nan if that did not happen.
-    utilisation: mean share of the device's cores that was requested; 0 if the device has no limit.
+    utilisation: mean share of the device's cores that running operators ask for; 0 if the number of
+        cores has no limit.
     dropped: (num_models,) number of requests that found their queue full.
     instances: number of instances, or of combined blocks, that were started.
     log: decisions that the policy explained, as (time in microseconds, text) pairs.
@@ -80,14 +81,14 @@ class ServingRun:
         ).astype(np.int64)
 
     def latency(self, since_us: float = 0.0, model: int | None = None) -> Latency:
-        """Return the latency from arrival to the end of requests served from `since_us` on.
+        """Return the latency, from arrival to completion, of requests served from `since_us` on.
 
         With `model`, only the requests of that model count.
         """
         return self._latency(self.arrived_us, since_us, model)
 
     def latency_from_dequeue(self, since_us: float = 0.0, model: int | None = None) -> Latency:
-        """Return the latency as `latency` does, but measured from leaving the queue."""
+        """Return the latency from leaving the queue to completion; otherwise as `latency`."""
         return self._latency(self.dequeued_us, since_us, model)
 
     def backlog(self, at_us: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -96,7 +97,7 @@ class ServingRun:
         columns = []
         for model in range(self.num_models):
             of_model = self.models == model
-            left = np.sort(self.dequeued_us[of_model])  # nan last
+            left = np.sort(self.dequeued_us[of_model])
             left = left[~np.isnan(left)]
             came = np.sort(self.arrived_us[of_model])
             columns.append(

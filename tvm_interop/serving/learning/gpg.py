@@ -56,7 +56,8 @@ class GpgConfig:
     Attributes
     ----------
     variant: `gpg` or `gpg-scored`.
-    reward: reward of the variant `gpg`: `mended` (the default) or `paper`, see the module.
+    reward: reward of the variant `gpg`: `mended` (the default) or `paper`, see the docstring of the
+        module.
     steps: number of updates. One block is scheduled before each update.
     pack: number of blocks per update. The graph network evaluates each of them once.
     states: number of states per block in an update.
@@ -291,7 +292,7 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # A known makespan of the operators that an ending leaves gives one for this state too.
+        # If a makespan of the operators after an ending is known, so is a makespan of this state.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:
@@ -321,7 +322,11 @@ class GpgTraining:
         return found
 
     def _regress(self, pack: Sequence[int]) -> None:
-        """Update `gpg-scored`: fit stage latencies and the lowest known makespans that follow."""
+        """Update the networks of `gpg-scored` by regression.
+
+        The targets are the latencies of stages, and the lowest known makespans of the operators
+        that remain after them.
+        """
         sampled = self._sampled(pack)
         union = Union([self.tasks[number].block for number, _ in sampled])
         members, leaves, state, ending = [], [], [], []

@@ -173,7 +173,7 @@ class MaddpgTraining:
     Attributes
     ----------
     curve: mean reward of all agents in each step, from the first step with a `score` on.
-    score: z-scores for the rewards. Unless given, None until `random_steps` steps are done.
+    score: z-scores for the rewards; None until `random_steps` steps are done, unless it was given.
     """
 
     def __init__(
@@ -390,7 +390,7 @@ class MaddpgTraining:
             wanted = self._rewards(rows) + config.gamma * target_critics(future)[..., 0]
         found = self.critics(self._seen(states, actions)[None])[..., 0]
         self._critic_adam.zero_grad()
-        # The sum of the agents' losses trains each critic separately: they share no parameters.
+        # The sum of all losses trains each critic by its own loss: critics share no parameters.
         ((found - wanted) ** 2).mean(1).sum().backward()
         self._critic_adam.step()
         if self._sees_decisions:

@@ -1,4 +1,7 @@
-"""The policy `auto`: it chooses another policy by simulation, again when the load changes."""
+"""The policy `auto`: it simulates other policies on the observed load and serves by the best one.
+
+It chooses again when the load changes.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,24 @@ from .observed import Observed
 from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
-"""The share of the best throughput from which on a candidate counts as equally fast.
+"""A candidate counts as equally fast if it reaches this share of the best throughput.
 
 Smaller differences are by chance.
 """
 _FIRST, _GROWTH, _MOST = 128, 2, 4096
-"""The number of arrivals before the first decision, the growth of that number from one decision to
-the next, and the maximum number of recent arrivals that are kept."""
+"""The numbers of arrivals at which the policy decides.
+
+The first decision comes after `_FIRST` arrivals. The number of arrivals grows by the factor
+`_GROWTH` from one decision to the next. At most the `_MOST` latest arrivals are kept.
+"""
 _FEW = 32
 """The number of arrivals before the first decision if some of them have deadlines."""
 _SCREENED, _SIMULATED, _REPEATED = 256, 2048, 4
-"""The number of requests in the short simulation of each candidate and in the long simulation of
-the finalists, and the maximum number of repetitions of the observed arrivals."""
+"""The lengths of simulations, in requests.
+
+Each candidate runs in a short simulation of `_SCREENED` requests. The finalists run in a long
+simulation of `_SIMULATED` requests. The observed arrivals are repeated at most `_REPEATED` times.
+"""
 _FINALISTS = 6
 """The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
@@ -118,7 +127,7 @@ def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candi
 
 @register_policy("auto")
 class Auto(Policy):
-    """A policy that simulates other policies on the observed load and serves by the best one.
+    """A policy that chooses the best of several other policies by simulation.
 
     The best policy serves the most requests by their deadlines. Among policies within 0.3% of that
     number, the best one has the lowest 99th percentile of latency. Both are simulated at the
@@ -127,7 +136,7 @@ class Auto(Policy):
 
     The policy begins with the best choice for a saturated device and requests without deadlines. It
     decides after 128 arrivals, or after 32 if some of them have deadlines. It decides again each
-    time the number of arrivals has doubled, and at last every 4,096 arrivals. It also decides when
+    time the number of arrivals has doubled, and later every 4,096 arrivals. It also decides when
     the load changes: the rate of a model changes by more than 15% and by more than chance, or the
     times allowed by its deadlines change. At each of these decisions the policy compares observed
     latencies of instances with simulated ones, and corrects its beliefs about interference and

@@ -21,8 +21,8 @@ class Batching(Policy):
 
     Parameters
     ----------
-    batch: upper limit of the batch size. A batch has the largest size up to this limit that the
-        model has costs for and that the waiting requests fill.
+    batch: upper limit of the batch size. A batch has the largest size up to this limit for which
+        the model has costs and enough requests wait.
     delay_us: maximum time in microseconds that a request waits for other requests to join it.
     streams: number of batches that run at the same time.
     schedule: name of the scheduler that orders the operators of a batch.

@@ -1,4 +1,4 @@
-"""A record of recent arrivals and of instance latencies, which the policy `auto` decides by."""
+"""A record of recent arrivals and of instance latencies, for the decisions of the policy `auto`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Observed:
     Parameters
     ----------
     most: maximum number of arrivals to keep.
-    compared: number of arrivals after a decision, up to the last of which latencies are recorded.
+    compared: number of arrivals after a decision. Latencies are recorded until the last of these
+        arrivals.
     """
 
     def __init__(self, num_models: int, most: int, compared: int) -> None:

@@ -12,7 +12,7 @@ Order = Callable[[View], "Request | None"]
 
 
 def _fifo(view: View) -> Request | None:
-    """Return the first request with the highest priority; ties: the earliest arrival."""
+    """Return the next request by priority (highest first), then by arrival (earliest first)."""
     best = None
     for queue in view.queues:
         if queue:
@@ -25,7 +25,7 @@ def _fifo(view: View) -> Request | None:
 
 
 def _longest(view: View) -> Request | None:
-    """Return the first request with the highest priority, then from the longest queue.
+    """Return the next request by priority, then by length of the queue (longest first).
 
     Ties are broken by the earliest arrival.
     """
@@ -39,10 +39,7 @@ def _longest(view: View) -> Request | None:
 
 
 def _deadline(view: View) -> Request | None:
-    """Return the first request with the highest priority, then with the earliest deadline.
-
-    Ties are broken by the earliest arrival.
-    """
+    """Return the next request by priority, then by deadline (earliest first), then by arrival."""
     best, least = None, (math.inf, math.inf, math.inf, 0)
     for queue in view.queues:
         if queue:

@@ -46,9 +46,9 @@ They are the samples per round, the number of best samples that count, and the s
 
 @register_policy("search")
 class Search(Policy):
-    """A policy that runs combined blocks by TOP's rule, in the best combination of a search.
+    """A policy that runs combined blocks by TOP's rule.
 
-    The search runs before the first request.
+    Before the first request, the policy searches for the combination with the highest throughput.
 
     Parameters
     ----------

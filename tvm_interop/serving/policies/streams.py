@@ -20,7 +20,7 @@ _WORSE, _BETTER = 0.93, 1.02
 A speed below the first share is a loss, and a speed from the second share on is a gain.
 """
 _HOLD = 8
-"""The number of windows before another stream is tried again, after one that gained nothing."""
+"""The number of windows to wait before one more stream is tried, if the last try gained nothing."""
 
 
 @register_policy("streams")

@@ -138,8 +138,8 @@ class AnyModel(ABC):
         Raises
         ------
         InputError
-            An input is missing, unknown, or has another type or shape; the message names it. Or the
-            number of rows is not possible.
+            An input is missing, unknown, or has another type or shape, and the message names it; or
+            the number of rows is not supported.
         """
         check_names_and_types(self.name, self.inputs, inputs)
         if not self.is_batched:

@@ -26,10 +26,10 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""One of this many requests that are expected to miss their deadline runs nevertheless.
+"""The share 1 / `_PROBE` of requests that are expected to miss their deadline runs nevertheless.
 
-The others are refused. The expectation comes from the latencies of recent runs. If it is wrong,
-only another run corrects it.
+The other ones are refused. The expected latency comes from recent runs. If the expectation is
+wrong, only another run can correct it.
 """
 
 

@@ -236,7 +236,7 @@ class Executor:
             self._has_changed = True
             self._wake.notify()
 
-    # The state.
+    # State.
 
     @property
     def is_ready(self) -> bool:
@@ -261,7 +261,7 @@ class Executor:
         """Return the choices of the policy, see `Policy.explanation`."""
         return self._dispatcher.explanation()
 
-    # The end.
+    # Shutdown.
 
     def drain(self, limit_s: float | None = None) -> bool:
         """Stop accepting requests, and wait until all accepted requests are served.
@@ -324,7 +324,7 @@ class Executor:
         self.drain()
         self.close()
 
-    # What the threads do.
+    # Worker threads.
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -338,7 +338,7 @@ class Executor:
                 self._has_changed = True
 
     def _next(self) -> Job | None:
-        """Return the next job for this thread, or None at the end.
+        """Return the next job for this thread, or None once the executor stops.
 
         The thread first lets the policy decide, if that is due and no other thread does so.
         """

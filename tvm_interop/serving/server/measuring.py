@@ -20,7 +20,7 @@ from .any_model import AnyModel
 _RUNS = 5
 """The minimum number of measured runs of a batch size."""
 _BUDGET_S = 0.2
-"""The time in seconds within which more runs are measured, up to 20."""
+"""More runs are measured until this many seconds have passed or 20 runs are done."""
 
 
 def warm_up(model: AnyModel) -> None:

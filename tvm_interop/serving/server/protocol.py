@@ -351,8 +351,8 @@ def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
     """Return the number of values of a tensor.
 
     The sizes are checked before they are multiplied, because a client may send integers of any
-    length. A size of 0 counts as 1 in the check of the product: NumPy cannot create an array
-    without values either if its other sizes are too large.
+    length. A size of 0 counts as 1 in the check of the product, because NumPy refuses even an empty
+    array if its other sizes are too large.
     """
     if len(shape) > MOST_DIMENSIONS:
         raise InputError(

@@ -188,9 +188,9 @@ class ServedModel:
         return replace(self, costs=costs)
 
     def divided(self, count: int) -> ServedModel:
-        """Return the model with neighboring blocks joined into at most `count` blocks.
+        """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division minimizes the latency of the longest block. Ties are broken by making the first
+        The division minimises the latency of the longest block. Ties are broken by making the first
         blocks as long as fits.
         """
         if not is_whole(count) or count < 1:

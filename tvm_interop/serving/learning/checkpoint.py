@@ -73,7 +73,7 @@ def pack_adam(name: str, optimiser: Any) -> Arrays:
 
 
 def unpack_adam(name: str, optimiser: Any, arrays: Arrays) -> None:
-    """Load the state that `pack_adam` returned into an optimizer of the same parameters."""
+    """Load the state that `pack_adam` returned into an optimiser of the same parameters."""
     import torch
 
     whole = optimiser.state_dict()

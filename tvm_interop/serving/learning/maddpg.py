@@ -96,8 +96,7 @@ samples. Without the scales they would hide the few numbers that distinguish dec
 _STATES = 8
 """The number of states of a batch for which agents choose among candidates."""
 _ROUNDS = 3
-"""The number of rounds of candidates. Each round draws around the best candidate of the last one.
-"""
+"""The number of rounds of candidates. Each round draws around the best one of the last round."""
 _REDRAWN = 2.0
 """The mean number of redrawn entries of an action in a candidate near the best one."""
 _AS_GOOD = 0.01
@@ -109,10 +108,7 @@ between the best and the worst value.
 
 
 class Stacked(nn.Module):  # type: ignore[misc]
-    """Perceptrons of the same shape, one per agent, evaluated together.
-
-    Inputs and outputs have the shape (agents, rows, width).
-    """
+    """Perceptrons of the same shape, one per agent, evaluated together: (agents, rows, width)."""
 
     def __init__(self, count: int, widths: Sequence[int]) -> None:
         super().__init__()
@@ -133,10 +129,7 @@ class Stacked(nn.Module):  # type: ignore[misc]
 
 
 class Actors(nn.Module):  # type: ignore[misc]
-    """The policy networks of the agents.
-
-    All networks see the same state, and each gives its agent's part of the action.
-    """
+    """The policy networks of the agents: each sees the state and gives its part of the action."""
 
     def __init__(self, state_size: int, sizes: Sequence[int], hidden: Sequence[int]) -> None:
         super().__init__()
@@ -219,16 +212,9 @@ class MaddpgTraining:
         every: int = 1000,
         quiet: bool = True,
     ) -> Agents | None:
-        """Train until a step.
+        """Train until a step (by default the last one), and save a checkpoint after `every` steps.
 
         If the file at `checkpoint_path` exists, a new training first continues from it.
-
-        Parameters
-        ----------
-        until: number of the step to stop at; None for the last one.
-        checkpoint_path: file to save the training to; None to save nothing.
-        every: number of steps between two checkpoints.
-        quiet: whether to show no progress bar.
 
         Returns
         -------
@@ -249,10 +235,7 @@ class MaddpgTraining:
         return Agents(self.environment.space, self.actors.arrays())
 
     def decide(self, state: Floats | None = None) -> Floats:
-        """Return the action of the agents in a state, without noise: (size,).
-
-        The default is the latest state.
-        """
+        """Return the action in a state (by default the latest one), without noise: (size,)."""
         chosen = self._states[self.step] if state is None else state
         with torch.no_grad():
             rows = torch.as_tensor(np.asarray(chosen, dtype=np.float32))[None]
@@ -423,7 +406,7 @@ class MaddpgTraining:
         Actor-Critic (Neumann et al., ICLR 2023) for the best candidate.
 
         Among candidates about as good as the best one, the nearest to the current action is chosen.
-        Otherwise noise in the critics could favor two equal decisions in turn. The actors would
+        Otherwise noise in the critics could favour two equal decisions in turn. The actors would
         then converge to the mean of both, which can be a bad decision.
         """
         logits = self.actors.logits(states)
@@ -490,15 +473,8 @@ def _nearest_of_the_best(
 ) -> npt.NDArray[np.float32]:
     """Return for each row the nearest to `chosen` among the candidates about as good as the best.
 
-    Parameters
-    ----------
-    candidates: (count, rows, size) candidate actions.
-    values: (count, rows) value of each candidate.
-    chosen: (rows, size) current action of each row.
-
-    Returns
-    -------
-    (rows, size): the chosen candidate of each row.
+    The shape of `candidates` is (count, rows, size), of `values` (count, rows), and of the result
+    (rows, size).
     """
     most = values.max(0)
     as_good = values >= most - _AS_GOOD * (most - values.min(0))

@@ -61,7 +61,6 @@ class Executor:
 
         Parameters
         ----------
-        models: models to serve.
         policy: function that creates the policy. It is called again whenever the models change.
         max_queue: maximum number of waiting requests per model.
         instances: maximum number of instances of all models together that run at the same time.
@@ -166,11 +165,9 @@ class Executor:
 
         Parameters
         ----------
-        model: name of the model.
         inputs: input arrays, keyed by name. They must not change until the request is done.
         done: function that a thread of the executor calls once, with the ticket, when the request
             is done. It must not block.
-        version: version of the model; "" for the only one.
         priority: priority of the request. Higher priorities are served first.
         timeout_us: time in microseconds in which the request must be served; None for no limit. A
             request that cannot meet this limit, judged by recent runs, does not start and gets a
@@ -180,12 +177,8 @@ class Executor:
         ------
         InputError
             As `AnyModel.check`, or the timeout is invalid.
-        ModelNotFoundError
-            There is no such model.
-        OverloadedError
-            The queue of the model is full.
-        UnavailableError
-            The executor is stopping, or its policy has failed.
+        ModelNotFoundError, OverloadedError, UnavailableError
+            There is no such model, its queue is full, or the executor accepts no more requests.
         """
         found = self.model(model, version)
         if timeout_us is not None and (not is_finite(timeout_us) or timeout_us <= 0):
@@ -220,11 +213,7 @@ class Executor:
         priority: int = 0,
         timeout_us: float | None = None,
     ) -> list[np.ndarray]:
-        """Serve one request and return its outputs.
-
-        This method waits until the request is done. It raises the errors of `submit`, and errors
-        that happen later.
-        """
+        """Serve one request and return its outputs. Raises errors of `submit` and of the run."""
         waiter = Waiter()
         self.submit(model, inputs, waiter, priority=priority, timeout_us=timeout_us)
         return waiter.outputs()
@@ -266,13 +255,8 @@ class Executor:
     def drain(self, limit_s: float | None = None) -> bool:
         """Stop accepting requests, and wait until all accepted requests are served.
 
-        Parameters
-        ----------
-        limit_s: maximum time to wait in seconds; None for no limit.
-
-        Returns
-        -------
-        Whether all requests were served within the limit.
+        The method waits for at most `limit_s` seconds (None: no limit), and returns whether all
+        requests were served.
         """
         until = math.inf if limit_s is None else time.monotonic() + limit_s
         with self._wake:
@@ -388,10 +372,7 @@ class Executor:
             self._wake.notify_all()
 
     def _carry_out(self, job: Job) -> None:
-        """Run a job and complete its requests.
-
-        If a batch fails, each of its requests runs again by itself.
-        """
+        """Run a job and complete its requests. After a failed batch, each request runs alone."""
         error = self._run(job, job.tickets)
         if error is None:
             return
@@ -463,10 +444,7 @@ class Executor:
         return policy
 
     def _change(self, models: list[AnyModel]) -> None:
-        """Change the set of models. Requests are accepted meanwhile.
-
-        The change takes effect when all running jobs have ended.
-        """
+        """Change the models once all running jobs have ended. Requests are accepted meanwhile."""
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True

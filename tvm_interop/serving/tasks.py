@@ -29,7 +29,7 @@ class Request:
     priority: priority of the request; higher priorities come first in the queue.
     deadline_us: latest time by which the request should be served; inf for no deadline.
     batch: number of inputs in the request.
-    ready_us: time since when the request waits in its queue or for its next block.
+    ready_us: time at which the request began to wait, in its queue or for its next block.
     dequeued_us: time when the request left its queue; nan before.
     finished_us: time when the request was served; nan before.
     """

@@ -1,4 +1,8 @@
-"""Many models on one device: queues, policies, a simulator to compare them on, and a server."""
+"""Serve many models on one device.
+
+This package holds request queues, scheduling policies, a simulator that compares policies, and an
+inference server.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,10 @@ __all__ = [
 ]
 
 _HOME = {"Server": "server.server", "ServerConfig": "server.config"}
-"""Imported when they are first asked for: simulations need neither TVM nor a server's libraries."""
+"""The module of each name that is imported on first access.
+
+Simulations need neither TVM nor the libraries of the server, so the server is imported lazily.
+"""
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,4 +1,8 @@
-"""TOP's way of execution: the blocks of all models partitioned into combined blocks."""
+"""The execution model of TOP (Lin et al., TPDS 36(2), 2025).
+
+The blocks of all models are partitioned into combined blocks. The operators of a combined block run
+together, as one instance.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,29 @@ from .programs import Part, Programs
 from .run import ServingRun
 
 Combination = tuple[tuple[Part, ...], ...]
-"""Combined blocks, each of (model, block) in order; every block is in one."""
+"""A partition of the blocks of all models into combined blocks.
+
+A combined block is a sorted tuple of (model, block) pairs. Each block is in exactly one of them.
+"""
 
 BUFFER = 2
-"""The most requests that wait for a block. TOP's paper says nothing of it. Under more load than can
-be served the fullest combined block is one of first blocks for as long as these may run ahead, so
-a large buffer fills before anything is served."""
+"""The default limit on the number of requests that wait for a block.
+
+TOP's paper does not specify this limit. Under overload, TOP's rule runs the first blocks of models
+until the buffers behind them are full. Large buffers therefore fill up before the first request is
+served.
+"""
 
 
 def combination_of(models: Sequence[ServedModel], cells: Iterable[Iterable[Part]]) -> Combination:
-    """A combination in its one order: blocks within combined blocks, and these by their first.
+    """Create a combination from groups of blocks, in canonical order.
+
+    Blocks are sorted within each combined block, and combined blocks are sorted by their first
+    block. Empty groups are left out.
 
     Raises
     ------
-    InputError: where the cells do not hold each block of each model once.
+    InputError: the groups do not hold each block of each model exactly once.
     """
     made = tuple(sorted(tuple(sorted(cell)) for cell in map(tuple, cells) if cell))
     every = sorted((m, b) for m, model in enumerate(models) for b in range(len(model.blocks)))
@@ -37,14 +50,17 @@ def combination_of(models: Sequence[ServedModel], cells: Iterable[Iterable[Part]
 
 
 def each_alone(models: Sequence[ServedModel]) -> Combination:
-    """Every block a combined block of its own."""
+    """Return the combination in which every block is a combined block by itself."""
     return combination_of(
         models, [[(m, b)] for m, model in enumerate(models) for b in range(len(model.blocks))]
     )
 
 
 def equal_depth(models: Sequence[ServedModel], most: int) -> Combination:
-    """Blocks at the same share of their models' depth together, up to `most` in one."""
+    """Return a combination that joins blocks at about the same relative depth of their models.
+
+    A combined block has at most `most` blocks.
+    """
     parts = sorted(
         ((b + 0.5) / len(model.blocks), m, b)
         for m, model in enumerate(models)
@@ -65,21 +81,25 @@ def simulate_combined(
     barriers: bool = True,
     buffer: int = BUFFER,
 ) -> ServingRun:
-    """Serve by TOP's rule (TPDS 2025, section IV), natively: what `search` does as a policy.
+    """Simulate serving by TOP's rule (TPDS 2025, section IV) in native code.
 
-    One combined block runs at a time. That of whose blocks the largest share has input is next;
-    ties: whose oldest input has waited longest, then the lowest index. Absent blocks are left out.
+    The policy `search` follows the same rule. One combined block runs at a time. The next one is
+    the combined block with the largest share of blocks that have input. Ties are broken by the
+    input that has waited longest, then by the lowest index. Blocks without input are left out of
+    the run.
 
     Parameters
     ----------
-    interval_us: of each model, the least distance between two requests that leave its queue; None
-        for 0.
-    schedule, barriers: of the combined blocks.
-    buffer: how many requests may wait for each block.
+    seconds: simulated time.
+    interval_us: (num_models,) minimum time in microseconds between two requests of each model that
+        leave the queue; None for 0.
+    schedule: name of the scheduler for the combined blocks.
+    barriers: whether the host waits after each stage, see `Start.barriers`.
+    buffer: maximum number of requests that wait for each block.
 
     Raises
     ------
-    InputError: for priorities and batches, which this cannot do; use the policy.
+    InputError: the arrivals have priorities or batches. Only the policy `search` supports them.
     """
     if arrivals.priorities is not None or arrivals.batches is not None:
         raise InputError("combined blocks have neither priorities nor batches")

@@ -1,4 +1,9 @@
-"""TOP's decisions as numbers: what its agents see, what they answer, and what that stands for."""
+"""The states, actions and rewards of TOP's reinforcement learning, as vectors of numbers.
+
+TOP is the system of Lin et al., TPDS 36(2), 2025.
+This module turns a serving run into a state, and an action into a combination of blocks and into
+dequeue intervals. It also runs trained agents, in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +24,26 @@ from .run import ServingRun
 
 Floats = npt.NDArray[np.float64]
 SAMPLES = 10
-"""TOP's n: how often a state is sampled during a step."""
+"""The number of samples of a step that form a state (TOP's n)."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """The decisions there are for some models.
+    """The action space and the state space for some models.
 
-    An action is one vector of numbers from 0 to 1: of each model its dequeue interval, then of each
-    model its blocks.
+    An action is a vector of numbers from 0 to 1. It starts with one number per model for the
+    dequeue interval. One number per block follows, model by model. An action stands for a decision:
+    dequeue intervals and a combination of blocks. Several actions can stand for the same decision.
 
     Attributes
     ----------
-    num_blocks: of each model.
-    interval: `linear` for TOP's, where the number is the interval in seconds; `log` for 10^(4x-4)
-        seconds, which tells intervals of milliseconds apart.
-    levels: 0, or how many intervals there are: the number is then rounded up to a multiple of
-        1 / levels.
-    shortest_s, longest_s: of `log`.
+    num_blocks: number of blocks of each model.
+    interval: how a number x stands for a dequeue interval. With `linear`, as in TOP, the interval
+        is x seconds. With `log`, it grows exponentially from `shortest_s` to `longest_s`, by
+        default as 10^(4x-4) seconds, so that intervals of milliseconds are distinguishable.
+    levels: number of distinct intervals; x is then rounded up to a multiple of 1 / levels. 0 for no
+        rounding.
+    shortest_s, longest_s: bounds of a `log` interval in seconds.
     """
 
     num_blocks: tuple[int, ...]
@@ -51,35 +58,36 @@ class Space:
 
     @property
     def num_models(self) -> int:
-        """How many models there are."""
+        """The number of models."""
         return len(self.num_blocks)
 
     @property
     def size(self) -> int:
-        """How many numbers an action has."""
+        """The length of an action."""
         return self.num_models + sum(self.num_blocks)
 
     @property
     def state_size(self) -> int:
-        """How many numbers a state has."""
+        """The length of a state."""
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """What of an action is whose: the launcher's, then each model's."""
+        """Return the slice of an action that each agent decides: the launcher, then each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 
     @property
     def num_features(self) -> int:
-        """How many numbers `features` gives for an action."""
+        """The number of features that `features` returns for an action."""
         blocks = sum(self.num_blocks)
         return self.num_models * max(1, self.levels) + blocks * (blocks - 1) // 2
 
     def features(self, actions: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """(..., num_features): what actions of (..., size) stand for, the same for equal decisions.
+        """Return features of actions: (..., size) to (..., num_features).
 
-        Of each model its interval, where there are levels one number for each of them, 1 for its
-        own; of each pair of blocks, whether they are together.
+        Actions that stand for the same decision have the same features. The first features are the
+        interval of each model, one-hot encoded if there are levels. The others say for each pair of
+        blocks whether both are in one combined block.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -93,11 +101,12 @@ class Space:
         return np.concatenate([x, together], axis=-1).astype(np.float32)
 
     def canonical(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(..., size): of all actions that stand for the same decision, one and the same.
+        """Return a canonical action for each action: (..., size) to (..., size).
 
-        An interval is in the middle of its level, where there are levels; blocks that are together
-        have the middle of the interval with the number of their first. So it is as far as can be
-        from other decisions.
+        All actions that stand for the same decision have the same canonical action. With levels, a
+        number for an interval moves to the middle of its level. All blocks of a combined block get
+        the same number, the middle of a cell (see `_cells`). The index of the cell is that of the
+        first block. So a canonical action is as far as possible from other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -108,14 +117,17 @@ class Space:
         return np.concatenate([x, middle], axis=-1).astype(actions.dtype)
 
     def _cells(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """(..., blocks): in which of as many equal intervals as there are blocks each is."""
+        """Return the cell of each block: (..., number of blocks).
+
+        The range from 0 to 1 is divided into as many equal cells as there are blocks.
+        """
         total = sum(self.num_blocks)
         scaled = (actions[..., self.num_models :] * total).astype(np.int64)
         found: npt.NDArray[np.int64] = np.clip(scaled, 0, total - 1)
         return found
 
     def intervals_us(self, action: Floats) -> list[float]:
-        """The least distance between two dequeues of each model."""
+        """Return the minimum time in microseconds between two dequeues of each model."""
         x = np.clip(np.asarray(action[: self.num_models], dtype=np.float64), 0.0, 1.0)
         if self.levels:
             x = np.maximum(np.ceil(x * self.levels - 1e-9), 1) / self.levels
@@ -127,9 +139,10 @@ class Space:
         ]
 
     def combination(self, models: Sequence[ServedModel], action: Floats) -> Combination:
-        """Blocks whose numbers fall into the same of N equal intervals, N blocks in all, together.
+        """Return the combination that an action stands for (TOP, section IV-B).
 
-        A number of 1 falls into the last (TOP, section IV-B).
+        The range from 0 to 1 is divided into N equal cells for N blocks. Blocks whose numbers are
+        in the same cell form a combined block. The number 1 is in the last cell.
         """
         total = sum(self.num_blocks)
         cells: dict[int, list[Part]] = {}
@@ -139,13 +152,16 @@ class Space:
         return combination_of(models, cells.values())
 
     def sample(self, in_progress: Sequence[Sequence[int]], lengths: Sequence[int]) -> Floats:
-        """(size,): how far each queue is from the mean; then of each block whether it runs.
+        """Return one sample of a state: (size,).
+
+        The sample starts with the scaled difference of each queue length from the mean length. One
+        number per block follows: 1 if a request is in the block, otherwise 0.
 
         Parameters
         ----------
-        in_progress: of each model the blocks in which its instances are.
-        lengths: of the queues. Their distances from the mean are scaled by it, or by 1 where it is
-            less, so that inputs stay small; TOP's are not.
+        in_progress: for each model, the blocks that its requests are in.
+        lengths: queue length of each model. The differences are divided by the mean length, or by 1
+            if the mean is below 1, so that inputs stay small. TOP does not scale them.
         """
         queues = np.asarray(lengths, dtype=np.float64)
         mean = float(queues.mean())
@@ -156,10 +172,10 @@ class Space:
         return found
 
     def state_of(self, run: ServingRun, at_us: Floats) -> Floats:
-        """(state_size,): samples of a run at SAMPLES times.
+        """Return the state of a run, sampled at SAMPLES times: (state_size,).
 
-        The simulator of combined blocks does not tell where requests are: the block is told from
-        the share of a request's time in flight that has passed.
+        The simulator of combined blocks does not report which block a request is in. This method
+        estimates the block from the elapsed share of the request's time in flight.
         """
         backlog = run.backlog(at_us)
         found = []
@@ -177,7 +193,10 @@ class Space:
 
 
 class Agents:
-    """TOP's launcher and its agent of each model, trained; all of them as one pass in NumPy."""
+    """The trained agents of TOP: the launcher and one agent per model.
+
+    NumPy evaluates the agents together.
+    """
 
     def __init__(self, space: Space, weights: Mapping[str, npt.NDArray[np.floating]]) -> None:
         self.space = space
@@ -199,7 +218,7 @@ class Agents:
                 f"these weights are not of {count} agents that see {space.state_size} numbers; "
                 "train agents for these models"
             )
-        # All see the same state: their first layers are one.
+        # All agents see the same state, so their first layers are evaluated as one matrix.
         self._first = np.ascontiguousarray(np.concatenate([a[0][0] for a in self._layers], axis=1))
         self._bias = np.concatenate([a[0][1] for a in self._layers])
         ends = np.cumsum([len(a[0][1]) for a in self._layers])
@@ -207,11 +226,16 @@ class Agents:
 
     @classmethod
     def load(cls, path: str | Path, num_blocks: Sequence[int]) -> Agents:
-        """Agents that were saved, for models of so many blocks.
+        """Load agents from a file.
+
+        Parameters
+        ----------
+        num_blocks: number of blocks of each model that the agents must be for.
 
         Raises
         ------
-        InputError: the file cannot be read, or holds agents for other models; it is named.
+        InputError: the file cannot be read, or holds agents for other models; the message names the
+            file.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -229,7 +253,10 @@ class Agents:
         return cls(Space(trained, interval, int(levels), shortest_s, longest_s), weights)
 
     def act(self, state: Floats) -> Floats:
-        """(size,): the action in a state; two ReLU layers, then a sigmoid."""
+        """Return the action for a state: (state_size,) to (size,).
+
+        Each agent's network has ReLU hidden layers and a sigmoid output.
+        """
         first = np.maximum(state.astype(np.float32) @ self._first + self._bias, 0.0)
         found = []
         for part, layers in zip(self._parts, self._layers, strict=True):
@@ -244,14 +271,16 @@ class Agents:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a decision came to.
+    """The result of one step of the environment.
 
     Attributes
     ----------
-    state: (state_size,) samples while it was in force.
-    figures: utilisation (or what stands for it), the variance of the queues, then the mean latency
-        of each model; None where a combined block was too large and nothing ran.
-    run: None likewise.
+    state: (state_size,) state sampled during the step.
+    figures: (2 + num_models,) the utilisation, the variance of the queue lengths, then the mean
+        latency of each model in milliseconds. With the reward `throughput`, the throughput in
+        requests per millisecond replaces the utilisation. None if a combined block was too large,
+        so that nothing ran.
+    run: times of all requests; None if nothing ran.
     """
 
     state: Floats
@@ -260,13 +289,15 @@ class Outcome:
 
 
 class Environment:
-    """TOP's training environment: a decision in, what serving by it came to out.
+    """TOP's training environment.
 
-    Each step serves the same arrivals from empty queues, so a step's outcome is its decision's.
+    A step applies an action, simulates serving, and returns the outcome. Each step starts with
+    empty queues and serves the same arrivals. The outcome of a step therefore depends on its action
+    alone.
 
     Attributes
     ----------
-    calls: how many decisions were simulated or refused so far.
+    calls: number of actions that were simulated or refused so far.
     """
 
     def __init__(
@@ -278,13 +309,16 @@ class Environment:
         reward: str = "paper",
         seed: int = 0,
     ) -> None:
-        """An environment.
+        """Create an environment.
 
         Parameters
         ----------
-        serve: serves some arrivals by a combination and intervals in microseconds.
-        most: TOP's H, the most blocks in a combined block.
-        reward: `paper` rewards utilisation; `throughput` requests served in its place.
+        serve: function that serves the arrivals by a combination and by dequeue intervals in
+            microseconds.
+        most: maximum number of blocks in a combined block (TOP's H).
+        reward: `paper` to reward utilisation as TOP does; `throughput` to reward throughput
+            instead.
+        seed: seed for the times at which states are sampled.
         """
         if reward not in ("paper", "throughput"):
             raise InputError(f"`reward` is {reward!r}; it must be `paper` or `throughput`")
@@ -300,7 +334,10 @@ class Environment:
         self.state = np.zeros(space.state_size)
 
     def step(self, action: Floats) -> Outcome:
-        """Serve by a decision; a combined block that is too large changes nothing."""
+        """Simulate serving with an action and return the outcome.
+
+        An action with a combined block that is too large is refused, and the state stays as it is.
+        """
         self.calls += 1
         combination = self.space.combination(self.models, action)
         if max(map(len, combination)) > self._most:
@@ -314,7 +351,7 @@ class Environment:
         means = []
         for model in range(len(self.models)):
             of_model = run.models == model
-            # What is still in flight, or waits, has taken until now at least.
+            # The latency of a request in flight is counted up to the end of the run.
             began = np.where(np.isnan(run.dequeued_us), np.inf, run.dequeued_us)[of_model]
             ended = np.where(np.isnan(run.finished_us), run.end_us, run.finished_us)[of_model]
             inside = np.isfinite(began)
@@ -326,14 +363,17 @@ class Environment:
 
 @dataclass(frozen=True)
 class Score:
-    """TOP's Equation 2 with fixed means and deviations.
+    """The rewards of TOP's Equation 2, with fixed means and standard deviations.
 
-    r^0 = exp(0.4 U - 0.4 mean L - 0.2 V), r^i = exp(0.4 U - 0.4 L_i - 0.2 V); U, L and V are
-    z-scores. The paper does not say over what; here over the figures that it was made of.
+    The launcher's reward is r^0 = exp(0.4 U - 0.4 mean L - 0.2 V). The reward of model i is
+    r^i = exp(0.4 U - 0.4 L_i - 0.2 V). U, L and V are z-scores of utilisation, latency and queue
+    variance. The paper does not specify the population of the z-scores. Here the population is the
+    outcomes passed to `Score.of`.
 
     Attributes
     ----------
-    mean, deviation: of `Outcome.figures`.
+    mean, deviation: (2 + num_models,) mean and standard deviation of each entry of
+        `Outcome.figures`.
     """
 
     mean: Floats
@@ -341,11 +381,11 @@ class Score:
 
     @classmethod
     def of(cls, figures: Sequence[Floats]) -> Score:
-        """The z-scores of some outcomes.
+        """Create a score from the figures of some outcomes.
 
         Raises
         ------
-        InputError: there are none: every decision was refused.
+        InputError: there are no figures, because every action was refused.
         """
         if not len(figures):
             raise InputError("every decision had a combined block above `most`; allow larger ones")
@@ -353,15 +393,18 @@ class Score:
         return cls(rows.mean(0), np.maximum(rows.std(0), 1e-9))
 
     def rewards(self, figures: Floats | None) -> Floats:
-        """(agents,): the launcher's, then each model's; 0 where nothing ran."""
+        """Return the rewards of the launcher, then of each model: (num_models + 1,).
+
+        All rewards are 0 if nothing ran.
+        """
         if figures is None:
             return np.zeros(len(self.mean) - 1)
         z = (figures - self.mean) / self.deviation
         latency = np.concatenate([[z[2:].mean()], z[2:]])
-        # Beyond ten deviations it is as good or bad as it gets.
+        # Exponents below -10 or above 10 do not change the reward any further.
         found: Floats = np.exp(np.clip(0.4 * z[0] - 0.4 * latency - 0.2 * z[1], -10.0, 10.0))
         return found
 
     def team(self, figures: Floats | None) -> float:
-        """The mean of all agents' rewards: one number to compare decisions by."""
+        """Return the mean reward of all agents: one number to compare actions by."""
         return float(self.rewards(figures).mean())

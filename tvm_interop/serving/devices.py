@@ -1,4 +1,4 @@
-"""Devices of TOP's Table I by their data sheets, to serve on paper."""
+"""Data sheets of the devices in TOP's Table I, for simulated serving."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ SHEETS: Mapping[str, DeviceDescription] = {
     "tx2": DeviceDescription(1.3e6, 59.7e3, 8.0, 2, 2048, 1.0),
     "nano": DeviceDescription(0.5e6, 25.6e3, 8.0, 1, 2048, 1.0),
 }
-"""An A100 of 40 GB, and the Jetsons Xavier NX, TX2 and Nano. Arithmetic is the paper's (Lin et al.,
-TPDS 36(2), 2025, Table I), of the Jetsons in float16; memory, multiprocessors and the threads that
-each holds are NVIDIA's; what a launch takes is ours to choose."""
+"""Descriptions of an A100 with 40 GB and of the Jetsons Xavier NX, TX2 and Nano.
+
+The arithmetic rates are from the paper (Lin et al., TPDS 36(2), 2025, Table I); those of the
+Jetsons are for float16. Memory bandwidth, the number of multiprocessors and the threads per
+multiprocessor are NVIDIA's figures. The launch latency is an assumption of this project.
+"""

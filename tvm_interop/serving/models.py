@@ -1,4 +1,4 @@
-"""The models that are served, and the device that serves them, in figures."""
+"""Descriptions of served models and of the device, as the simulator and the policies need them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from ..program.graph import OpGraph
 
 @dataclass(frozen=True)
 class ServingDevice:
-    """A device that several instances share, and what its host adds.
+    """A device that several instances share, with the overheads of its host.
 
-    While some operators run, arithmetic takes max(1, the cores they keep busy / `cores`) times as
-    long as alone and memory traffic max(1, their memory shares together / `bandwidth`) times; an
-    operator is slowed down by the mean of the two, weighed by its memory share, and by
-    1 + `interference` * (k - 1) where k operators run. Without interference this is
-    `scheduling.simulation.Contention`, in which more at once never lowers throughput.
+    Let k operators run at the same time. Arithmetic takes max(1, sum of their cores / `cores`)
+    times as long as alone. Memory traffic takes max(1, sum of their memory shares / `bandwidth`)
+    times as long as alone. The slowdown of an operator is the mean of these two factors, weighted
+    by its memory share, times 1 + `interference` * (k - 1). Without interference this is the model
+    of `scheduling.simulation.Contention`, in which more concurrency never lowers throughput.
 
     Attributes
     ----------
-    cores, bandwidth, wait_us: as in `Contention`.
-    interference: what each further running operator costs all others, as a share.
-    barrier_us: what the host takes to notice that a stage has ended, of schedules with barriers.
-    launch_us: what the one host thread takes to launch an operator. 0 where the operators'
-        latencies have it in them, as those of `DeviceDescription` do.
+    cores: number of cores of the device, as in `Contention`; inf for no limit.
+    bandwidth: number of memory-bound operators that run at full speed at the same time.
+    wait_us: microseconds that a wait across streams costs the waiting stream.
+    interference: share by which each further running operator slows down all others.
+    barrier_us: microseconds that the host needs to notice the end of a stage, for schedules with
+        barriers.
+    launch_us: microseconds that the single host thread needs to launch an operator. 0 if the
+        latencies of the operators include the launch, as those of `DeviceDescription` do.
     """
 
     cores: float = math.inf
@@ -57,29 +60,29 @@ class ServingDevice:
 
     @classmethod
     def described(cls, device: DeviceDescription, interference: float = 0.0) -> ServingDevice:
-        """The device of a data sheet."""
+        """Return the device that a data sheet describes."""
         return cls(device.cores, device.bandwidth, interference)
 
     def with_interference(self, interference: float) -> ServingDevice:
-        """The same device but for that."""
+        """Return a copy of the device with another interference."""
         return replace(self, interference=interference)
 
     @property
     def packed(self) -> bytes:
-        """As the native functions take it."""
+        """The fields as float64 bytes, in the layout that the native functions expect."""
         figures = (self.cores, self.bandwidth, self.interference)
         return np.array([*figures, self.wait_us, self.barrier_us, self.launch_us]).tobytes()
 
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """What the operators of a model ask of the device, each alone.
+    """The latency and the device usage of each operator of a model when it runs alone.
 
     Attributes
     ----------
-    op_us: (num_ops,) microseconds.
-    op_cores: (num_ops,) how many cores each keeps busy.
-    memory_share: (num_ops,) the share of its time that each waits for memory, from 0 to 1.
+    op_us: (num_ops,) latency of each operator in microseconds.
+    op_cores: (num_ops,) number of cores that each operator keeps busy.
+    memory_share: (num_ops,) share of its time that each operator waits for memory, from 0 to 1.
     """
 
     op_us: npt.NDArray[np.float64]
@@ -88,14 +91,24 @@ class OperatorCosts:
 
     @classmethod
     def of(cls, latency: LatencyModel, graph: OpGraph) -> OperatorCosts:
-        """The costs by a latency model; without cores in it, each operator counts as using one."""
+        """Return the costs that a latency model gives.
+
+        If the latency model has no core counts, each operator counts as using one core and no
+        memory bandwidth.
+        """
         op_us = op_latencies(latency, graph.names)
         if isinstance(latency, ContendedLatency):
             return cls(op_us, latency.op_cores, latency.memory_share)
         return cls(op_us, np.ones(graph.num_ops), np.zeros(graph.num_ops))
 
     def check(self, graph: OpGraph, model: str) -> None:
-        """Refuse columns of another length or with numbers of no use, naming the operator."""
+        """Check the length and the values of each column.
+
+        Raises
+        ------
+        InputError: a column has another length, or a value is out of range; the message names the
+            operator.
+        """
         for name, most in (("op_us", math.inf), ("op_cores", math.inf), ("memory_share", 1.0)):
             column = np.asarray(getattr(self, name), dtype=np.float64)
             if column.shape != (graph.num_ops,):
@@ -116,11 +129,11 @@ class ServedModel:
 
     Attributes
     ----------
-    name: of the model.
-    graph: its operators.
-    costs: what they ask of the device, by batch size; 1 is needed.
-    blocks: the model as a chain of blocks, each a tuple of operators; by default those of
-        `OpGraph.blocks`.
+    name: name of the model.
+    graph: operator graph of the model.
+    costs: costs of the operators for each batch size; batch size 1 is required.
+    blocks: division of the model into a chain of blocks, each a tuple of operators. By default
+        `OpGraph.blocks` of the graph.
     """
 
     name: str
@@ -161,20 +174,24 @@ class ServedModel:
         batches: Mapping[int, LatencyModel] | None = None,
         blocks: Sequence[Sequence[int]] = (),
     ) -> ServedModel:
-        """A model with the prices of `latency` at batch 1, and of `batches` at others."""
+        """Create a model with costs from latency models.
+
+        `latency` gives the costs at batch size 1, and `batches` those at other batch sizes.
+        """
         by_batch = {1: latency, **(batches or {})}
         costs = {batch: OperatorCosts.of(prices, graph) for batch, prices in by_batch.items()}
         return cls(name, graph, costs, tuple(tuple(block) for block in blocks))
 
     def slower(self, times: float) -> ServedModel:
-        """The same model with operators that take so many times as long."""
+        """Return the model with the latency of each operator multiplied by `times`."""
         costs = {batch: replace(c, op_us=c.op_us * times) for batch, c in self.costs.items()}
         return replace(self, costs=costs)
 
     def divided(self, count: int) -> ServedModel:
-        """The same model, its blocks joined into at most `count` blocks of about equal time.
+        """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The longest of them is as short as it can be; ties: the first ones are as long as fits.
+        The division minimises the latency of the longest block. Ties are broken by making the first
+        blocks as long as fits.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

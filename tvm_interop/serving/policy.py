@@ -1,4 +1,4 @@
-"""What a policy is, and the policies by name."""
+"""The base class of serving policies, and the registry that finds a policy by its name."""
 
 from __future__ import annotations
 
@@ -19,49 +19,57 @@ _REGISTRY: dict[str, type[Policy]] = {}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a policy knows before the first request.
+    """The information that a policy gets before the first request.
 
     Attributes
     ----------
-    programs: the models, the device, and what instances take on it. In a simulation of a device
-        that is not as believed, the device here is the one that is believed.
+    programs: the models, the device, and the latencies of instances on the device. In a simulation
+        with another `believed` device, these are the programs for the believed device.
     """
 
     programs: Programs
 
 
 class Policy(ABC):
-    """Decides which instances start when: the same object in the simulator and in a server.
+    """The base class of policies. A policy decides which instances start, and when.
 
-    A policy has a state of its own, so each run needs a new one.
+    The simulator and the server use the same policy classes. A policy has state, so each run needs
+    a new policy object.
     """
 
     name: ClassVar[str] = ""
 
     def prepare(self, setting: Setting) -> None:
-        """Be told of the models and the device, before anything is asked."""
+        """Receive the models and the device. Called once, before the first call of `decide`."""
         self.setting = setting
 
     @abstractmethod
     def decide(self, view: View) -> Start | Admit | Wait:
-        """What to do now.
+        """Decide what to do now.
 
-        Asked at each arrival, at each end of an instance and at the time it asked for; after a
-        `Start` or an `Admit`, which is carried out at once, it is asked again until it waits.
+        This method is called at each arrival, at each end of an instance, and at the time that the
+        last `Wait` named. A `Start` or an `Admit` is carried out at once. The method is then called
+        again, until it returns a `Wait`.
         """
 
     def close(self) -> None:  # noqa: B027
-        """It is asked nothing any more: end what it does by itself. Most do nothing."""
+        """End the background threads of the policy. `decide` is not called afterwards.
+
+        The default does nothing.
+        """
 
     def explanation(self) -> list[tuple[float, str]]:
-        """What it decided and why, by time in microseconds; nothing, unless it has something."""
+        """Return the choices of the policy so far, as (time in microseconds, text) pairs.
+
+        Most policies return an empty list.
+        """
         return []
 
 
 def register_policy(name: str) -> Callable[[_P], _P]:
     """Decorate a subclass of `Policy` so that `make_policy` finds it by name.
 
-    The parameters of its constructor are its options.
+    The parameters of the constructor become the options of the policy.
 
     Raises
     ------
@@ -83,17 +91,17 @@ def register_policy(name: str) -> Callable[[_P], _P]:
 
 
 def policies() -> list[str]:
-    """The names that `make_policy` takes, in alphabetical order."""
+    """Return the names that `make_policy` accepts, in alphabetical order."""
     return sorted(_REGISTRY)
 
 
 def make_policy(name: str, **options: Any) -> Policy:
-    """A new policy of that name.
+    """Create a policy by its name.
 
     Raises
     ------
-    InputError: for a name or an option that does not exist (listing those that do), and an option
-        of no use.
+    InputError: the name or an option does not exist (the message lists the existing ones), or the
+        value of an option is invalid.
     """
     if name not in _REGISTRY:
         raise InputError(
@@ -115,7 +123,7 @@ def require_counts(**options: int) -> None:
 
     Raises
     ------
-    InputError: one is not; it is named.
+    InputError: an option is no such number; the message names it.
     """
     for name, value in options.items():
         if not is_whole(value) or value < 1:

@@ -1,4 +1,8 @@
-"""What instances run: schedules of models and of joint graphs, made once and remembered."""
+"""The native programs that simulated instances run.
+
+A program is a schedule of one model, or of a joint graph of parts of several models. `Programs`
+makes each program once and caches it.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ from .models import OperatorCosts, ServedModel, ServingDevice
 from .tasks import WHOLE, Start
 
 Part = tuple[int, int]
-"""A model and one of its blocks; `WHOLE` for all of it."""
+"""The index of a model and the index of one of its blocks, or `WHOLE` for the whole model."""
 
 
 class Programs:
-    """The programs of some models on one device."""
+    """A cache of the programs of some models on one device."""
 
     def __init__(self, models: Sequence[ServedModel], device: ServingDevice) -> None:
         self.models = tuple(models)
@@ -34,7 +38,9 @@ class Programs:
     def of_model(
         self, model: int, batch: int = 1, schedule: str = "sequential", barriers: bool = False
     ) -> Any:
-        """The native program of one model at a batch size, by a scheduler's schedule.
+        """Return the native program of one model at a batch size.
+
+        `schedule` names the scheduler that orders the operators.
 
         Raises
         ------
@@ -55,7 +61,10 @@ class Programs:
         return self._made[key]
 
     def of_parts(self, parts: tuple[Part, ...], schedule: str, barriers: bool = True) -> Any:
-        """The native program of a joint graph; the schedule knows all parts, present or not."""
+        """Return the native program of a joint graph.
+
+        The schedule is made for the whole joint graph, with all parts present.
+        """
         key = (parts, schedule, barriers)
         if key not in self._made:
             graph, costs, part_of = joint_graph(self.models, parts)
@@ -63,7 +72,7 @@ class Programs:
         return self._made[key]
 
     def of_start(self, start: Start) -> tuple[Any, int]:
-        """The program of an instance, and its present parts as bits."""
+        """Return the program of an instance, and a bit mask of its present parts."""
         if start.parts is None:
             first = start.requests[0]
             if first is None or any(r is None or r.model != first.model for r in start.requests):
@@ -74,13 +83,13 @@ class Programs:
         return self.of_parts(start.parts, start.schedule, start.barriers), present
 
     def alone_us(self, program: Any, present: int = 1) -> float:
-        """Microseconds that a program takes with the device to itself."""
+        """Return the latency in microseconds of a program that has the device to itself."""
         return float(native.served_program_alone(program, present, self._packed)[0])
 
     def model_us(
         self, model: int, batch: int = 1, schedule: str = "sequential", barriers: bool = False
     ) -> float:
-        """Microseconds that one model takes with the device to itself."""
+        """Return the latency in microseconds of one model that has the device to itself."""
         return self.alone_us(self.of_model(model, batch, schedule, barriers))
 
     def _make(
@@ -106,13 +115,13 @@ def native_program(
     part_of: npt.NDArray[np.int64] | None = None,
     barriers: bool = False,
 ) -> Any:
-    """The native program of a schedule.
+    """Return the native program of a schedule.
 
     Parameters
     ----------
-    part_of: (num_ops,) the part of each operator; None for one part.
-    barriers: whether the host waits after each stage; a stage with a barrier of its own begins when
-        all before it have ended in any case.
+    part_of: (num_ops,) part of each operator; None if all operators belong to one part.
+    barriers: whether the host waits after each stage. A stage whose own `barrier` is set always
+        begins after all earlier stages have ended.
 
     Raises
     ------
@@ -149,9 +158,10 @@ def native_program(
 def joint_graph(
     models: Sequence[ServedModel], parts: Sequence[Part]
 ) -> tuple[OpGraph, OperatorCosts, npt.NDArray[np.int64]]:
-    """The union of parts, with no edges between them; what it costs; and the part of each operator.
+    """Return the joint graph of some parts, its costs, and the part of each operator.
 
-    Edges that leave a block are cut: its input is there when it starts.
+    The joint graph is the union of the parts, with no edges between them. An edge between two
+    blocks of a model is left out, because the input of a block exists before the block starts.
     """
     names: list[str] = []
     edges: list[tuple[int, int]] = []

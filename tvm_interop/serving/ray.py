@@ -1,7 +1,8 @@
-"""The server as a deployment of Ray Serve: replicas, autoscaling and routing are Ray's.
+"""Deployment of the server on Ray Serve, which provides replicas, autoscaling and routing.
 
-Each replica is a whole server of its own: artifacts, instances, queues and a policy. It needs the
-extra `ray`, and the artifacts at the same path on every machine: Ray brings no files.
+Each replica is a complete server with its own artifacts, instances, queues and policy. This module
+needs the extra `ray`. The artifacts must be at the same path on every machine, because Ray does not
+copy files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from .server.config import ServerConfig, with_options
 from .server.repository import check_name
 
 _OF_THE_NETWORK = ("host", "http_port", "grpc_port", "model_folder")
-"""Options that Ray has in its own hands, or that one replica would obey alone."""
+"""Options that are refused here: Ray controls them, or they would take effect in one replica only.
+"""
 
 
 def application(
@@ -25,23 +27,23 @@ def application(
     deployment: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """An application for `ray.serve.run`: the HTTP half of the protocol over these models.
+    """Create an application for `ray.serve.run` that serves models over HTTP.
 
-    A request that a replica has taken when it dies gets an error from Ray, and is not tried again;
-    clients may. Others go to the replicas that are left, and Ray starts a new one.
+    If a replica dies, Ray answers its running requests with an error and does not retry them.
+    Clients may retry. Ray routes other requests to the remaining replicas and starts a new replica.
 
     Parameters
     ----------
-    models: files of artifacts by name.
+    models: paths of artifact files, keyed by model name.
     deployment: options of `ray.serve.deployment`, such as `num_replicas`, `autoscaling_config` or
-        `ray_actor_options`. `max_ongoing_requests` is by default what the queues of a replica hold,
-        so that these decide what is refused.
-    options: attributes of `ServerConfig`, but for addresses and the model folder.
+        `ray_actor_options`. The default of `max_ongoing_requests` is the capacity of a replica's
+        queues and instances, so that the queues decide which requests are refused.
+    options: attributes of `ServerConfig`, except addresses and the model folder.
 
     Raises
     ------
     InputError
-        An option or a name is of no use; there are no models.
+        An option or a model name is invalid, or there are no models.
     DeviceError
         Ray is not installed.
 
@@ -74,30 +76,31 @@ def application(
 
 
 class Replica:
-    """One server in a process of Ray's."""
+    """One server in a worker process of Ray."""
 
     def __init__(self, models: Mapping[str, str], options: Mapping[str, Any]) -> None:
-        """Load and warm up; Ray sends requests once this returns."""
+        """Load and warm up the models. Ray sends requests after this method has returned."""
         from .server.http_app import http_app
         from .server.service import Service
 
-        # Ray listens, by whatever name: so hosts are checked where some are allowed by name.
+        # Ray listens on the network, under any host name. With this address, the server checks the
+        # hosts of requests only if the options name allowed hosts.
         self._service = Service(ServerConfig(host="0.0.0.0", **options))
         self._service.load(dict(models))
         self._app = http_app(self._service)
 
     async def __call__(self, request: Any) -> Any:
-        """Answer what Ray's proxy hands over."""
+        """Answer a request from Ray's proxy."""
         return await answered(self._app, request)
 
     def check_health(self) -> None:
-        """Ray starts another replica in place of one that raises here."""
+        """Raise an error if the server is broken; Ray then replaces this replica."""
         if not self._service.is_live:
             raise RuntimeError(self._service.executor.broken)
 
 
 async def answered(app: Any, request: Any) -> Any:
-    """What an ASGI application answers to a request that was read already, as Starlette has it."""
+    """Return the response of an ASGI application to a Starlette request."""
     from starlette.responses import Response
 
     body = await request.body()
@@ -107,7 +110,7 @@ async def answered(app: Any, request: Any) -> Any:
     async def receive() -> MutableMapping[str, Any]:
         if messages:
             return messages.pop()
-        # Until the client has gone.
+        # This call returns when the client disconnects.
         received: MutableMapping[str, Any] = await request.receive()
         return received
 

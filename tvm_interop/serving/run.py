@@ -1,4 +1,4 @@
-"""What serving came to: every request's times, and the figures made of them."""
+"""The result of a simulated serving run: the times of every request, and performance metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of the requests that were served; nan where there were none."""
+    """Mean and percentiles of the latency of served requests, in milliseconds.
+
+    All of them are nan if no request was served.
+    """
 
     mean: float
     p50: float
@@ -20,7 +23,7 @@ class Latency:
 
     @classmethod
     def of(cls, us: Column) -> Latency:
-        """The figures of some latencies in microseconds."""
+        """Return the mean and the percentiles of latencies given in microseconds."""
         if not len(us):
             return cls(np.nan, np.nan, np.nan)
         p50, p99 = np.percentile(us, [50, 99]) / 1e3
@@ -29,19 +32,22 @@ class Latency:
 
 @dataclass(frozen=True)
 class ServingRun:
-    """What happened to all requests that arrived.
+    """The times of all requests of a run that were not dropped.
 
     Attributes
     ----------
-    end_us: how long the run was.
-    num_models: how many models were served.
-    models: (n,) the model of each request.
-    arrived_us, dequeued_us, finished_us: (n,) when; nan for what did not happen.
-    utilisation: the mean share of the device's cores that was asked for; 0 where it has no limit.
-    dropped: (num_models,) how many requests found their queue full.
-    instances: how many instances, or combined blocks, were started.
-    log: what the policy said of its decisions, by time in microseconds.
-    deadlines_us: (n,) of each request, as a time, inf for none; None where no request has one.
+    end_us: length of the run in microseconds.
+    num_models: number of models.
+    models: (n,) index of the model of each request.
+    arrived_us, dequeued_us, finished_us: (n,) time in microseconds at which each request arrived,
+        left its queue, and was served; nan if that did not happen.
+    utilisation: mean share of the device's cores that running operators ask for; 0 if the number of
+        cores has no limit.
+    dropped: (num_models,) number of requests that found their queue full.
+    instances: number of instances, or of combined blocks, that were started.
+    log: decisions that the policy explained, as (time in microseconds, text) pairs.
+    deadlines_us: (n,) deadline of each request as a time in microseconds, inf for no deadline. None
+        counts as no deadlines at all.
     """
 
     end_us: float
@@ -57,35 +63,41 @@ class ServingRun:
     deadlines_us: Column | None = None
 
     def throughput(self, since_us: float = 0.0) -> float:
-        """Requests served a second, from `since_us` to the end."""
+        """Return the number of requests served per second, from `since_us` to the end."""
         return int((self.finished_us >= since_us).sum()) / (self.end_us - since_us) * 1e6
 
     def goodput(self) -> float:
-        """Requests served a second by their deadlines; the throughput where they have none."""
+        """Return the number of requests served by their deadlines, per second.
+
+        Without deadlines this is the throughput.
+        """
         due_us = np.inf if self.deadlines_us is None else self.deadlines_us
         return int((self.finished_us <= due_us).sum()) / self.end_us * 1e6
 
     def served(self, since_us: float = 0.0) -> npt.NDArray[np.int64]:
-        """(num_models,) how many requests of each model were served from then on."""
+        """Return the number of requests of each model served from `since_us` on: (num_models,)."""
         return np.bincount(
             self.models[self.finished_us >= since_us], minlength=self.num_models
         ).astype(np.int64)
 
     def latency(self, since_us: float = 0.0, model: int | None = None) -> Latency:
-        """From arrival to the end, of what was served from `since_us` on; of one model, or all."""
+        """Return the latency, from arrival to completion, of requests served from `since_us` on.
+
+        With `model`, only the requests of that model count.
+        """
         return self._latency(self.arrived_us, since_us, model)
 
     def latency_from_dequeue(self, since_us: float = 0.0, model: int | None = None) -> Latency:
-        """From leaving the queue to the end."""
+        """Return the latency from leaving the queue to completion; otherwise as `latency`."""
         return self._latency(self.dequeued_us, since_us, model)
 
     def backlog(self, at_us: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """(len(at_us), num_models) how many requests wait in each queue at these times."""
+        """Return the lengths of the queues at the given times: (len(at_us), num_models)."""
         at = np.asarray(at_us, dtype=np.float64)
         columns = []
         for model in range(self.num_models):
             of_model = self.models == model
-            left = np.sort(self.dequeued_us[of_model])  # nan last
+            left = np.sort(self.dequeued_us[of_model])
             left = left[~np.isnan(left)]
             came = np.sort(self.arrived_us[of_model])
             columns.append(
@@ -94,7 +106,7 @@ class ServingRun:
         return np.stack(columns, axis=1)
 
     def backlog_variance(self, since_us: float = 0.0, samples: int = 200) -> float:
-        """The variance of the queues' lengths over the models, averaged over time."""
+        """Return the variance of the queue lengths across models, averaged over time."""
         at_us = np.linspace(since_us, self.end_us, samples + 1)[1:]
         return float(self.backlog(at_us).var(axis=1).mean())
 

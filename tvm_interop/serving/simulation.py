@@ -1,4 +1,7 @@
-"""Serving on paper: a policy, models, a device and arrivals in; every request's times out."""
+"""A simulator of serving.
+
+It runs a policy on models, a device and arrivals, and returns the times of every request.
+"""
 
 from __future__ import annotations
 
@@ -32,25 +35,27 @@ def simulate_serving(
     believed: ServingDevice | None = None,
     programs: Programs | None = None,
 ) -> ServingRun:
-    """Serve for some simulated seconds; the same in, the same out.
+    """Simulate serving. The simulation is deterministic.
 
-    Operators of all instances that run share the device as `ServingDevice` says; each starts when
-    its stream is free and what it reads is there.
+    The operators of all running instances share the device as described in `ServingDevice`. An
+    operator starts when its stream is free and its inputs are ready.
 
     Parameters
     ----------
-    queue_bound: how many requests of a model may wait; those that find it full are dropped. None
-        for any number.
-    refuse_late: whether requests whose deadline is too near for a run by itself leave their queue,
-        as they do in a server.
-    believed: the device as the policy is told of it, where that is not as it is.
-    programs: of the same models and device, to make schedules once for many runs.
+    seconds: simulated time.
+    queue_bound: maximum number of waiting requests of a model. Requests that arrive at a full queue
+        are dropped. None for no limit.
+    refuse_late: whether a request leaves its queue unserved once it cannot meet its deadline even
+        in a run of its own, as in a server.
+    believed: the device as the policy believes it to be; None if the policy knows the true device.
+    programs: cached programs of the same models and device. Passing them to many runs avoids making
+        the same schedules again.
 
     Raises
     ------
-    InputError: for arrivals of models that there are not, and a decision that cannot be carried
-        out: a request that does not wait, a time that is past.
-    ScheduleError: as `tvm_interop.schedule`; for an instance beside one that is to run alone.
+    InputError: a request arrives for a model that does not exist, or a decision cannot be carried
+        out, because it starts a request that is not waiting or waits for a time in the past.
+    ScheduleError: as `tvm_interop.schedule`, or an instance starts beside one that must run alone.
     """
     if not is_finite(seconds) or seconds <= 0:
         raise InputError(f"`seconds` is {seconds!r}; it must be a number above 0")
@@ -68,7 +73,7 @@ def simulate_serving(
 
 
 class _Feed:
-    """Arrivals in order of time, those that others bring among them."""
+    """A stream of the listed requests and of their followers, in order of time."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         count = len(arrivals.at_us)

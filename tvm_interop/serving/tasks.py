@@ -1,4 +1,8 @@
-"""The words in which policies, the simulator and a server talk: requests, instances, decisions."""
+"""Data types that policies exchange with the simulator and the server.
+
+A `Request` is one inference that a client waits for. An instance is one execution that serves one
+or more requests. A policy reads a `View` and answers with a `Start`, an `Admit` or a `Wait`.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 WHOLE = -1
-"""The block of a `Start` that runs a model whole."""
+"""The block number that stands for the whole model."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One task: a run of one model that somebody waits for.
+    """One inference of one model that a client waits for.
+
+    Times are in microseconds.
 
     Attributes
     ----------
-    id: numbered from 0 in order of arrival.
-    model: index of its model.
-    arrived_us: when it came into its queue.
-    priority: higher ones stand before lower ones in their queue.
-    deadline_us: when it should be served at the latest; inf for no deadline.
-    batch: how many inputs it brings.
-    ready_us: since when it waits where it is: in its queue, or for its next block.
-    dequeued_us, finished_us: when it left its queue and was served; nan before.
+    id: number of the request, from 0 in order of arrival.
+    model: index of the model.
+    arrived_us: time when the request entered its queue.
+    priority: priority of the request; higher priorities come first in the queue.
+    deadline_us: latest time by which the request should be served; inf for no deadline.
+    batch: number of inputs in the request.
+    ready_us: time at which the request began to wait, in its queue or for its next block.
+    dequeued_us: time when the request left its queue; nan before.
+    finished_us: time when the request was served; nan before.
     """
 
     id: int
@@ -42,20 +49,21 @@ class Request:
 class Start:
     """Start an instance now.
 
-    Without `parts`, one model runs whole for all of the requests, as one batch. With `parts`, the
-    instance is a joint graph of several parts, of which some may be absent; the operators of absent
-    parts are left out of its schedule.
+    Without `parts`, one model runs as a whole for all of the requests, as one batch. With `parts`,
+    the instance runs a joint graph of several parts. A part without a request is absent, and its
+    operators are left out of the schedule.
 
     Attributes
     ----------
-    requests: which it serves. With `parts`: one for each, None where the part is absent.
-    schedule: the scheduler by whose schedule its operators run, one of
-        `tvm_interop.schedulers()`.
+    requests: requests that the instance serves. With `parts`, one entry per part; None for an
+        absent part.
+    schedule: name of the scheduler that orders the operators, one of `tvm_interop.schedulers()`.
     parts: (model, block) of each part; block `WHOLE` for the whole model.
     barriers: whether the host waits between the stages of a staged schedule, as the engines of IOS
-        and TOP do. Without, an operator waits for what it reads only.
-    slot: where it runs, a number from 0; a server has a set of buffers and streams for each.
-    alone: the policy promises that nothing else runs beside it.
+        and TOP do. Without barriers, an operator waits only for the tensors that it reads.
+    slot: number of the slot in which the instance runs, from 0. A server has one set of buffers and
+        streams per slot.
+    alone: whether the policy promises that no other instance runs at the same time.
     """
 
     requests: tuple[Request | None, ...]
@@ -68,20 +76,20 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Take a request from its queue; it then waits for the first block of its model."""
+    """Take a request from its queue. The request then waits for the first block of its model."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to start now.
+    """Start nothing now.
 
     Attributes
     ----------
-    until_us: when to be asked again, even if nothing happens until then.
-    full: nothing can start until an instance ends, whatever arrives. A hint: who is asked at
-        arrivals too gives the same answer.
+    until_us: time in microseconds at which the policy is asked again at the latest.
+    full: whether nothing can start until an instance ends, whatever arrives. This is a hint. A
+        policy that is nevertheless asked at an arrival must give the same answer.
     """
 
     until_us: float = math.inf
@@ -90,12 +98,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An instance that runs.
+    """A running instance.
 
     Attributes
     ----------
-    start: what was asked for.
-    started_us: when.
+    start: the decision that started the instance.
+    started_us: time when the instance started, in microseconds.
     """
 
     start: Start
@@ -104,15 +112,15 @@ class Running:
 
 @dataclass(slots=True)
 class View:
-    """What a policy is shown.
+    """The state that a policy sees when it decides.
 
     Attributes
     ----------
-    now_us: the time.
-    queues: of each model its waiting requests, higher priority first, then in order of arrival.
-    between: of each model and block, the admitted requests that wait for that block.
-    running: the instances that run, by their numbers.
-    num_finished: how many requests were served so far.
+    now_us: current time in microseconds.
+    queues: waiting requests of each model, by priority (highest first), then by arrival.
+    between: for each model and block, the admitted requests that wait for that block.
+    running: running instances, keyed by instance number.
+    num_finished: number of requests served so far.
     """
 
     now_us: float

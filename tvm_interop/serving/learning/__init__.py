@@ -1,2 +1,4 @@
-"""Learning to schedule and to serve: training, with PyTorch (extra `rl`); what was learned runs
-in NumPy."""
+"""Training of learned schedulers and serving policies, with PyTorch (extra `rl`).
+
+Trained networks are evaluated in NumPy and do not need PyTorch.
+"""

@@ -1,4 +1,7 @@
-"""What a training is at some step, in one file without pickle, so that it can go on from there."""
+"""Checkpoints: files from which a training continues.
+
+A checkpoint is one npz file without pickled objects.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays as an npz file, whole or not at all."""
+    """Write arrays as an npz file. A failed write leaves no partial file."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **dict(arrays))
 
 
 def load(path: str | Path) -> Arrays:
-    """What `save` wrote.
+    """Return the arrays that `save` wrote.
 
     Raises
     ------
@@ -38,22 +41,22 @@ def load(path: str | Path) -> Arrays:
 
 
 def pack_text(value: Any) -> npt.NDArray[Any]:
-    """Plain data as an array."""
+    """Encode data as JSON in an array of bytes."""
     return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
 
 
 def unpack_text(array: npt.NDArray[Any]) -> Any:
-    """What `pack_text` packed."""
+    """Decode the data that `pack_text` encoded."""
     return json.loads(array.tobytes().decode())
 
 
 def pack_module(name: str, module: Any) -> Arrays:
-    """The parameters of a torch module."""
+    """Return the parameters of a torch module as arrays, keyed by `name` and parameter name."""
     return {f"{name}/{key}": value.numpy() for key, value in module.state_dict().items()}
 
 
 def unpack_module(name: str, module: Any, arrays: Arrays) -> None:
-    """Give them back to a module of the same shape."""
+    """Load the parameters that `pack_module` returned into a module of the same shape."""
     import torch
 
     found = {key: torch.from_numpy(arrays[f"{name}/{key}"]) for key in module.state_dict()}
@@ -61,7 +64,7 @@ def unpack_module(name: str, module: Any, arrays: Arrays) -> None:
 
 
 def pack_adam(name: str, optimiser: Any) -> Arrays:
-    """What Adam remembers of each parameter, in their order."""
+    """Return Adam's state of each parameter as arrays, keyed by `name` and parameter number."""
     found: Arrays = {}
     for number, state in optimiser.state_dict()["state"].items():
         for key, value in state.items():
@@ -70,7 +73,7 @@ def pack_adam(name: str, optimiser: Any) -> Arrays:
 
 
 def unpack_adam(name: str, optimiser: Any, arrays: Arrays) -> None:
-    """Give it back."""
+    """Load the state that `pack_adam` returned into an optimiser of the same parameters."""
     import torch
 
     whole = optimiser.state_dict()
@@ -84,19 +87,21 @@ def unpack_adam(name: str, optimiser: Any, arrays: Arrays) -> None:
 def require_configuration(
     path: str | Path, saved: dict[str, Any], config: Any, step: int = 0
 ) -> None:
-    """Check that a checkpoint can go on with `config`; only the number of steps may differ.
+    """Check that a training with `config` can continue from a checkpoint.
+
+    Only the number of steps may differ between the two configurations.
 
     Parameters
     ----------
-    saved: the fields of the configuration that was saved.
-    config: a dataclass, with `steps` among its fields.
-    step: how many steps were done, which `config` must allow.
+    saved: fields of the saved configuration.
+    config: configuration of the training, a dataclass with a field `steps`.
+    step: number of steps done so far, which must not exceed the steps of `config`.
 
     Raises
     ------
-    InputError: it cannot.
+    InputError: the training cannot continue from the checkpoint.
     """
-    # JSON has no tuples: what was one comes back as a list.
+    # JSON has no tuples: a saved tuple is loaded as a list.
     ours = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
     if {**saved, "steps": 0} != {**ours, "steps": 0} or step > config.steps:
         raise InputError(

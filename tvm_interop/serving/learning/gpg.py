@@ -1,16 +1,20 @@
-"""Training of GPG, the graph network that makes stages of a combined block (TOP, section V-B).
+"""Training of GPG, the graph network that divides a combined block into stages (TOP, section V-B).
 
-Two variants, each a scheduler of the same name whose inference is `scheduling.gpg`:
+As in IOS, an ending is a set of operators that can form the last stage of the remaining operators.
+There are two variants. Each is a scheduler of the same name, and `scheduling.gpg` runs both:
 
-- `gpg`, as printed: a policy network gives one number, a critic values it (deterministic policy
-  gradient). The paper names no replay, no target networks and no exploration, without which it
-  never tries another ending: they are here.
-- `gpg-scored`: every ending is scored by what its stage takes and what is left after it; both are
-  regressions, the latter on the least that is known for a state so far.
+- `gpg` follows the paper. A policy network chooses an ending by one number, and a critic rates the
+  number (deterministic policy gradient). The paper mentions no replay buffer, no target networks
+  and no exploration. This implementation adds them, because without exploration the policy never
+  tries another ending.
+- `gpg-scored` scores every ending by two predictions: the latency of the stage, and the makespan of
+  the operators that remain. Both are regressions. The target of the second is the lowest makespan
+  found so far for the remaining operators.
 
-The printed reward, the sum of gamma^t exp(-l_t), is greatest for sequential execution (each stage
-is paid for, so many short ones pay best). `reward="paper"` keeps it for the record; the default is
--l_t over the sequential time with gamma 1, whose return is minus the makespan.
+The reward in the paper is the sum of gamma^t exp(-l_t), where l_t is the latency of stage t. This
+sum is largest for sequential execution, because every stage adds a reward. `reward="paper"` keeps
+it for comparison. The default reward is -l_t divided by the sequential latency, with gamma 1. Its
+return is minus the makespan, relative to the sequential latency.
 """
 
 from __future__ import annotations
@@ -47,19 +51,22 @@ _LEAST_M = 1e-6
 
 @dataclass(frozen=True)
 class GpgConfig:
-    """How to train.
+    """The configuration of a training of GPG.
 
     Attributes
     ----------
     variant: `gpg` or `gpg-scored`.
-    reward: of `gpg`: `mended` or `paper`, see above.
-    steps: updates; before each one block is scheduled.
-    pack: blocks whose states one update learns from. The graph network is run once for each.
-    states: of each of these blocks.
-    replay: the latest stages of each block that are kept.
-    noise: of `gpg` the standard deviation added to m, of `gpg-scored` how often one of the eight
-        best endings is drawn; from the first to the second over the training.
-    gamma: of `reward="paper"`; the mended reward has 1.
+    reward: reward of the variant `gpg`: `mended` (the default) or `paper`, see the docstring of the
+        module.
+    steps: number of updates. One block is scheduled before each update.
+    pack: number of blocks per update. The graph network evaluates each of them once.
+    states: number of states per block in an update.
+    replay: number of latest stages of each block that are kept.
+    noise: exploration at the beginning and at the end of the training, with linear change between
+        them. For `gpg`, it is the standard deviation of the noise added to the number m that
+        chooses an ending. For `gpg-scored`, it is the probability to draw one of the eight best
+        endings.
+    gamma: discount factor of `reward="paper"`; the mended reward always has 1.
     """
 
     variant: str = "gpg-scored"
@@ -84,19 +91,19 @@ class GpgConfig:
 
 @dataclass(frozen=True)
 class Task:
-    """A block to learn from, and the prices of its stages."""
+    """A block to train on, and the latency model that prices its stages."""
 
     block: Block
     latency: LatencyModel
 
     @classmethod
     def of(cls, graph: OpGraph, latency: LatencyModel) -> Task:
-        """A graph that is one block."""
+        """Create a task from a graph that is one block."""
         op_us = op_latencies(latency, graph.names)
         return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
 
     def price(self, candidates: Sequence[Ending]) -> Floats:
-        """(k,) microseconds of the stages of endings."""
+        """Return the latency in microseconds of the stage of each ending: (k,)."""
         ops = self.block.ops
         stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
         return np.asarray(self.latency.stages(stages), dtype=np.float64)
@@ -104,7 +111,7 @@ class Task:
 
 @dataclass(frozen=True)
 class _Step:
-    """One stage that was chosen: what there was, what was taken, and what it took."""
+    """One chosen stage: the remaining operators before it, its ending, m, and its latency."""
 
     before: Mask
     ending: Ending
@@ -113,7 +120,10 @@ class _Step:
 
 
 class _Replay:
-    """The latest stages of each block, and the least that is known for each state."""
+    """The latest stages of each block, and the lowest known makespan of each state.
+
+    A state is the set of remaining operators.
+    """
 
     def __init__(self, tasks: Sequence[Task], most: int) -> None:
         self.steps: list[list[_Step]] = [[] for _ in tasks]
@@ -121,7 +131,7 @@ class _Replay:
         self._most = most
 
     def add(self, task: int, steps: Sequence[_Step]) -> None:
-        """The stages of one schedule, in the order in which they were chosen."""
+        """Add the stages of one schedule of a block, in the order of choice."""
         least = self.least_us[task]
         rest_us = 0.0
         for step in reversed(steps):
@@ -152,7 +162,7 @@ class _Replay:
 
 
 class GpgTraining:
-    """A training, step by step."""
+    """A training of GPG that runs step by step and can be saved and continued."""
 
     def __init__(self, tasks: Sequence[Task], config: GpgConfig) -> None:
         if not tasks:
@@ -183,7 +193,17 @@ class GpgTraining:
         every: int = 500,
         quiet: bool = True,
     ) -> Weights:
-        """Train on to a step (the last one, unless told), saving every so often."""
+        """Train until a step and return the weights.
+
+        If the file at `checkpoint_path` exists, a new training first continues from it.
+
+        Parameters
+        ----------
+        until: number of the step to stop at; None for the last one.
+        checkpoint_path: file to save the training to; None to save nothing.
+        every: number of steps between two checkpoints.
+        quiet: whether to show no progress bar.
+        """
         last = self.config.steps if until is None else min(until, self.config.steps)
         if checkpoint_path is not None and Path(checkpoint_path).exists() and self.step == 0:
             self.load(checkpoint_path)
@@ -196,7 +216,7 @@ class GpgTraining:
         return self.net.weights()
 
     def save(self, path: str | Path) -> None:
-        """Write all that is needed to go on."""
+        """Write a checkpoint from which the training can continue."""
         arrays = {
             "state": checkpoint.pack_text(
                 [self.step, asdict(self.config), self._rng.bit_generator.state, self.curve,
@@ -213,7 +233,7 @@ class GpgTraining:
         checkpoint.save(path, arrays)
 
     def load(self, path: str | Path) -> None:
-        """Go on from what was saved.
+        """Load a checkpoint to continue from.
 
         Raises
         ------
@@ -272,7 +292,7 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # What is known of where they lead is known of this state too.
+        # If a makespan of the operators after an ending is known, so is a makespan of this state.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:
@@ -302,7 +322,11 @@ class GpgTraining:
         return found
 
     def _regress(self, pack: Sequence[int]) -> None:
-        """`gpg-scored`: what stages took, and the least that is known of what they leave."""
+        """Update the networks of `gpg-scored` by regression.
+
+        The targets are the latencies of stages, and the lowest known makespans of the operators
+        that remain after them.
+        """
         sampled = self._sampled(pack)
         union = Union([self.tasks[number].block for number, _ in sampled])
         members, leaves, state, ending = [], [], [], []
@@ -332,7 +356,10 @@ class GpgTraining:
         self._adam.step()
 
     def _improve(self, pack: Sequence[int]) -> None:
-        """`gpg`: Equations 7 and 8, the squared error of the critic in place of Equation 7's."""
+        """Update `gpg` by Equations 7 and 8 of the paper.
+
+        The loss of the critic is its squared error, which replaces the loss of Equation 7.
+        """
         config = self.config
         sampled = self._sampled(pack)
         union = Union([self.tasks[number].block for number, _ in sampled])
@@ -372,7 +399,7 @@ class GpgTraining:
 
 
 def schedule_by(task: Task, choose: Callable[[Endings, Mask], _Step]) -> list[_Step]:
-    """Algorithm 2: endings chosen until nothing remains."""
+    """Schedule a block by Algorithm 2 of the paper: choose endings until no operator remains."""
     steps = []
     remaining = (1 << len(task.block)) - 1
     while remaining:
@@ -383,12 +410,20 @@ def schedule_by(task: Task, choose: Callable[[Endings, Mask], _Step]) -> list[_S
 
 
 def save_weights(path: str | Path, weights: Weights) -> None:
-    """For the option `weights` of the schedulers."""
+    """Write weights to a file for the option `weights` of the schedulers `gpg` and `gpg-scored`."""
     checkpoint.save(path, {key: value.astype(np.float32) for key, value in weights.items()})
 
 
 def _loss(logits: Any, bounds_us: Floats, us: Sequence[float]) -> Any:
-    """The squared error of a guess between two bounds, over the upper one."""
+    """Return the mean squared error of predictions, relative to their upper bounds.
+
+    Parameters
+    ----------
+    logits: (rows, 1) outputs of a network. The sigmoid of a logit places the prediction between the
+        lower bound and the upper bound.
+    bounds_us: (2, rows) lower and upper bounds in microseconds.
+    us: (rows,) true values in microseconds.
+    """
     low, high = bounds_us
     is_open = high > 0
     scale = np.where(is_open, high, 1.0)

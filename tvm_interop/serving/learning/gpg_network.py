@@ -1,4 +1,4 @@
-"""The networks of GPG as PyTorch trains them; `scheduling.gpg_network` runs them without."""
+"""The networks of GPG in PyTorch, for training. `scheduling.gpg_network` runs them in NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...scheduling.gpg_network import ENDING_SCALARS, FEATURES, STATE_SCALARS, W
 
 
 def perceptron(*widths: int) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
+    """Create linear layers of the given widths, with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -23,7 +23,11 @@ def perceptron(*widths: int) -> nn.Sequential:
 
 
 class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """The paper's graph network and heads: of `gpg` the policy mu, of `gpg-scored` two guesses."""
+    """The graph network of the paper, and its heads.
+
+    The head of `gpg` is the policy mu. The heads of `gpg-scored` predict the latency of a stage and
+    the makespan of the remaining operators.
+    """
 
     def __init__(self, variant: str) -> None:
         super().__init__()
@@ -37,7 +41,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
             self.rest = perceptron(WIDTH + STATE_SCALARS, 64, 32, 1)
 
     def summands(self, union: Union) -> Any:
-        """(operators, WIDTH): g2 of the embedding of each operator of some blocks."""
+        """Return the network g2 applied to the embedding of each operator: (operators, WIDTH)."""
         own = self.p(union.features)
         messages = own.new_zeros((0, WIDTH))
         found = []
@@ -50,7 +54,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
         return self.g2(torch.cat(found)[union.place])
 
     def weights(self) -> dict[str, npt.NDArray[np.float64]]:
-        """As `scheduling.gpg_network` takes them."""
+        """Return the weights in the format of `scheduling.gpg_network`."""
         found = {}
         for name, net in self.named_children():
             for i, layer in enumerate(m for m in net if isinstance(m, nn.Linear)):
@@ -60,7 +64,10 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
 
 
 class Union:
-    """Several blocks as one graph, its operators by level."""
+    """The union of several blocks as one graph, with its operators sorted by level.
+
+    The graph network evaluates all operators of a level together.
+    """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.firsts = np.cumsum([0, *map(len, blocks)])
@@ -100,7 +107,12 @@ class Union:
             begin += len(ops)
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Rows over each block's operators as rows over all."""
+        """Return rows over the operators of each block as rows over all operators of the union.
+
+        Parameters
+        ----------
+        rows: for each block, an array of (rows, operators of the block).
+        """
         found = np.zeros((sum(map(len, rows)), self.firsts[-1]), dtype=np.float32)
         at = 0
         for i, block_rows in enumerate(rows):
@@ -110,5 +122,5 @@ class Union:
 
 
 def floats(values: Any) -> Any:
-    """Numbers as a tensor of float32."""
+    """Return numbers as a float32 tensor."""
     return torch.as_tensor(np.asarray(values, dtype=np.float32))

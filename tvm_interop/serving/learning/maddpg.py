@@ -1,10 +1,12 @@
-"""MADDPG for TOP: a launcher and one agent a model, each with a critic that sees all (section V-A).
+"""Training of TOP's agents with MADDPG (TOP, section V-A).
 
-Lin et al., TPDS 36(2), 2025, Algorithm 1 and Equations 3 and 4; sizes, rates and the point from
-which it learns are the paper's. Equation 3 is printed with y in place of the error of the critic:
-here its squared error is minimised. The paper names no target rate, no exploration and no buffer:
-those of the MADDPG paper (Lowe et al., NeurIPS 2017) and Gaussian noise are taken. `agents="one"`
-is DDPG, one agent for the whole action.
+The agents are a launcher and one agent per model. Each agent has a critic that sees the whole state
+and all actions. The algorithm is Algorithm 1 with Equations 3 and 4 of Lin et al., TPDS 36(2),
+2025. Layer sizes, learning rates and the first step that learns are those of the paper. Equation 3
+is printed with y where the error of the critic is expected. This implementation minimises the
+squared error of the critic. The paper specifies no target rate, no replay buffer and no
+exploration. The target rate and the buffer are those of the MADDPG paper (Lowe et al., NeurIPS
+2017), and exploration is Gaussian noise. `agents="one"` gives DDPG: one agent for the whole action.
 """
 
 from __future__ import annotations
@@ -29,25 +31,29 @@ from .progress import bar
 
 @dataclass(frozen=True)
 class MaddpgConfig:
-    """How to train.
+    """The configuration of a training with MADDPG.
 
     Attributes
     ----------
-    steps: decisions, each served once.
-    random_steps: the first of them are random, nothing is learned, and the z-scores of the reward
-        are made of them (the paper's replay_size).
+    steps: number of actions, each simulated once.
+    random_steps: number of initial steps with random actions and without learning (the paper's
+        replay_size). The z-scores of the reward are computed from these steps.
     critic, actor: widths of the hidden layers.
-    agents: `each` for the paper's W + 1, `one` for a single one with the whole action.
-    shared_reward: all agents have the mean of their rewards, in place of their own.
-    noise: the standard deviation added to actions, from the first to the second; with `candidates`
-        how likely each of an action's numbers is drawn anew.
-    centring: what the mean square of the actors' outputs, before the sigmoid, adds to their loss.
-        Without it they can run into the ends of their range, where many blocks share an interval
-        and every decision is refused; the paper names nothing against that, so it is 0.
-    updates: after each step.
-    actor_update: `gradient` for Equation 4; `candidates` for the critics' choice, see `_choose`,
-        with critics that see decisions and learn as much from each of these.
-    candidates: how many of them there are in each state, three times.
+    agents: `each` for the W + 1 agents of the paper for W models; `one` for a single agent with the
+        whole action.
+    shared_reward: whether every agent gets the mean of all rewards instead of its own reward.
+    noise: exploration at the first learning step and at the last step, with linear change between
+        them. For `gradient`, it is the standard deviation of the noise added to actions. For
+        `candidates`, it is the probability to redraw each number of an action.
+    centring: weight of a penalty in the loss of the actors. The penalty is the mean square of their
+        outputs before the sigmoid. Without it, outputs can saturate at the ends of the range, where
+        many blocks share a combined block and every action is refused. The default is 0, because
+        the paper mentions no such penalty.
+    updates: number of updates after each step.
+    actor_update: `gradient` for Equation 4; `candidates` to let the critics choose among candidate
+        actions, see `_choose`. With `candidates`, critics see decisions instead of actions, and all
+        decisions are sampled equally often.
+    candidates: number of candidates per state in each of three rounds.
     """
 
     steps: int = 8000
@@ -82,21 +88,27 @@ class MaddpgConfig:
 
 
 _STATE_SCALE, _DECISION_SCALE = 0.1, 5.0
-"""Of what critics see that see decisions. Else the many numbers of a state, which are samples and
-differ between steps of one decision, hide the few that tell decisions apart."""
+"""The scales of the state and of the decision in the input of critics that see decisions.
+
+A state has many numbers, and they differ between steps of the same decision because they are
+samples. Without the scales they would hide the few numbers that distinguish decisions.
+"""
 _STATES = 8
-"""States of a batch in which agents choose among candidates."""
+"""The number of states of a batch for which agents choose among candidates."""
 _ROUNDS = 3
-"""Times that candidates are drawn, each around the best of those before."""
+"""The number of rounds of candidates. Each round draws around the best one of the last round."""
 _REDRAWN = 2.0
-"""Numbers of an action drawn anew, in the mean, for a candidate near another."""
+"""The mean number of redrawn entries of an action in a candidate near the best one."""
 _AS_GOOD = 0.01
-"""Candidates are as good as the best one if they are below it by no more than this share of the
-difference between the best and the worst."""
+"""The tolerance for candidates that count as equally good.
+
+A candidate counts if its value is below the best value by at most this share of the difference
+between the best and the worst value.
+"""
 
 
 class Stacked(nn.Module):  # type: ignore[misc]
-    """Perceptrons of the same shape, one for each agent, in one pass: (agents, rows, width)."""
+    """Perceptrons of the same shape, one per agent, evaluated together: (agents, rows, width)."""
 
     def __init__(self, count: int, widths: Sequence[int]) -> None:
         super().__init__()
@@ -108,7 +120,7 @@ class Stacked(nn.Module):  # type: ignore[misc]
             self.biases.append((torch.rand(count, 1, outputs) * 2 - 1) * bound)
 
     def forward(self, rows: Any) -> Any:
-        """(agents, rows, outputs)."""
+        """Return the outputs of all perceptrons: (agents, rows, outputs)."""
         for i, (matrix, bias) in enumerate(zip(self.matrices, self.biases, strict=True)):
             rows = torch.baddbmm(bias, rows.expand(len(matrix), -1, -1), matrix)
             if i + 1 < len(self.matrices):
@@ -117,25 +129,25 @@ class Stacked(nn.Module):  # type: ignore[misc]
 
 
 class Actors(nn.Module):  # type: ignore[misc]
-    """The agents' policies: of the same state each gives its part of the action."""
+    """The policy networks of the agents: each sees the state and gives its part of the action."""
 
     def __init__(self, state_size: int, sizes: Sequence[int], hidden: Sequence[int]) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
-        # All have the outputs of the largest; what is beyond an agent's own is not used.
+        # All networks have as many outputs as the largest needs. `logits` drops the surplus.
         self.net = Stacked(len(sizes), [state_size, *hidden, max(sizes)])
 
     def forward(self, states: Any) -> Any:
-        """(rows, size of an action)."""
+        """Return the actions for states: (rows, state_size) to (rows, size of an action)."""
         return torch.sigmoid(self.logits(states))
 
     def logits(self, states: Any) -> Any:
-        """(rows, size of an action): before the sigmoid."""
+        """Return the actions before the sigmoid: (rows, size of an action)."""
         outputs = self.net(states[None])
         return torch.cat([outputs[i, :, :n] for i, n in enumerate(self.sizes)], 1)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """As `decisions.Agents` takes them."""
+        """Return the weights in the format of `decisions.Agents`."""
         found = {}
         last = len(self.net.matrices) - 1
         for i, size in enumerate(self.sizes):
@@ -149,23 +161,23 @@ class Actors(nn.Module):  # type: ignore[misc]
 
 
 class MaddpgTraining:
-    """A training, step by step.
+    """A training with MADDPG that runs step by step and can be saved and continued.
 
     Attributes
     ----------
-    curve: of each step (the team's reward, the best so far), nan before there are z-scores.
-    score: the rewards' z-scores; None before `random_steps`.
+    curve: mean reward of all agents in each step, from the first step with a `score` on.
+    score: z-scores for the rewards; None until `random_steps` steps are done, unless it was given.
     """
 
     def __init__(
         self, environment: Environment, config: MaddpgConfig, score: Score | None = None
     ) -> None:
-        """A training.
+        """Create a training.
 
         Parameters
         ----------
-        score: z-scores to use, so that several trainings have the same; None for those of the
-            training's own random steps.
+        score: z-scores for the rewards, so that several trainings can use the same ones; None to
+            compute them from the random steps of this training.
         """
         self.environment = environment
         self.config = config
@@ -187,9 +199,9 @@ class MaddpgTraining:
         self._critic_adam = torch.optim.Adam(self.critics.parameters(), config.learning_rate)
         self._states = np.zeros((config.steps + 1, space.state_size), dtype=np.float32)
         self._actions = np.zeros((config.steps, space.size), dtype=np.float32)
-        # Utilisation, variance, latencies; nan where nothing ran. Rewards follow from them.
+        # `Outcome.figures` of each step, from which rewards are computed; nan if nothing ran.
         self._figures = np.full((config.steps, 2 + space.num_models), np.nan)
-        # The steps of each decision that was tried, for critics that see decisions.
+        # The steps in which each decision was tried. Only critics that see decisions need them.
         self._tried: dict[bytes, list[int]] = {}
         self._decisions: list[list[int]] = []
 
@@ -200,11 +212,13 @@ class MaddpgTraining:
         every: int = 1000,
         quiet: bool = True,
     ) -> Agents | None:
-        """Train on to a step (the last one, unless told), saving every so often.
+        """Train until a step (by default the last one), and save a checkpoint after `every` steps.
+
+        If the file at `checkpoint_path` exists, a new training first continues from it.
 
         Returns
         -------
-        The agents as they then are; None for those of `agents="one"`, see `decide`.
+        The trained agents; None with `agents="one"`, for which only `decide` gives actions.
         """
         last = self.config.steps if until is None else min(until, self.config.steps)
         if checkpoint_path is not None and Path(checkpoint_path).exists() and self.step == 0:
@@ -221,7 +235,7 @@ class MaddpgTraining:
         return Agents(self.environment.space, self.actors.arrays())
 
     def decide(self, state: Floats | None = None) -> Floats:
-        """(size,): what the agents do, without noise; in the latest state, unless told."""
+        """Return the action in a state (by default the latest one), without noise: (size,)."""
         chosen = self._states[self.step] if state is None else state
         with torch.no_grad():
             rows = torch.as_tensor(np.asarray(chosen, dtype=np.float32))[None]
@@ -229,11 +243,11 @@ class MaddpgTraining:
 
     @property
     def states(self) -> npt.NDArray[np.float32]:
-        """(steps + 1, state_size): those that were seen so far, the latest last."""
+        """The states seen so far, the latest last: (steps done + 1, state_size)."""
         return self._states[: self.step + 1]
 
     def save(self, path: str | Path) -> None:
-        """Write all that is needed to go on."""
+        """Write a checkpoint from which the training can continue."""
         rng = [self._rng.bit_generator.state, self.environment._rng.bit_generator.state]
         state = [self.step, asdict(self.config), rng, self.environment.calls]
         arrays: checkpoint.Arrays = {
@@ -252,7 +266,7 @@ class MaddpgTraining:
         checkpoint.save(path, arrays)
 
     def load(self, path: str | Path) -> None:
-        """Go on from what was saved.
+        """Load a checkpoint to continue from.
 
         Raises
         ------
@@ -302,7 +316,7 @@ class MaddpgTraining:
                     self._update()
 
     def _explored(self, action: Floats) -> Floats:
-        """An action with the noise of this step."""
+        """Return an action with the exploration noise of this step added."""
         config = self.config
         first, last = config.noise
         share = (self.step - config.random_steps) / max(1, config.steps - config.random_steps)
@@ -313,7 +327,7 @@ class MaddpgTraining:
         return np.clip(action + level * self._rng.standard_normal(len(action)), 0.0, 1.0)
 
     def _remember(self, step: int) -> None:
-        """Sort a step under its decision."""
+        """Record a step under the decision that its action stands for."""
         if self._sees_decisions:
             decision = self.environment.space.features(self._actions[step]).tobytes()
             self._tried.setdefault(decision, []).append(step)
@@ -321,7 +335,11 @@ class MaddpgTraining:
                 self._decisions.append(self._tried[decision])
 
     def _drawn(self) -> npt.NDArray[np.int64]:
-        """(batch,): steps to learn from; of critics that see decisions as many of each of these."""
+        """Draw the steps of a batch: (batch,).
+
+        For critics that see decisions, a decision is drawn first and then one of its steps, so that
+        all decisions are equally likely.
+        """
         batch = self.config.batch
         if not self._sees_decisions:
             return self._rng.integers(self.step, size=batch)
@@ -330,7 +348,7 @@ class MaddpgTraining:
         return np.array([d[int(x * len(d))] for d, x in zip(chosen, drawn[:, 1], strict=True)])
 
     def _rewards(self, rows: npt.NDArray[np.int64]) -> Any:
-        """(agents, rows)."""
+        """Return the rewards of each agent in some steps: (agents, rows)."""
         assert self.score is not None
         found = np.stack(
             [
@@ -355,7 +373,7 @@ class MaddpgTraining:
             wanted = self._rewards(rows) + config.gamma * target_critics(future)[..., 0]
         found = self.critics(self._seen(states, actions)[None])[..., 0]
         self._critic_adam.zero_grad()
-        # Each agent's own mean, all of them at once: they share no parameters.
+        # The sum of all losses trains each critic by its own loss: critics share no parameters.
         ((found - wanted) ** 2).mean(1).sum().backward()
         self._critic_adam.step()
         if self._sees_decisions:
@@ -369,23 +387,27 @@ class MaddpgTraining:
                 target.lerp_(source, config.target_rate)
 
     def _seen(self, states: Any, actions: Any) -> Any:
-        """(..., inputs): what a critic is shown."""
+        """Return the input of a critic: (..., inputs)."""
         if self._sees_decisions:
             decisions = torch.from_numpy(self.environment.space.features(actions.numpy()))
             return torch.cat([_STATE_SCALE * states, _DECISION_SCALE * decisions], -1)
         return torch.cat([states, actions], -1)
 
     def _choose(self, states: Any) -> None:
-        """Draw the agents towards the joint decision that the critics value most, in each state.
+        """Move the actors towards the joint decision that the critics rate highest in each state.
 
-        Rewards are the same for all actions that stand for one decision and jump between them, so
-        their gradient is 0 or not there, and Equation 4 climbs what a critic makes up between. Here
-        critics see decisions, and the agents choose among candidates together, since a better
-        decision may need several of them to change: first what they do, which stays where nothing
-        is better. What is learned is the middle of what stands for the decision. (As in Greedy
-        Actor-Critic, Neumann et al., ICLR 2023, for the best one.) Of candidates that are as good
-        as the best the nearest is taken: where now one and now another of two equal decisions is
-        valued more, agents would come to the mean of both, which can be a bad one.
+        All actions that stand for one decision have the same reward, and rewards jump between
+        decisions. The gradient of the reward is therefore 0 or undefined. Equation 4 would follow
+        the values that a critic invents between decisions. Here critics see decisions instead.
+
+        The agents choose among candidates jointly, because a better decision may need several
+        agents to change. The current decision is one of the candidates, and stays if no other one
+        is better. The actors learn the canonical action of the chosen decision, as in Greedy
+        Actor-Critic (Neumann et al., ICLR 2023) for the best candidate.
+
+        Among candidates about as good as the best one, the nearest to the current action is chosen.
+        Otherwise noise in the critics could favour two equal decisions in turn. The actors would
+        then converge to the mean of both, which can be a bad decision.
         """
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
@@ -396,7 +418,11 @@ class MaddpgTraining:
         self._actor_adam.step()
 
     def _best_of(self, states: Any, chosen: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """(rows, size): from `chosen` on, by candidates near the best, tried ones, and any."""
+        """Return the best decision found for each state: (rows, size).
+
+        The search starts from `chosen`. In each round, half of the candidates are near the best
+        one, a quarter are actions tried before, and a quarter are random.
+        """
         space = self.environment.space
         count, (rows, size) = self.config.candidates, chosen.shape
         best = space.canonical(chosen)
@@ -420,7 +446,11 @@ class MaddpgTraining:
         return _nearest_of_the_best(np.concatenate(candidates), np.concatenate(found), chosen)
 
     def _climb(self, states: Any, actions: Any) -> None:
-        """Equation 4: through an agent's own action; the others' are as they were."""
+        """Update the actors by Equation 4.
+
+        The gradient passes through an agent's own part of the action. The other parts are those of
+        the recorded step.
+        """
         logits = self.actors.logits(states)
         chosen = torch.sigmoid(logits)
         mixed = []
@@ -441,9 +471,10 @@ def _nearest_of_the_best(
     values: npt.NDArray[np.float32],
     chosen: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """For each row the candidate nearest to `chosen` among those about as good as the best.
+    """Return for each row the nearest to `chosen` among the candidates about as good as the best.
 
-    `candidates` is (count, rows, size), `values` (count, rows), and the result (rows, size).
+    The shape of `candidates` is (count, rows, size), of `values` (count, rows), and of the result
+    (rows, size).
     """
     most = values.max(0)
     as_good = values >= most - _AS_GOOD * (most - values.min(0))
@@ -453,7 +484,7 @@ def _nearest_of_the_best(
 
 
 def save_agents(path: str | Path, training: MaddpgTraining) -> None:
-    """For `decisions.Agents.load`."""
+    """Write the agents of a training to a file that `decisions.Agents.load` reads."""
     space: Space = training.environment.space
     checkpoint.save(
         path,

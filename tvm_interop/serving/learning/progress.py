@@ -1,4 +1,4 @@
-"""A progress bar for trainings."""
+"""A progress bar for trainings, shown on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def bar(name: str, done: int, total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A function to call after each step, with what to say of it; nothing shows where quiet."""
+    """Show a progress bar, and yield a function to call after each step with a status text.
+
+    Nothing is shown if `quiet` is set.
+    """
     if quiet:
         yield lambda _: None
         return

@@ -1,6 +1,6 @@
-"""The policies: one a file, found by name."""
+"""The built-in serving policies, one per file."""
 
-# Each registers itself under its name.
+# Importing a module registers its policy, so that `make_policy` finds it by name.
 from . import auto, batching, pos, search, sequential, streams, top
 
 __all__ = ["auto", "batching", "pos", "search", "sequential", "streams", "top"]

@@ -1,4 +1,7 @@
-"""The policy that chooses a policy, and chooses again when the load changes."""
+"""The policy `auto`: it simulates other policies on the observed load and serves by the best one.
+
+It chooses again when the load changes.
+"""
 
 from __future__ import annotations
 
@@ -24,40 +27,53 @@ from .observed import Observed
 from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
-"""Candidates that serve this share of the most that any serves differ by chance."""
+"""A candidate counts as equally fast if it reaches this share of the best throughput.
+
+Smaller differences are by chance.
+"""
 _FIRST, _GROWTH, _MOST = 128, 2, 4096
-"""Arrivals after which it decides first; again when there are so many times as many; and those it
-looks back on at most."""
+"""The numbers of arrivals at which the policy decides.
+
+The first decision comes after `_FIRST` arrivals. The number of arrivals grows by the factor
+`_GROWTH` from one decision to the next. At most the `_MOST` latest arrivals are kept.
+"""
 _FEW = 32
-"""Arrivals after which it decides first where some have deadlines."""
+"""The number of arrivals before the first decision if some of them have deadlines."""
 _SCREENED, _SIMULATED, _REPEATED = 256, 2048, 4
-"""Requests in the simulation of every candidate, and of the best of them; and how often what was
-seen is repeated at most."""
+"""The lengths of simulations, in requests.
+
+Each candidate runs in a short simulation of `_SCREENED` requests. The finalists run in a long
+simulation of `_SIMULATED` requests. The observed arrivals are repeated at most `_REPEATED` times.
+"""
 _FINALISTS = 6
-"""Candidates of each load that are simulated at length."""
+"""The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
-"""As `_AS_FAST`, for the short simulations."""
+"""The counterpart of `_AS_FAST` for short simulations."""
 _UNCERTAIN = 2.0
-"""Standard deviations by which the load may be higher than it seems."""
+"""The number of standard deviations by which the true load may exceed the observed load."""
 _KEEP = 1.03
-"""What is chosen stays if its latency is at most so many times the best."""
+"""The current candidate stays if its latency is below this multiple of the lowest latency."""
 _CHANGED = 0.15
-"""A load that differs by this share is another."""
+"""The share by which the rate of a model must differ to count as a changed load."""
 _SHARE, _REST = 0.1, 30.0
-"""In a server: the share of a core that it takes while it decides; and so many times what it has
-taken of a core must pass from one decision to the next. What it takes of a server's cores and of
-Python's lock changes the load that it sees."""
+"""Limits for the background thread in a server.
+
+The first is the share of a core that the thread takes while it decides. The second is the minimum
+time from the start of one decision to the next, as a multiple of the CPU time of the first. The
+limits exist because the thread competes with the server for cores and for Python's global lock,
+which changes the load that the policy observes.
+"""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy and its options."""
+    """The name of a policy and its options."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
 
     def make(self) -> Policy:
-        """A new policy."""
+        """Create a new policy object."""
         return make_policy(self.name, **dict(self.options))
 
     def __str__(self) -> str:
@@ -66,7 +82,10 @@ class Candidate:
 
 
 def candidates_for(programs: Programs) -> list[Candidate]:
-    """What `auto` chooses from: every policy that has no state to learn, over its options."""
+    """Return the default candidates of `auto`.
+
+    They are the policies that need neither training nor search, with various options.
+    """
     batches = sorted({size for model in programs.models for size in model.costs} - {1})
     mean_us = float(np.mean([programs.model_us(m) for m in range(len(programs.models))]))
     found = [Candidate("sequential", (("order", order),)) for order in _ORDERS]
@@ -90,7 +109,11 @@ _ORDERS = ("fifo", "longest")
 
 
 def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candidate]:
-    """Without batches that are larger than any that the models have: they would never be made."""
+    """Return the candidates without duplicates.
+
+    A batch size is first lowered to the largest one that a model has costs for, because a larger
+    batch would never run.
+    """
     sizes = {1}.union(*(model.costs for model in programs.models))
 
     def fitted(candidate: Candidate) -> Candidate:
@@ -104,25 +127,28 @@ def _distinct(candidates: Sequence[Candidate], programs: Programs) -> list[Candi
 
 @register_policy("auto")
 class Auto(Policy):
-    """Simulates the other policies on the load that it sees, and serves by the best.
+    """A policy that chooses the best of several other policies by simulation.
 
-    The best serves the most requests by their deadlines, and of those within 0.3% of it has the
-    least 99th percentile of latency; both at the load that was seen, and at one as much higher as
-    so few arrivals leave open. Requests that would be late are refused in these simulations, as
-    servers do. It begins with what is best for a saturated device and requests without deadlines.
-    It decides after 128 arrivals, or 32 where some have deadlines, again after twice as many, and
-    so on to 4,096; and whenever the rate of some model has changed by more than 15% and by more
-    than chance, or its requests may take longer or less long than before. What instances took is
-    held against what they should have taken, and interference is corrected by that. `explanation`
-    says what it chose and why.
+    The best policy serves the most requests by their deadlines. Among policies within 0.3% of that
+    number, the best one has the lowest 99th percentile of latency. Both are simulated at the
+    observed load, and at the highest load that is plausible given the number of arrivals. These
+    simulations refuse requests that would be late, as servers do.
+
+    The policy begins with the best choice for a saturated device and requests without deadlines. It
+    decides after 128 arrivals, or after 32 if some of them have deadlines. It decides again each
+    time the number of arrivals has doubled, and later every 4,096 arrivals. It also decides when
+    the load changes: the rate of a model changes by more than 15% and by more than chance, or the
+    times allowed by its deadlines change. At each of these decisions the policy compares observed
+    latencies of instances with simulated ones, and corrects its beliefs about interference and
+    speed. `explanation` returns the choices and the reasons.
 
     Parameters
     ----------
-    rates: requests a second of each model that are expected; None where nobody knows.
-    candidates: what to choose from; None for those of `candidates_for`.
-    background: decide again in a thread of its own, while requests are served as before; for
-        servers. The thread takes a tenth of a core while it decides, and a thirtieth on the whole.
-        Runs in the simulator are then no longer the same each time.
+    rates: expected requests per second of each model; None if they are unknown.
+    candidates: policies to choose from; None for those of `candidates_for`.
+    background: whether to decide again in a background thread while serving goes on; meant for
+        servers. The thread takes a tenth of a core while it decides, and a thirtieth of a core on
+        average. Simulations are then not deterministic.
     """
 
     def __init__(
@@ -148,7 +174,7 @@ class Auto(Policy):
         self._log: list[tuple[float, str]] = []
 
     def prepare(self, setting: Setting) -> None:
-        """Choose for a start."""
+        """Choose the first policy."""
         super().prepare(setting)
         self._programs = setting.programs
         num_models = len(setting.programs.models)
@@ -169,7 +195,7 @@ class Auto(Policy):
         self._inner = self._made(self._current)
 
     def close(self) -> None:
-        """End the thread that decides, if there is one."""
+        """End the background thread, if there is one."""
         self._is_closed = True
         if self._pace is not None:
             self._pace.close()
@@ -177,11 +203,14 @@ class Auto(Policy):
             self._thread.join()
 
     def explanation(self) -> list[tuple[float, str]]:
-        """The choices so far: when, which and why."""
+        """Return the choices so far, as (time in microseconds, text) pairs."""
         return self._log
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """What the chosen policy does."""
+        """Return the decision of the chosen policy.
+
+        The method first records what is new, and chooses another policy if that is due.
+        """
         self._observed.look(view)
         if self._thread is not None:
             if not self._thread.is_alive():
@@ -190,7 +219,7 @@ class Auto(Policy):
         elif not self._is_closed and time.monotonic() >= self._rests_until_s and self._is_due(view):
             self._reconsider(view)
         if self._drains:
-            # The next policy may want the device to itself.
+            # The new policy may need the device for itself, so running instances end first.
             if view.running:
                 return Wait(full=True)
             self._drains = False
@@ -200,7 +229,7 @@ class Auto(Policy):
     def _is_due(self, view: View) -> bool:
         count = self._observed.count
         if self._decide_at == _FIRST and count >= _FEW and self._observed.has_deadlines():
-            # What it began with supposes that there are none.
+            # The first choice assumes that requests have no deadlines, so decide again early.
             self._decide_at = count
         if count >= self._decide_at:
             return True
@@ -220,11 +249,12 @@ class Auto(Policy):
         if self._decide_at > _MOST * _GROWTH:
             self._decide_at = observed.count + _MOST
         self._check_at = observed.count + _FIRST // 2
-        # Few arrivals tell no more for being repeated often.
+        # Limit the repetitions: repeating few arrivals adds no information.
         arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:
-            # No daemon: Python would cut it off in native code at its end, which ends in an abort.
+            # Not a daemon thread: at exit, Python would stop a daemon thread inside native code,
+            # and the process would abort.
             self._thread = threading.Thread(
                 target=self._simulate,
                 args=(observed.snapshot(), arrivals, seconds, reason),
@@ -240,7 +270,7 @@ class Auto(Policy):
     def _simulate(
         self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str
     ) -> None:
-        """What `_reconsider` does, in a thread."""
+        """Correct the beliefs and choose a policy, in the background thread."""
         began_s = time.monotonic()
         self._pace = Pace(_SHARE)
         if self._is_closed:
@@ -252,7 +282,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # The thread has done nothing else.
+        took_s = time.thread_time()  # The thread was created for this decision alone.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (
@@ -262,7 +292,7 @@ class Auto(Policy):
         )
 
     def _adopt(self, view: View) -> None:
-        """Serve by what was chosen."""
+        """Switch to the chosen policy."""
         if self._error is not None:
             raise self._error
         self._observed.decided(view)
@@ -276,15 +306,16 @@ class Auto(Policy):
         return policy
 
     def _correct(self, seen: Observed) -> None:
-        """Take the interference and the speed by which instances would have taken what they took.
+        """Fit the believed interference and speed to the observed latencies of instances.
 
-        Interference is told from speed by instances that ran beside few and beside many. Where all
-        ran beside as many, the speed is believed.
+        Instances that ran beside few others and instances that ran beside many tell interference
+        from speed. If all instances ran beside the same number of others, the deviation counts as
+        one of speed.
         """
         models, device = self._programs.models, self._programs.device
         arrivals, seconds = seen.since_decision()
         if seconds <= 0:
-            return  # All that came did so at once: nothing has run yet.
+            return  # All requests arrived at the same time, and no time has passed since.
 
         def excess(interference: float) -> tuple[float, float] | None:
             programs = Programs(models, device.with_interference(interference))
@@ -321,7 +352,7 @@ class Auto(Policy):
         )
 
     def _choose(self, observed: Observed, arrivals: Arrivals, seconds: float, reason: str) -> None:
-        """Take the best candidate at the load that was seen, and at one as high as it may be."""
+        """Choose the best candidate at the observed load and at the highest plausible load."""
         seen = min(observed.count, _MOST)
         loads = (1.0, 1 + _UNCERTAIN / math.sqrt(seen)) if seen else (1.0,)
         finalists: dict[Candidate, None] = {}
@@ -341,7 +372,7 @@ class Auto(Policy):
         ranked = sorted((_rank(runs, most_each, _AS_FAST), i) for i, (_, runs) in enumerate(rows))
         best = rows[ranked[0][1]]
         for rank, i in ranked:
-            # Another one must be better by more than chance.
+            # The current candidate stays unless another one is better by more than chance.
             is_current = rows[i][0] == self._current
             if is_current and rank[0] == ranked[0][0][0] == 0 and rank[1] < _KEEP * ranked[0][0][1]:
                 best = rows[i]
@@ -369,7 +400,7 @@ class Auto(Policy):
 
 
 class _Watched(Policy):
-    """A policy, and what instances take under it."""
+    """A wrapper of a policy that records the latencies of its instances."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
@@ -384,14 +415,18 @@ class _Watched(Policy):
 
 
 _COMPARED = 1024
-"""Arrivals after a decision up to which instances are held against a simulation."""
+"""The number of arrivals after a decision during which latencies are compared with a simulation."""
 _AS_BELIEVED = 0.02
-"""A logarithm: instances that take 2% more or less take what they should."""
+"""The logarithm of a latency ratio below which a deviation is ignored, about 2%."""
 _SPREAD_OF_SPEED = 0.2
-"""How much less a wrong speed tells against an interference than kinds that differ do."""
+"""The weight of the mean deviation relative to the spread between kinds of instances.
+
+A mean deviation can be a wrong speed. Only the spread shows that the interference is wrong.
+"""
 _CORRECTED = 0.7
-"""A correction must leave at most this share of the error."""
+"""A correction is applied only if it reduces the error to this share or less."""
 _INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
+"""The values of the interference that are tried."""
 
 
 def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
@@ -400,7 +435,11 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 
 
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
-    """A key for sorting: candidates as fast as any at each load come first, by latency."""
+    """Return a sort key for a candidate with one run per load.
+
+    Candidates that reach `share` of the best throughput at each load come first, by their 99th
+    percentile of latency. The others follow, by throughput.
+    """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):
         return (1.0, -min(speeds))
@@ -408,7 +447,7 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
 
 
 def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, float]:
-    """The same arrivals at so many times the rate."""
+    """Return the arrivals and their seconds with all rates multiplied by `load`."""
     at_us, due_us = arrivals.at_us / load, arrivals.deadlines_us
     if due_us is not None:
         due_us = due_us - arrivals.at_us + at_us
@@ -416,7 +455,7 @@ def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, 
 
 
 def _first(arrivals: Arrivals, seconds: float, count: int) -> tuple[Arrivals, float]:
-    """The first arrivals, and how long they take to come."""
+    """Return the first `count` arrivals, and the length of their period in seconds."""
     if len(arrivals.at_us) <= count:
         return arrivals, seconds
     until_us = float(arrivals.at_us[count])

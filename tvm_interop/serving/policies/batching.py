@@ -1,4 +1,4 @@
-"""Several requests of one model as one run."""
+"""The policy `batching`: several requests of one model run as one batch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from .slots import free_slot
 
 @register_policy("batching")
 class Batching(Policy):
-    """Dynamic batching: wait a little for a large batch, then run what there is.
+    """Dynamic batching: wait a limited time for a large batch, then run the waiting requests.
 
-    A batch is no larger than deadlines allow: of its own requests, and of those that wait for it to
-    end.
+    Deadlines limit the size of a batch: the deadlines of its own requests, and of the requests that
+    wait until the batch ends.
 
     Parameters
     ----------
-    batch: the largest batch; of the sizes that a model has costs for, the largest that fits.
-    delay_us: the longest that a request waits for others to join it.
-    streams: how many batches run at once.
-    schedule: the scheduler by whose schedule a batch runs.
+    batch: upper limit of the batch size. A batch has the largest size up to this limit for which
+        the model has costs and enough requests wait.
+    delay_us: maximum time in microseconds that a request waits for other requests to join it.
+    streams: number of batches that run at the same time.
+    schedule: name of the scheduler that orders the operators of a batch.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Batching(Policy):
         self._schedule = schedule
 
     def prepare(self, setting: Setting) -> None:
-        """Look up which batch sizes each model has."""
+        """Collect the batch sizes that each model has costs for."""
         super().prepare(setting)
         self._sizes = [
             {size for size in model.costs if size <= self._batch}
@@ -51,9 +52,11 @@ class Batching(Policy):
         ]
 
     def decide(self, view: View) -> Start | Wait:
-        """Start, of the models that are due, that of the first request that is most urgent.
+        """Start a batch of the model whose first request is the most urgent.
 
-        The highest priority, then the earliest deadline, then the earliest arrival.
+        Only models that have a full batch or whose first request has waited `delay_us` are
+        considered. The most urgent request has the highest priority, then the earliest deadline,
+        then the earliest arrival.
         """
         if len(view.running) >= self._streams:
             return Wait(full=True)
@@ -75,14 +78,17 @@ class Batching(Policy):
         return Start(taken, self._schedule, slot=free_slot(view), alone=alone)
 
     def _taken(self, view: View, head: Request) -> tuple[Request, ...]:
-        """The largest batch behind `head` that makes nothing late that `head` alone does not."""
+        """Return the largest batch from `head` on that keeps the deadlines.
+
+        A request whose deadline would be missed even if `head` ran alone does not limit the batch.
+        """
         queue, sizes = view.queues[head.model], self._sizes[head.model]
         taken = _largest(queue, sizes)
         waiting = [r for each in view.queues for r in each if r.deadline_us < math.inf]
         if len(taken) == 1 or not waiting:
             return taken
         programs = self.setting.programs
-        # All that runs shares the cores.
+        # Running batches share the cores, so the latency grows with their number.
         shared = 1 + len(view.running)
         least_us = shared * programs.model_us(head.model, head.batch)
         while len(taken) > 1:
@@ -98,7 +104,10 @@ class Batching(Policy):
         return taken
 
     def _spare_us(self, view: View, request: Request, taken: tuple[Request, ...]) -> float:
-        """How long a run may take for this request to be in time, in that run or after it."""
+        """Return how many microseconds a batch may take so that a request meets its deadline.
+
+        The request runs in the batch if it is in `taken`, otherwise after the batch.
+        """
         left_us = request.deadline_us - view.now_us
         if request in taken:
             return left_us
@@ -110,9 +119,9 @@ def _urgency(request: Request) -> tuple[float, float, float]:
 
 
 def _largest(queue: deque[Request], sizes: set[int]) -> tuple[Request, ...]:
-    """The first requests of the queue that make up the largest batch size there is.
+    """Return the first requests of the queue whose inputs add up to the largest possible size.
 
-    The first one by itself where it alone brings more.
+    The first request is returned alone if no size can be filled exactly.
     """
     taken: list[Request] = []
     count = fitting = 0

@@ -1,4 +1,4 @@
-"""What `auto` has seen of the load, and of what instances take."""
+"""A record of recent arrivals and of instance latencies, for the decisions of the policy `auto`."""
 
 from __future__ import annotations
 
@@ -12,31 +12,40 @@ from ..arrivals import Arrivals
 from ..tasks import Running, View
 
 _RECENT = 192
-"""Arrivals that are held against those before them."""
+"""The number of latest arrivals that are compared with the arrivals before them."""
 _CHANCE = 5.0
-"""Standard deviations beyond which a difference is not by chance."""
+"""The number of standard deviations beyond which a difference is not explained by chance."""
 _OTHER_DEADLINES = 1.5
-"""Requests that may take so many times as long as others are another load."""
+"""The load counts as changed if the median time to the deadline changes by more than this factor.
+"""
 _OF_A_KIND = 4
-"""The fewest instances of a kind that tell anything."""
+"""The minimum number of instances of a kind, or of requests of a model, for a comparison."""
 
 _WINDOWS = 4
-"""The fewest windows whose counts tell how much they differ."""
+"""The minimum number of time windows for an estimate of the variance of their counts."""
 
 Counts = npt.NDArray[np.float64]
 Row = tuple[float, int, float]
-"""An arrival: when, of which model, and how long it may take; inf for no matter how long."""
+"""An arrival: its time, its model, and the time from arrival to the deadline (inf for none).
+
+Both times are in microseconds.
+"""
 Kind = tuple[tuple[int, ...], int]
-"""The model of each request of an instance, and how many instances ran when it had started."""
+"""The kind of an instance.
+
+It holds the model of each request of the instance, and the number of running instances just after
+the instance started, itself included.
+"""
 
 
 class Observed:
-    """The latest arrivals, and how long instances ran since the latest decision.
+    """The latest arrivals, and the latencies of instances since the latest decision.
 
     Parameters
     ----------
-    most: arrivals that are kept.
-    compared: arrivals after a decision up to which instances count.
+    most: maximum number of arrivals to keep.
+    compared: number of arrivals after a decision. Latencies are recorded until the last of these
+        arrivals.
     """
 
     def __init__(self, num_models: int, most: int, compared: int) -> None:
@@ -53,7 +62,7 @@ class Observed:
         self.now_us = 0.0
 
     def look(self, view: View) -> None:
-        """Take down what is new."""
+        """Record new arrivals and ended instances."""
         self.now_us = view.now_us
         new: list[Row] = []
         for model, queue in enumerate(view.queues):
@@ -80,7 +89,10 @@ class Observed:
             self._look_at_instances(view)
 
     def replayed(self, count: int) -> tuple[Arrivals, float]:
-        """What has arrived, again and again until there are `count`; and for how many seconds."""
+        """Return the recorded arrivals, repeated until there are `count`, and their total seconds.
+
+        There are at least `count` arrivals, because the last repetition is complete.
+        """
         at_us = np.array([row[0] for row in self._arrivals])
         models = np.array([row[1] for row in self._arrivals], dtype=np.int64)
         given_us = np.array([row[2] for row in self._arrivals])
@@ -95,10 +107,11 @@ class Observed:
         return found, times * period_us / 1e6
 
     def since_decision(self) -> tuple[Arrivals, float]:
-        """What waited when the latest decision was taken, and came since; and for how many seconds.
+        """Return the load since the latest decision, and its length in seconds.
 
-        Simulated with the policy that served them, instances should take as long as they did, if
-        the device and the models are as believed.
+        The load consists of the requests that waited at the decision and of the arrivals since
+        then. A simulation of this load with the policy in use should reproduce the observed
+        latencies of instances, if the beliefs about the device and the models are right.
         """
         rows = self._waited + self._came
         arrived_us = np.array([row[0] for row in rows])
@@ -112,15 +125,16 @@ class Observed:
         return found, (min(self.now_us, self._until_us) - self._since_us) / 1e6
 
     def has_deadlines(self) -> bool:
-        """Whether any of the arrivals has a deadline."""
+        """Return whether any recorded arrival has a deadline."""
         return any(given_us < math.inf for _, _, given_us in self._arrivals)
 
     def excess(self, other: Observed) -> tuple[float, float] | None:
-        """By what instances took longer here than there, as logarithms: the mean, and the spread.
+        """Compare the latencies of instances with those in another record.
 
-        Instances of one kind are held against each other: the same models in a batch or a joint
-        graph, started beside as many others. The spread is that of the kinds. None where too few
-        were seen in both.
+        Only instances of the same kind are compared: the same models in a batch or a joint graph,
+        started beside the same number of instances. The result is the mean over kinds of the
+        logarithm of (latency here / latency there), and its standard deviation over kinds. The
+        result is None if too few instances are in both records.
         """
         ratios: list[float] = []
         counts: list[int] = []
@@ -137,7 +151,10 @@ class Observed:
         return mean, spread
 
     def decided(self, view: View) -> None:
-        """Instances from before a decision tell nothing of those after it."""
+        """Start a new record at a decision: drop the latencies from before it.
+
+        Latencies under the old decision say nothing about the new one.
+        """
         self._took_us.clear()
         waiting = [request for queue in view.queues for request in queue]
         self._waited = sorted(
@@ -147,7 +164,10 @@ class Observed:
         self._since_us, self._until_us = view.now_us, math.inf
 
     def has_changed(self, share: float) -> bool:
-        """Whether the latest arrivals come at other rates, or may take longer or less long."""
+        """Return whether the latest arrivals differ from earlier ones, in rates or in deadlines.
+
+        A rate must differ by more than `share` and by more than chance.
+        """
         if len(self._arrivals) < 2 * _RECENT:
             return False
         rows = list(self._arrivals)
@@ -161,14 +181,18 @@ class Observed:
         was = np.bincount([m for _, m, _ in before], minlength=self._num_models) / before_us
         now = np.bincount([m for _, m, _ in recent], minlength=self._num_models)
         expected = was * recent_us
-        # Bursts differ by more than Poisson's chance does: so did those before, in as long a time.
+        # Counts of bursty arrivals vary more than counts of a Poisson process. The variance of
+        # earlier arrivals, in windows of the same length, shows by how much.
         variance = _dispersion(rows) * np.maximum(expected, 1.0)
         spread = np.sqrt(np.maximum(variance, self._variance(before, before_us, recent_us)))
         differs = np.abs(now - expected)
         return bool(((differs > share * expected) & (differs > _CHANCE * spread)).any())
 
     def _variance(self, rows: list[Row], rows_us: float, window_us: float) -> Counts:
-        """(num_models,) of the arrivals in windows of that length; 0 where there are too few."""
+        """Return the variance of the number of arrivals per window of `window_us`: (num_models,).
+
+        The variance is 0 if there are too few windows.
+        """
         windows = int(min(rows_us / window_us, len(rows)))
         if windows < _WINDOWS:
             return np.zeros(self._num_models)
@@ -182,7 +206,10 @@ class Observed:
         return variance
 
     def snapshot(self) -> Observed:
-        """A copy that `look` does not change, of `count` and of what `decided` begins anew."""
+        """Return a copy of the record since the latest decision, which `look` does not change.
+
+        The copy has the total count of arrivals, but not the arrivals before the decision.
+        """
         copy = Observed(self._num_models, self._arrivals.maxlen or 0, self._compared)
         copy._took_us = {kind: list(us) for kind, us in self._took_us.items()}
         copy._waited, copy._came = self._waited, list(self._came)
@@ -191,7 +218,7 @@ class Observed:
         return copy
 
     def forget_before_change(self) -> None:
-        """Keep the latest arrivals alone."""
+        """Drop all but the latest arrivals, which may come from a changed load."""
         while len(self._arrivals) > _RECENT:
             self._arrivals.popleft()
 
@@ -218,7 +245,10 @@ def _have_other_deadlines(before: list[Row], recent: list[Row], model: int) -> b
 
 
 def _dispersion(rows: list[Row]) -> float:
-    """The variance of counts over their mean, 1 or more: 1 for Poisson, more for bursts."""
+    """Return the variance of arrival counts divided by their mean, at least 1.
+
+    A Poisson process gives 1. Bursts give more.
+    """
     at_us = np.array([row[0] for row in rows])
     counts, _ = np.histogram(at_us, bins=max(4, len(rows) // 16))
     mean = counts.mean()

@@ -1,4 +1,4 @@
-"""Which queue is served next."""
+"""Orders between queues: functions that choose the queue to serve next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Order = Callable[[View], "Request | None"]
 
 
 def _fifo(view: View) -> Request | None:
-    """The highest priority, then the earliest arrival."""
+    """Return the next request by priority (highest first), then by arrival (earliest first)."""
     best = None
     for queue in view.queues:
         if queue:
@@ -25,7 +25,10 @@ def _fifo(view: View) -> Request | None:
 
 
 def _longest(view: View) -> Request | None:
-    """The highest priority, then the longest queue; ties: the earliest arrival."""
+    """Return the next request by priority, then by length of the queue (longest first).
+
+    Ties are broken by the earliest arrival.
+    """
     best, least = None, (math.inf, 0, math.inf)
     for queue in view.queues:
         if queue:
@@ -36,7 +39,7 @@ def _longest(view: View) -> Request | None:
 
 
 def _deadline(view: View) -> Request | None:
-    """The highest priority, then the earliest deadline; ties: the earliest arrival."""
+    """Return the next request by priority, then by deadline (earliest first), then by arrival."""
     best, least = None, (math.inf, math.inf, math.inf, 0)
     for queue in view.queues:
         if queue:
@@ -48,17 +51,19 @@ def _deadline(view: View) -> Request | None:
 
 
 ORDERS: dict[str, Order] = {"fifo": _fifo, "longest": _longest, "deadline": _deadline}
-"""First come first served, longest queue first, earliest deadline first; all between the queues,
-of which each keeps its own order (priority, then arrival), and among those whose first request has
-the highest priority."""
+"""The orders by name: first come first served, longest queue first, earliest deadline first.
+
+An order compares the first requests of the queues, and requests of a higher priority always come
+first. Within a queue, requests are sorted by priority, then by arrival.
+"""
 
 
 def order_named(name: str) -> Order:
-    """The order of this name.
+    """Return the order of a name.
 
     Raises
     ------
-    InputError: there is none, listing those that are.
+    InputError: there is no such order; the message lists the existing ones.
     """
     if name not in ORDERS:
         raise InputError(

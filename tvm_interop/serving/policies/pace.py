@@ -1,4 +1,7 @@
-"""Work beside a server, in small pieces."""
+"""Limits the share of a core that a background thread takes beside a server.
+
+The policy `auto` simulates in such a thread while the server answers requests.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,20 @@ _PIECE_S = 0.001
 
 
 class Closed(Exception):
-    """Nobody wants to know any more."""
+    """Raised in the background thread when its result is no longer wanted."""
 
 
 class Pace:
-    """Lets one thread, the one that calls `step`, work for a share of the time.
+    """Lets the thread that calls `step` work for a share of the time.
 
-    What computes in Python keeps a core and Python's lock from a server, and each request needs
-    both several times: in one go, a second of it makes all late that comes in that second.
+    A thread that computes in Python holds a core and Python's global lock. Each request to the
+    server needs both several times. A second of uninterrupted computation would delay all requests
+    of that second.
 
     Parameters
     ----------
-    share: of a core that the thread takes, above 0 and at most 1.
-    worked_s: the seconds of a core that the thread has taken so far.
+    share: share of a core that the thread may take, above 0 and at most 1.
+    worked_s: function that returns the CPU time of the calling thread so far, in seconds.
     """
 
     def __init__(self, share: float, worked_s: Callable[[], float] = time.thread_time) -> None:
@@ -35,15 +39,18 @@ class Pace:
         self._closed = threading.Event()
 
     def step(self) -> None:
-        """Called often by the thread: rests after a millisecond of work.
+        """Sleep if the thread has worked for a millisecond or more since its last rest.
+
+        The thread calls this method often.
 
         Raises
         ------
         Closed
-            It is.
+            `close` was called, and the thread would have to rest.
         """
         if self._since_s is None:
-            # Now, and not before: who made this may be another thread, whose clock is another.
+            # Read the clock here and not in the constructor: another thread may have created this
+            # object, and each thread has a clock of its own.
             self._since_s = self._worked_s()
         took_s = self._worked_s() - self._since_s
         if took_s >= _PIECE_S:
@@ -52,22 +59,22 @@ class Pace:
             self._since_s = self._worked_s()
 
     def close(self) -> None:
-        """Let the thread end at its next step; any thread may call it."""
+        """Make the thread end at its next rest. Any thread may call this method."""
         self._closed.set()
 
 
 class Paced(Policy):
-    """A policy that is simulated at a pace."""
+    """A wrapper of a policy that calls `Pace.step` before each decision."""
 
     def __init__(self, inner: Policy, pace: Pace) -> None:
         self._inner = inner
         self._pace = pace
 
     def prepare(self, setting: Setting) -> None:
-        """As the policy itself."""
+        """Prepare the wrapped policy."""
         self._inner.prepare(setting)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """As the policy itself, after a rest where that is due."""
+        """Rest if a rest is due, then return the decision of the wrapped policy."""
         self._pace.step()
         return self._inner.decide(view)

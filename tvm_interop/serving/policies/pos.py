@@ -1,4 +1,4 @@
-"""One joint graph of all models: the stand-in for POS."""
+"""The policy `pos`: one joint graph of all models, as a stand-in for the system POS."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ _SCHEDULES = ("greedy", "lios", "opara", "nimble")
 
 @register_policy("pos")
 class Pos(Policy):
-    """A joint graph of one instance of each model, one after the other.
+    """A policy that runs joint graphs, each with one request of every model, one at a time.
 
-    POS (IPSN 2023), with which TOP compares itself, has no public code; this runs its joint graph
-    by a scheduler of ours. What it does when a model has no task, its papers do not say.
+    TOP's paper compares TOP with POS (IPSN 2023), which has no public code. This policy runs the
+    joint graph of POS with a scheduler of this project. The papers on POS do not say what happens
+    when a model has no request.
 
     Parameters
     ----------
     absent: what to do when some queue is empty: `wait` for a request of each model, or `skip` the
-        models without one.
-    schedule: the scheduler of the joint graph; `best` is the one of `greedy`, `lios`, `opara` and
-        `nimble` by whose schedule the whole joint graph is through first.
+        models without a request.
+    schedule: name of the scheduler of the joint graph. `best` takes the one of `greedy`, `lios`,
+        `opara` and `nimble` whose schedule has the lowest latency when all models are present.
     barriers: whether the host waits after each stage, see `Start.barriers`.
     """
 

@@ -1,4 +1,7 @@
-"""A static combination of blocks, found by search: TOP without its learning."""
+"""The policy `search`: TOP's rule with a fixed combination of blocks, found by search.
+
+It needs no trained agents.
+"""
 
 from __future__ import annotations
 
@@ -27,38 +30,48 @@ from ..tasks import Admit, Request, Start, View, Wait
 from .slots import free_slot
 
 _REQUESTS = 250
-"""Requests in one simulation."""
+"""The length of a simulation: the time that this many requests take one after the other."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
 _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
-"""Rates at which the launcher is tried, over what one instance after the other serves; the higher
-ones where several combined blocks run at once."""
+"""Rates at which the launcher is tried, relative to the throughput of one instance at a time.
+
+The higher rates are for several combined blocks that run at the same time.
+"""
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
-"""The cross-entropy method: samples a round, the best of them that count, and smoothing."""
+"""Parameters of the cross-entropy method.
+
+They are the samples per round, the number of best samples that count, and the smoothing factor.
+"""
 
 
 @register_policy("search")
 class Search(Policy):
-    """Combined blocks by TOP's rule, in the best combination that a search found beforehand.
+    """A policy that runs combined blocks by TOP's rule.
+
+    Before the first request, the policy searches for the combination with the highest throughput.
 
     Parameters
     ----------
-    method: `climb` moves one block at a time and keeps what is no worse; `cem` draws combinations
-        from a distribution and moves it towards the best of them (cross-entropy method).
-    budget: how many combinations are simulated.
-    most: the most blocks in one combined block, TOP's H.
-    combination: of blocks as `combination.combination_of` gives it; None to search for one.
-    rates: requests a second of each model that are expected, only their proportions count; None
-        for equal ones.
-    interval_us: as for `streams`; None for those, in the proportions of `rates`, at which the
-        combination that was found serves most of that mix, and for 0 with a given combination.
-    buffer: how many requests may wait for a block.
-    schedule, barriers: of the combined blocks.
-    seed: of the search.
-    in_flight: how many combined blocks run at once; TOP's is 1. With more, each simulation takes
-        some ten times as long.
-    inside: how many requests of a model may be between its first block and its end, each of which
-        needs tensors of its own; None for as many as the buffers hold. It too makes simulations
-        slower.
+    method: `climb` moves one block at a time and keeps a move that is no worse. `cem` is the
+        cross-entropy method: it draws combinations from a distribution and shifts the distribution
+        towards the best ones.
+    budget: number of combinations that are simulated.
+    most: maximum number of blocks in one combined block (TOP's H).
+    combination: combination from `combination.combination_of`; None to search for one.
+    rates: expected requests per second of each model, of which only the proportions count; None for
+        equal rates.
+    interval_us: (num_models,) minimum time in microseconds between two requests of each model that
+        leave the queue. None takes, after a search, the intervals with the highest throughput, in
+        the proportions of `rates`. None with a given combination means 0.
+    buffer: maximum number of requests that wait for a block.
+    schedule: name of the scheduler for the combined blocks.
+    barriers: whether the host waits after each stage, see `Start.barriers`.
+    seed: seed of the search.
+    in_flight: maximum number of combined blocks that run at the same time; 1 in TOP. With more than
+        1, each simulation takes about ten times as long.
+    inside: maximum number of requests of a model that have left the queue and are not yet served.
+        Each of them needs tensors of its own. None for no limit other than the buffers. A limit
+        also makes simulations slower.
     """
 
     def __init__(
@@ -95,7 +108,7 @@ class Search(Policy):
         self._inside = inside
 
     def prepare(self, setting: Setting) -> None:
-        """Search, unless there is a combination."""
+        """Search for a combination, unless one was given."""
         super().prepare(setting)
         programs = setting.programs
         if self.combination is None:
@@ -114,12 +127,15 @@ class Search(Policy):
             )
 
     def adopt(self, combination: Combination, interval_us: Sequence[float]) -> None:
-        """Serve by another combination from now on; what runs ends as it is."""
+        """Serve by another combination from now on. Running combined blocks end normally."""
         self.combination = combination_of(self.setting.programs.models, combination)
         self._intervals = list(interval_us)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Admit what is due; run the fullest combined block while fewer than `in_flight` run."""
+        """Admit a request whose interval has passed, or start the fullest combined block.
+
+        A combined block starts only while fewer than `in_flight` combined blocks run.
+        """
         due_us = math.inf
         for model, queue in enumerate(view.queues):
             if queue and self._has_room(view, model):
@@ -134,7 +150,7 @@ class Search(Policy):
         assert self.combination is not None
         for index, cell in enumerate(self.combination):
             if running and not running.isdisjoint(cell):
-                continue  # At most one instance is in a block.
+                continue  # A block runs in at most one instance at a time.
             inputs = [self._input(view, part) for part in cell]
             since = [request.ready_us for request in inputs if request is not None]
             if since:
@@ -155,7 +171,7 @@ class Search(Policy):
         )  # fmt: skip
 
     def _has_room(self, view: View, model: int) -> bool:
-        """Whether one more request of a model may leave its queue."""
+        """Return whether one more request of a model may leave its queue."""
         between = view.between[model]
         if len(between[0]) >= self._buffer:
             return False
@@ -169,7 +185,10 @@ class Search(Policy):
         return run + sum(map(len, between)) < self._inside
 
     def _input(self, view: View, part: Part) -> Request | None:
-        """The request that is next in a block; None where there is none, or no room behind it."""
+        """Return the next request of a block.
+
+        None if no request waits for the block, or if the buffer of the next block is full.
+        """
         model, block = part
         buffers = view.between[model]
         if not buffers[block]:
@@ -180,7 +199,10 @@ class Search(Policy):
 
 
 class _Score:
-    """Requests of the mix that a combination serves a second under more load than it can serve."""
+    """The score of a combination: the throughput of the mix of models under overload.
+
+    Requests arrive at three times the throughput of one instance at a time.
+    """
 
     def __init__(
         self,
@@ -211,15 +233,15 @@ class _Score:
 
     @property
     def calls(self) -> int:
-        """How many combinations were simulated."""
+        """The number of combinations that were simulated."""
         return len(self._known)
 
     def __call__(self, combination: Combination) -> float:
-        """The most that it serves at any of the launcher's rates."""
+        """Return the highest throughput of a combination over all rates of the launcher."""
         return self._best(combination)[0]
 
     def interval_us(self, combination: Combination) -> list[float]:
-        """The launcher's intervals at which it serves most."""
+        """Return the launcher's intervals, in microseconds, that give the highest throughput."""
         return self._intervals(self._best(combination)[1])
 
     def _best(self, combination: Combination) -> tuple[float, float]:
@@ -232,7 +254,7 @@ class _Score:
         return self.served(combination, self._intervals(load))
 
     def served(self, combination: Combination, interval_us: list[float]) -> float:
-        """What a combination serves with a launcher's intervals."""
+        """Return the throughput of a combination with the given intervals of the launcher."""
         if self._in_flight > 1 or self._inside is not None:
             policy = Search(
                 combination=combination, interval_us=interval_us, buffer=self._buffer,
@@ -248,7 +270,7 @@ class _Score:
         return self._in_mix(run)
 
     def served_by(self, policy: Policy) -> float:
-        """What a policy serves."""
+        """Return the throughput of a policy."""
         programs = self._programs
         run = simulate_serving(
             programs.models, self._arrivals, policy, programs.device, self._seconds,
@@ -258,7 +280,7 @@ class _Score:
 
     def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
-        # What is served beyond the mix counts for nothing, but for ties.
+        # Requests served beyond the proportions of the mix only break ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
         return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
 
@@ -307,7 +329,7 @@ def _cem(
             scored.append((score(drawn), labels))
             best = max(best, drawn, key=score)
         if score.calls == before:
-            break  # Every combination it drew was scored before: the search has settled.
+            break  # All drawn combinations were scored before, so the search has converged.
         scored.sort(key=lambda row: -row[0])
         counts = np.zeros_like(likely)
         for _, labels in scored[:_ELITE]:
@@ -317,7 +339,7 @@ def _cem(
 
 
 def _labels(likely: npt.NDArray[np.float64], most: int, draw: np.random.Generator) -> list[int]:
-    """A combined block for each block, none of more than `most`."""
+    """Draw the combined block of each block, with at most `most` blocks in each combined block."""
     left = np.full(len(likely), most)
     labels = []
     for row in likely:

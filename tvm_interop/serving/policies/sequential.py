@@ -1,4 +1,4 @@
-"""One instance after the other."""
+"""The policy `sequential`: one instance runs at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from .orders import order_named
 
 @register_policy("sequential")
 class Sequential(Policy):
-    """One instance at a time, the device to itself.
+    """A policy that runs one instance at a time, which has the device to itself.
 
     Parameters
     ----------
-    order: which queue is next: `fifo`, `longest` (bounds the variance of the queues) or `deadline`.
-    schedule: the scheduler by whose schedule an instance runs.
+    order: order in which queues are served: `fifo`, `longest` or `deadline`. `longest` bounds the
+        variance of the queue lengths.
+    schedule: name of the scheduler that orders the operators of an instance.
     barriers: see `Start.barriers`.
     """
 

@@ -1,4 +1,4 @@
-"""Where an instance runs."""
+"""Choice of the slot in which a new instance runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..tasks import View
 
 
 def free_slot(view: View) -> int:
-    """The lowest slot in which nothing runs."""
+    """Return the lowest slot number in which no instance runs."""
     taken = {running.start.slot for running in view.running.values()}
     slot = 0
     while slot in taken:

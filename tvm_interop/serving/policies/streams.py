@@ -1,4 +1,4 @@
-"""Several instances at once, each on a stream of its own."""
+"""The policy `streams`: several instances run at the same time, each on its own stream."""
 
 from __future__ import annotations
 
@@ -13,26 +13,32 @@ from .orders import order_named
 from .slots import free_slot
 
 _WINDOW = 64
-"""The fewest requests served between two changes of the number of streams."""
+"""The minimum number of requests served between two changes of the number of streams."""
 _WORSE, _BETTER = 0.93, 1.02
-"""What share of the best speed seen lately counts as a loss, and as a gain."""
+"""Shares of the best recent speed.
+
+A speed below the first share is a loss, and a speed from the second share on is a gain.
+"""
 _HOLD = 8
-"""Windows between two tries of one stream more, once another has gained nothing."""
+"""The number of windows to wait before one more stream is tried, if the last try gained nothing."""
 
 
 @register_policy("streams")
 class Streams(Policy):
-    """K instances in flight.
+    """A policy that keeps up to K instances in flight.
+
+    With `streams=None`, K adapts to the load by additive increase and multiplicative decrease. K
+    grows by one for as long as the speed improves, and shrinks to three quarters when the speed
+    drops. The speed is the work done per time, measured over 64 requests or more. The work of a
+    request is its latency when it runs alone. K changes only after a period in which requests were
+    always waiting.
 
     Parameters
     ----------
-    streams: K. None: adapted while serving, by additive increase and multiplicative decrease: one
-        more for as long as that makes work go faster, three quarters of them when it goes slower
-        than it did. Work is counted in microseconds that it takes alone, over 64 requests or more,
-        and only while requests wait.
+    streams: K, the maximum number of instances at the same time; None to adapt K while serving.
     order, schedule, barriers: as for `sequential`.
-    interval_us: the least distance between two starts of a model, by model: TOP's launcher. None
-        for none.
+    interval_us: (num_models,) minimum time in microseconds between two starts of each model, as in
+        TOP's launcher; None for no minimum.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class Streams(Policy):
             raise InputError(
                 f"there are {len(self._interval_us)} intervals for {len(view.queues)} models"
             )
-        # Queues that are not due are as if they were empty.
+        # Queues of models that may not start yet are shown to the order as empty queues.
         due = [
             queue if self._due_us[model] <= view.now_us else queue.__class__()
             for model, queue in enumerate(view.queues)
@@ -94,7 +100,7 @@ class Streams(Policy):
 
 
 class _Adapted:
-    """The number of streams while it is adapted."""
+    """The number of streams K, adapted while serving."""
 
     def __init__(self) -> None:
         self._streams = 2
@@ -115,7 +121,8 @@ class _Adapted:
                 self._work_us += policy.setting.programs.model_us(request.model)
         if not any(view.queues):
             self._was_saturated = False
-        # Instances are counted when they start: the window is long beside what is in flight.
+        # Work counts when an instance starts. This is accurate enough, because a window has many
+        # more requests than are in flight.
         if view.num_finished - self._finished >= max(_WINDOW, 32 * self._streams):
             self._change(view)
         return self._streams
@@ -128,7 +135,7 @@ class _Adapted:
                 self._best = speed
             elif speed < _WORSE * self._best:
                 self._streams = max(1, self._streams * 3 // 4)
-                # What was best once may not be reached any more.
+                # The load may have changed, so the best speed may be out of reach. Lower it a bit.
                 self._best *= 0.98
             elif self._hold == 0:
                 self._streams = max(1, self._streams - 1)

@@ -1,5 +1,8 @@
-"""TOP: combined blocks and dequeue intervals that learned agents choose; and `top+`, without
-barriers."""
+"""The policies `top` and `top+`.
+
+In `top`, trained agents choose combined blocks and dequeue intervals. `top+` runs combined blocks
+without barriers, and finds them by search.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,24 @@ from .sequential import Sequential
 
 @register_policy("top")
 class Top(Policy):
-    """TOP's rule of execution, its combined blocks and intervals from agents that have learned.
+    """TOP's execution rule, with combined blocks and dequeue intervals from trained agents.
 
-    Lin et al., TPDS 36(2), 2025, Algorithm 1, lines 25 on. It begins with the decision of the
-    agents in the state in which all queues are empty. Then, whenever the variance of the queues'
-    lengths is above `threshold`, they decide anew, and the new combined blocks take over once the
-    one that runs has ended. With one model there is no variance, and one decision.
+    The algorithm is that of Lin et al., TPDS 36(2), 2025, Algorithm 1, from line 25 on. The policy
+    begins with the decision of the agents for the state in which all queues are empty. The agents
+    decide again whenever the variance of the queue lengths is above `threshold`. The new combined
+    blocks take over once the running combined block has ended. With one model the variance is
+    always 0, so only the first decision is made.
 
     Parameters
     ----------
-    agents: a file that `serving.learning.maddpg.save_agents` wrote, for models of as many blocks;
-        or the agents.
-    threshold: the paper's T.
-    check_us: between two looks at the variance.
-    most: the most blocks in one combined block (the paper's H); a decision with a larger one is
-        not taken, as in training.
-    buffer, schedule, barriers, inside: as for `search`; `gpg-scored` for the paper's stages.
+    agents: trained agents, or a file that `serving.learning.maddpg.save_agents` wrote. The agents
+        must be for models with the same numbers of blocks.
+    threshold: variance of the queue lengths above which the agents decide again (the paper's T).
+    check_us: microseconds between two checks of the variance.
+    most: maximum number of blocks in one combined block (the paper's H). A decision with a larger
+        combined block is rejected, as in training.
+    buffer, schedule, barriers, inside: as for `search`. The schedule `gpg-scored` gives the stages
+        of the paper.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class Top(Policy):
         self._log: list[tuple[float, str]] = []
 
     def prepare(self, setting: Setting) -> None:
-        """Take the agents' first decision."""
+        """Load the agents and apply their first decision."""
         super().prepare(setting)
         models = setting.programs.models
         self._agents = agents_for(self._given, models)
@@ -81,7 +86,7 @@ class Top(Policy):
         self._decide_again(0.0)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """What TOP's rule does under the decision in force."""
+        """Decide by TOP's rule with the current combined blocks and dequeue intervals."""
         if view.now_us >= self._check_at_us:
             self._check_at_us = view.now_us + self._check_us
             self._look(view)
@@ -91,7 +96,7 @@ class Top(Policy):
         return found
 
     def explanation(self) -> list[tuple[float, str]]:
-        """What the agents decided when."""
+        """Return the decisions of the agents, as (time in microseconds, text) pairs."""
         return self._log
 
     def _look(self, view: View) -> None:
@@ -133,16 +138,18 @@ class Top(Policy):
 
 @register_policy("top+")
 class TopPlus(Search):
-    """TOP's decisions without its barriers, two combined blocks in flight, found by search.
+    """TOP's combined blocks without barriers, two of them in flight, found by search.
 
-    An operator waits for what it reads and not for the stage before; the fullest combined block
-    that does not run starts beside the one that does. Whatever the search finds is simulated
-    against one instance after the other, and never serves less than that on paper.
+    An operator waits for its inputs instead of the previous stage. A second combined block starts
+    beside the running one: the fullest of the combined blocks that do not run. The policy also
+    simulates `sequential`, which runs one instance at a time, and serves by `sequential` if that
+    has the higher simulated throughput.
 
     Parameters
     ----------
-    agents: as for `top`: their decision in an empty state is one of the candidates then.
-    in_flight: combined blocks that run at once.
+    agents: as for `top`. If given, the decision of the agents for empty queues is one more
+        candidate.
+    in_flight: maximum number of combined blocks that run at the same time.
     budget, most, rates, buffer, schedule, method, seed, inside: as for `search`.
     """
 
@@ -166,7 +173,10 @@ class TopPlus(Search):
         self._agents = agents
 
     def prepare(self, setting: Setting) -> None:
-        """Search, and take what serves most: what was found, the agents', one after the other."""
+        """Search, then choose the candidate with the highest simulated throughput.
+
+        The candidates are the result of the search, the decision of the agents, and `sequential`.
+        """
         super().prepare(setting)
         assert self.combination is not None
         score = self._score()
@@ -183,14 +193,16 @@ class TopPlus(Search):
             self._instead.prepare(setting)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """As `search`; or one after the other, where that serves more."""
+        """Decide as `search` does, or as `sequential` if that has the higher throughput."""
         return super().decide(view) if self._instead is None else self._instead.decide(view)
 
 
 def decision_when_empty(
     agents: str | Path | Agents, models: Sequence[ServedModel]
 ) -> tuple[Combination, list[float]]:
-    """What agents decide while nothing waits and nothing runs.
+    """Return the combination and the dequeue intervals that agents choose for empty queues.
+
+    The intervals are in microseconds.
 
     Raises
     ------
@@ -203,7 +215,7 @@ def decision_when_empty(
 
 
 def agents_for(agents: str | Path | Agents, models: Sequence[ServedModel]) -> Agents:
-    """Agents of a file or as they are, for these models.
+    """Return agents for these models: load them if a file is given, and check their block counts.
 
     Raises
     ------

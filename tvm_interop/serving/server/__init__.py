@@ -1,1 +1,1 @@
-"""A server for compiled models: the policies of the simulator over real instances."""
+"""An inference server for compiled models, which uses the same policies as the simulator."""

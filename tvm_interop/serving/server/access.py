@@ -1,7 +1,8 @@
-"""Who may use a server: a token, and what keeps web pages out.
+"""Access control of the server: a token, and protection against requests from web pages.
 
-A web page of anybody can make its reader's browser send requests to servers on the loopback.
-What the browser says of such a request in `Host` and `Origin` no page can change.
+A malicious web page can make the browser of its reader send requests to servers on the loopback
+interface. The browser sets the headers `Host` and `Origin` of such a request, and a page cannot
+change them. The server therefore checks both headers.
 """
 
 from __future__ import annotations
@@ -18,19 +19,30 @@ from urllib.parse import urlsplit
 from ...errors import AccessError, InputError, TokenError, cut
 
 OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready"})
-"""Probes need no token: they say whether there is a server, which a port says too."""
+"""The HTTP paths that need no token.
+
+Health probes only reveal that a server is running, which its open port reveals too.
+"""
 OPEN_METHODS = frozenset({"ServerLive", "ServerReady"})
-"""The same of gRPC."""
+"""The gRPC methods that need no token, as for `OPEN_PATHS`."""
 _FORMS = ("text/plain", "multipart/form-data")
-"""What a browser sends from any page without asking the server first, and no client of the
-protocol sends. `curl -d` says `application/x-www-form-urlencoded`, which forms cannot make JSON."""
+"""The content types that are refused, because the form of any web page can send them.
+
+A browser sends them without asking the server first, and no client of the protocol uses them. The
+third such type, `application/x-www-form-urlencoded`, is allowed. `curl -d` sends it, and a form
+cannot produce JSON with it.
+"""
 
 
 _HOST = re.compile(r"[^\s@/?#\\]{1,300}")
 
 
 class Access:
-    """What `host`, `allowed_hosts`, `allowed_origins` and `token` of a `ServerConfig` allow."""
+    """The access rules of a server.
+
+    They come from the options `host`, `allowed_hosts`, `allowed_origins` and `token` of its
+    `ServerConfig`.
+    """
 
     def __init__(
         self,
@@ -47,22 +59,23 @@ class Access:
 
     @property
     def wants_token(self) -> bool:
-        """Whether clients need one."""
+        """Whether clients need a token."""
         return self._token is not None
 
     def check_http(self, path: str, headers: Mapping[str, str]) -> None:
-        """Refuse a request that nobody who may has sent.
+        """Check that an HTTP request is allowed.
 
         Parameters
         ----------
-        headers: by name in lower case.
+        path: path of the URL.
+        headers: header values, keyed by name in lower case.
 
         Raises
         ------
         AccessError
-            It is for a host that is not this one, or from a web page of another.
+            The request names another host, or comes from a web page of another origin.
         TokenError
-            It has not the token.
+            The token is missing or wrong.
         """
         host = headers.get("host")
         is_known = host is None or self._knows(host)
@@ -81,16 +94,16 @@ class Access:
             self.check_token(headers.get("authorization"))
 
     def check_token(self, authorization: str | None) -> None:
-        """Refuse what comes without the token, if there is one.
+        """Check the token of a request, if the server has one.
 
         Parameters
         ----------
-        authorization: the header, or metadata of gRPC, of that name.
+        authorization: value of the HTTP header or of the gRPC metadata of this name.
 
         Raises
         ------
         TokenError
-            It is not `Bearer` and the token.
+            The value is not `Bearer` followed by the token.
         """
         if self._token is None:
             return
@@ -101,15 +114,19 @@ class Access:
             raise TokenError("that is not the token of this server")
 
     def _knows(self, header: str) -> bool:
-        """Whether a `Host` is one that no page can have made its own name.
+        """Return whether a `Host` header names this server.
 
-        An address is always: a page that came from a name has that name in its `Host`.
+        An IP address is always accepted: in a DNS rebinding attack, `Host` contains the attacker's
+        host name and never an address.
         """
         name, is_address = _host_of(header)
         return is_address or name in self._hosts
 
     def _takes(self, origin: str, host: str | None) -> bool:
-        """Whether pages of this origin may ask: a listed one, or one that this server has sent."""
+        """Return whether web pages of an origin may use this server.
+
+        Allowed are the listed origins and the origin of this server itself.
+        """
         origin = origin.lower()
         if "*" in self._origins or origin in self._origins:
             return True
@@ -117,18 +134,18 @@ class Access:
 
 
 def is_of_a_form(content_type: str) -> bool:
-    """Whether a form of a web page may have sent a body of this type, and JSON in it."""
+    """Return whether the form of a web page could have sent JSON with this content type."""
     return content_type.partition(";")[0].strip().lower() in _FORMS
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether a host is the loopback interface, which only this machine can reach."""
     address = _address(host)
     return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
-    """The token that a file holds, without white space around it.
+    """Read the token from a file, without surrounding white space.
 
     Raises
     ------
@@ -144,12 +161,12 @@ def read_token(path: str | os.PathLike[str]) -> str:
 
 
 def check_is_token(token: object, origin: str) -> None:
-    """Refuse what cannot be sent as a token. The message does not repeat it.
+    """Check that a token can be sent in a header. The error message does not contain the token.
 
     Raises
     ------
     InputError
-        It is empty, or has characters that a header does not take.
+        The token is empty, or has characters other than visible ASCII characters.
     """
     if not isinstance(token, str) or not token or not all("!" <= c <= "~" for c in token):
         raise InputError(
@@ -159,7 +176,10 @@ def check_is_token(token: object, origin: str) -> None:
 
 @functools.lru_cache(64)
 def _host_of(header: str) -> tuple[str, bool]:
-    """The name in a `Host`, without its port, and whether it is an address; "" for what is none."""
+    """Return the name in a `Host` header without the port, and whether it is an IP address.
+
+    The name is "" if the header is invalid.
+    """
     try:
         name = urlsplit(f"//{header}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a server needs of a model, whatever runs it."""
+"""The interface between the server and a model, whatever executes the model."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .tensors import TensorSpec, check_names_and_types
 from .ticket import Ticket
 
 VERSION = "1"
-"""The version of every model: a name has one."""
+"""The version of every model. A name has only one version."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a model takes.
+    """The memory of a model, in bytes.
 
     Attributes
     ----------
-    weights: shared by all instances and all batch sizes.
-    instance: the tensors of each instance: activations, inputs and outputs, for every shape.
+    weights: size of the weights, which all instances and all batch sizes share.
+    instance: size of the tensors of one instance: activations, inputs and outputs of every shape.
     """
 
     weights: int
@@ -32,16 +32,17 @@ class Memory:
 
 
 class AnyModel(ABC):
-    """What a server needs of a model, whatever runs it.
+    """The base class of models that the server can serve.
 
     Attributes
     ----------
-    name: as clients name it.
-    inputs, outputs: see `TensorSpec`; -1 where shapes differ.
-    sizes: the batch sizes it can run, ascending; (1,) where requests are never joined.
-    is_batched: whether requests bring rows that can be joined with those of others.
-    memory: see `Memory`.
-    statistics: what it has served.
+    name: name of the model that clients use.
+    inputs, outputs: specifications of the tensors, see `TensorSpec`. A size is -1 if it differs
+        between the shapes of the model.
+    sizes: batch sizes that the model can run, ascending; (1,) if requests are never batched.
+    is_batched: whether the rows of several requests can be joined into one batch.
+    memory: memory of the model, see `Memory`.
+    statistics: counts and durations of the requests served so far.
     """
 
     def __init__(
@@ -52,11 +53,11 @@ class AnyModel(ABC):
         memory: Memory,
         batch_sizes: Sequence[int] = (),
     ) -> None:
-        """Parameters as the attributes.
+        """Create a model. The other parameters are the attributes of the same name.
 
         Parameters
         ----------
-        batch_sizes: empty where requests are never joined.
+        batch_sizes: batch sizes that the model can run; empty if requests are never batched.
         """
         self.name = name
         self.inputs, self.outputs = inputs, outputs
@@ -68,67 +69,77 @@ class AnyModel(ABC):
     @property
     @abstractmethod
     def num_instances(self) -> int:
-        """How many batches may run at once."""
+        """The number of batches that can run at the same time."""
 
     @abstractmethod
     def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
-        """Run instance `slot` once for all of them, and give each its outputs and times.
+        """Run instance `slot` once for all tickets, and set the outputs and times of each ticket.
 
         Raises
         ------
         ExecutionError
-            It failed.
+            The run failed.
         """
 
     @abstractmethod
     def run_once(self, slot: int, size: int) -> float:
-        """Run whatever lies in the inputs, and tell the seconds: to warm up and to measure."""
+        """Run once on the current contents of the inputs and return the seconds.
+
+        The server calls this method to warm up and to measure.
+        """
 
     @property
     def num_blocks(self) -> int:
-        """Into how many blocks it is divided; 1 where it runs whole."""
+        """The number of blocks that the model is divided into; 1 if it runs as a whole."""
         return 1
 
     @property
     def is_divided(self) -> bool:
-        """Whether it can be run block by block."""
+        """Whether the model can run block by block."""
         return False
 
     def divide(self, count: int) -> None:
-        """Divide it into `count` blocks of about equal time, by a run that is timed.
+        """Divide the model into `count` blocks of about equal latency, measured in one run.
 
-        One that has fewer blocks is divided into those.
+        A model that has fewer possible blocks is divided into all of them.
 
         Raises
         ------
         InputError
-            It cannot be divided.
+            The model cannot be divided.
         """
         raise self._undivided()
 
     def run_block(self, slot: int, block: int, ticket: Ticket) -> None:
-        """Run one block of a model that is divided; the first copies inputs, the last outputs.
+        """Run one block of a divided model.
+
+        The first block also copies the inputs, and the last block also copies the outputs.
 
         Raises
         ------
         ExecutionError
-            An operator failed; it is not this block's turn.
+            An operator failed, or another block is next.
         InputError
-            It is not divided.
+            The model is not divided.
         """
         raise self._undivided()
 
     def run_blocks_once(self, slot: int) -> list[float]:
-        """Run all blocks on whatever lies in the inputs, and tell the seconds of each."""
+        """Run all blocks on the current contents of the inputs, and return the seconds of each."""
         raise self._undivided()
 
     def check(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, int]:
-        """Which of the model's shapes fits these inputs, and how many rows they bring.
+        """Check the inputs of a request.
+
+        Returns
+        -------
+        The index of the shape of the model that fits the inputs, and the number of rows in them.
 
         Raises
         ------
         InputError
-            Names the input that is missing, unknown, or of another type or shape.
+            An input is missing, unknown, or has another type or shape, and the message names it; or
+            the number of rows is not supported.
         """
         check_names_and_types(self.name, self.inputs, inputs)
         if not self.is_batched:
@@ -145,15 +156,18 @@ class AnyModel(ABC):
         return self._shape_of(self.size_for(count)), count
 
     def size_for(self, rows: int) -> int:
-        """The smallest batch size that holds so many rows."""
+        """Return the smallest batch size that is at least `rows`."""
         return next(size for size in self.sizes if size >= rows)
 
     def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
-        """The shape of a model without batches that fits; raises `InputError` where none does."""
+        """Return the index of the shape that fits the inputs of a model without batches.
+
+        Raises `InputError` if no shape fits.
+        """
         return 0
 
     def _shape_of(self, size: int) -> int:
-        """The shape of a batch size."""
+        """Return the index of the shape of a batch size."""
         return self.sizes.index(size)
 
     def _undivided(self) -> InputError:
@@ -163,6 +177,6 @@ class AnyModel(ABC):
 
 
 def failure(model: str, error: Exception) -> ExecutionError:
-    """What a client is told of a run that failed."""
+    """Return the error that a client gets when a run has failed."""
     said = str(error).strip().splitlines()
     return ExecutionError(f"model `{model}` failed: {said[0] if said else type(error).__name__}")

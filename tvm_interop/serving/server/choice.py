@@ -1,4 +1,4 @@
-"""Which policy a server serves by."""
+"""Creates the policy of a server from the options of the server."""
 
 from __future__ import annotations
 
@@ -11,29 +11,35 @@ from ..policies.auto import Candidate
 from ..policy import Policy, make_policy
 
 POLICIES = ("auto", "sequential", "streams", "batching", "search", "top", "top+")
-"""The policies of this package that a server has."""
+"""The policies of this package that a server supports."""
 _BY_BLOCKS = ("search", "top", "top+")
-"""The policies that run blocks of models. On paper the operators of blocks that run together are
-in stages across models; here each block runs by its own plan, beside the others."""
+"""The policies that run blocks of models.
+
+In the simulator, the blocks of a combined block share stages across models. In a server, each block
+runs by its own plan, beside the other blocks.
+"""
 _BUDGET = 20
-"""Combinations that a search simulates before the first request, and whenever models change."""
+"""The number of combinations that a search simulates at the start and whenever models change."""
 _ORDER = {"order": "deadline"}
-"""First come first served among requests without a deadline: the longest queue first would starve
-models that few ask for, or that take long."""
+"""The order in which servers serve their queues: earliest deadline first.
+
+Requests without a deadline are served in order of arrival. The order `longest` would starve models
+that have few requests or a high latency.
+"""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A policy and the options that servers have.
+    """The choice of a policy, with the options that servers offer.
 
     Attributes
     ----------
-    policy: a name that `register_policy` knows, or something that makes a `Policy`.
-    instances: how many instances may run at once.
-    max_batch: the most rows that are joined into one batch.
-    max_delay_us: how long a request may wait for others to join it.
-    blocks: into how many blocks policies that run blocks divide each model at most.
-    agents: the file of trained agents that `top` needs.
+    policy: name of a registered policy, or a function that creates a `Policy`.
+    instances: maximum number of instances that run at the same time.
+    max_batch: maximum number of rows in one batch.
+    max_delay_us: maximum time in microseconds that a request waits for others to join its batch.
+    blocks: maximum number of blocks per model, for policies that run blocks.
+    agents: file of trained agents, which the policy `top` needs.
     """
 
     policy: str | Callable[[], Policy] = "auto"
@@ -45,17 +51,21 @@ class Choice:
 
     @property
     def num_running(self) -> int:
-        """Instances, or blocks of a combined block, that run at once."""
+        """The maximum number of instances, or of blocks, that run at the same time."""
         return 1 if self.policy == "sequential" else self.instances
 
     @property
     def num_instances(self) -> int:
-        """Instances that each model needs: by blocks, as many requests of it are on their way."""
+        """The number of instances that each model needs.
+
+        A policy that runs blocks needs one instance per request between its first block and its
+        end.
+        """
         return max(self.blocks, self.instances) if self.runs_blocks else self.num_running
 
     @property
     def num_blocks(self) -> int:
-        """Into how many blocks models are to be divided at most; 1 where they run whole."""
+        """The maximum number of blocks per model; 1 if models run as a whole."""
         return self.blocks if self.runs_blocks else 1
 
     @property
@@ -64,12 +74,13 @@ class Choice:
         return self.policy in _BY_BLOCKS
 
     def make(self) -> Policy:
-        """A new policy.
+        """Create a new policy.
 
         Raises
         ------
         InputError
-            There is none of that name, it runs models jointly, or it lacks its agents.
+            The policy does not exist, runs models as one joint graph, or needs agents that were not
+            given.
         """
         if not isinstance(self.policy, str):
             return self.policy()

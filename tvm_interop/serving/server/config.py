@@ -1,4 +1,4 @@
-"""What a server is told: by a file, the command line or Python."""
+"""The options of a server, which come from a file, the command line or Python."""
 
 from __future__ import annotations
 
@@ -23,32 +23,37 @@ class ServerConfig:
 
     Attributes
     ----------
-    host: the address to listen on. Whoever can reach it can use the models, if there is no token.
-    http_port, grpc_port: 0 for any that is free; None for none.
-    token: what clients send as `Authorization: Bearer TOKEN`, over HTTP and gRPC; None for none.
-    token_file: a file with the token, in place of `token`.
-    allowed_hosts: names by which clients may call this server in `Host`, besides addresses,
-        `localhost` and `host`; "*" for all. None for any name, where it listens beyond the
-        loopback.
-    allowed_origins: web pages that may use it, such as `https://page.example`; "*" for all.
+    host: address to listen on. Without a token, everyone who can reach the address can use the
+        models.
+    http_port, grpc_port: port number; 0 for any free port; None to turn the protocol off.
+    token: token that clients must send as `Authorization: Bearer TOKEN`, over HTTP and gRPC; None
+        if clients need no token.
+    token_file: file with the token, as an alternative to `token`.
+    allowed_hosts: host names that clients may send in the header `Host`, in addition to IP
+        addresses, `localhost` and `host`; "*" for all names. None allows any name if the server
+        listens beyond the loopback interface.
+    allowed_origins: origins of web pages that may use the server, such as `https://page.example`;
+        "*" for all.
     policy, instances, max_batch, max_delay_us, blocks, agents: see `Choice`.
-    max_queue: how many requests of a model may wait.
-    model_folder: clients may load and unload the artifacts `NAME.tar` in it, which hold machine
-        code. None lets nobody, which is the default.
-    trusted_keys: files of public keys, of which one must have signed each artifact that is loaded
-        from a file; None for those that `TVM_INTEROP_TRUSTED_KEYS` names, if there are any.
-    max_request_bytes: of the body of a request, of HTTP or gRPC.
-    max_json_bytes: of what of it is JSON, or a message of gRPC without its raw tensors: reading
-        these takes several times their bytes, where tensors in binary take none. A request has
-        besides at most 1024 inputs and outputs, 32 dimensions of each, 1024 characters of a name,
-        4096 objects, 4096 characters of a number and 128 kB of parameters.
-    max_held_bytes: of the bodies of all requests that are read and served at once, over HTTP and
-        gRPC; of a message of gRPC once it is there.
-    max_connections: of HTTP, and requests of gRPC at once.
-    receive_timeout_s, send_timeout_s: how long a client may take to send a request, and may stand
-        still while it reads the answer.
-    keep_alive_s: how long an idle connection stays open.
-    drain_limit_s: how long a server that ends goes on with requests that it has taken.
+    max_queue: maximum number of waiting requests per model.
+    model_folder: folder of artifacts `NAME.tar` that clients may load and unload. Artifacts contain
+        machine code. With None, the default, clients can load nothing.
+    trusted_keys: files of public keys. Each artifact that is loaded from a file must be signed with
+        one of these keys. None for the keys that `TVM_INTEROP_TRUSTED_KEYS` names, if any.
+    max_request_bytes: maximum size of the body of an HTTP request, or of a gRPC message.
+    max_json_bytes: maximum size of the JSON in a request. For gRPC, it limits the numbers in a
+        message that are not raw tensors; whole numbers and BOOL count four times. Decoding these
+        takes several times their size in memory, while binary tensors take no extra memory. Fixed
+        limits for each request are 1024 inputs, 1024 outputs, 32 dimensions per tensor, 1024
+        characters per name, 4096 JSON objects, 4096 characters per number, and 128 KiB of
+        parameters.
+    max_held_bytes: maximum total size of the bodies of all requests that are being read or served,
+        over HTTP and gRPC. A gRPC message counts once it has arrived completely.
+    max_connections: maximum number of HTTP connections, and of concurrent gRPC calls.
+    receive_timeout_s: maximum time in which a client must send a request.
+    send_timeout_s: maximum time for which a client may stop reading an answer.
+    keep_alive_s: time after which an idle connection is closed.
+    drain_limit_s: maximum time for which a server that is stopping serves accepted requests.
     """
 
     host: str = "127.0.0.1"
@@ -120,13 +125,13 @@ class ServerConfig:
 
     @property
     def access(self) -> Access:
-        """Who may use it; reads `token_file`."""
+        """The access rules. Each access to this property reads `token_file`."""
         token = self.token if self.token_file is None else read_token(self.token_file)
         return Access(self.host, self.allowed_hosts, self.allowed_origins, token)
 
     @property
     def choice(self) -> Choice:
-        """The policy."""
+        """The policy and its options."""
         return Choice(
             self.policy, self.instances, self.max_batch, self.max_delay_us, self.blocks, self.agents
         )
@@ -142,12 +147,16 @@ def _are_paths(value: object) -> bool:
 
 
 def with_options(config: ServerConfig, options: Mapping[str, Any], origin: str) -> ServerConfig:
-    """The same with other options; `origin` says in messages where they come from.
+    """Return a copy of a configuration with some options replaced.
+
+    Parameters
+    ----------
+    origin: where the options come from, for error messages.
 
     Raises
     ------
     InputError
-        There is no option of that name, or it cannot be that.
+        An option does not exist, or its value is invalid.
     """
     known = [field.name for field in fields(ServerConfig)]
     for name in options:
@@ -160,14 +169,16 @@ def with_options(config: ServerConfig, options: Mapping[str, Any], origin: str) 
 
 
 def read_config(path: str | os.PathLike[str]) -> tuple[ServerConfig, dict[str, Path]]:
-    """Options and models from a TOML file: options by name, and a table `[models]`.
+    """Read options and models from a TOML file.
 
-    Paths in it are relative to its folder; `http_port = false` stands for none.
+    The file holds options by name, and a table `[models]` of model names and artifact paths. Paths
+    are relative to the folder of the file. `http_port = false` turns HTTP off, and
+    `grpc_port = false` turns gRPC off.
 
     Raises
     ------
     InputError
-        It cannot be read, is no TOML, or has something in it that there is not.
+        The file cannot be read, is no valid TOML, or has an unknown or invalid option.
     """
     path = Path(path)
     try:

@@ -1,4 +1,7 @@
-"""The queues of a server, and the policy that decides what starts: no threads, no models run."""
+"""The queues of a server, and the policy that decides which requests start.
+
+This module starts no threads and runs no models; see `executor`.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,11 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""Requests that should be late, by how long runs took lately, are refused, but for one in so many:
-if the expectation is wrong, only a run corrects it."""
+"""The share 1 / `_PROBE` of requests that are expected to miss their deadline runs nevertheless.
+
+The other ones are refused. The expected latency comes from recent runs. If the expectation is
+wrong, only another run can correct it.
+"""
 
 
 @dataclass(eq=False)
@@ -33,7 +39,11 @@ class Job:
 
     Attributes
     ----------
-    number: of the instance; the blocks of a combined block have the same.
+    number: number of the instance. All blocks of a combined block have the same number.
+    model: model to run.
+    slot: index of the model's instance to run.
+    tickets: requests that the run serves.
+    block: block to run; `WHOLE` for the whole model.
     """
 
     number: int
@@ -45,15 +55,15 @@ class Job:
 
 @dataclass(eq=False)
 class Decision:
-    """What to do now.
+    """The result of one call of `Dispatcher.decide`.
 
     Attributes
     ----------
-    jobs: to run.
-    refused: requests that will not run, and why.
-    left: requests that have left their queues; those refused are among them.
-    num_finished: requests that ran to their end, or failed, before this.
-    until_us: when to decide again, even if nothing happens until then.
+    jobs: runs to start now.
+    refused: requests that will not run or not run to their end, each with an error.
+    left: requests that have left their queues, because they start or because they are refused.
+    num_finished: number of requests whose runs have ended, successfully or not.
+    until_us: time in microseconds at which to decide again at the latest.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -64,12 +74,12 @@ class Decision:
 
 
 class Dispatcher:
-    """Queues and a policy. One thread at a time may use it.
+    """The queues of all models, and the policy. Only one thread at a time may use this object.
 
     Attributes
     ----------
-    models: that are served; their indices are those that the policy sees.
-    broken: why nothing is served any more, where the policy has failed.
+    models: models that are served. The policy sees their indices.
+    broken: error message if the policy has failed and nothing is served any more; otherwise None.
     """
 
     def __init__(self) -> None:
@@ -83,20 +93,20 @@ class Dispatcher:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy that decides; None where there are no models."""
+        """The policy that decides; None if there are no models."""
         return self._policy
 
     @property
     def num_running(self) -> int:
-        """How many jobs run."""
+        """The number of running instances. A combined block counts as one instance."""
         return len(self._view.running)
 
     def waiting(self) -> list[Ticket]:
-        """The requests in all queues."""
+        """Return the requests in all queues."""
         return [r for queue in self._view.queues for r in queue if isinstance(r, Ticket)]
 
     def between(self) -> list[Ticket]:
-        """The requests that wait between two blocks of their models."""
+        """Return the requests that wait for a block of their model, outside the queues."""
         return [
             request
             for buffers in self._view.between
@@ -106,17 +116,20 @@ class Dispatcher:
         ]
 
     def half_done(self) -> list[Job]:
-        """Blocks that have ended, of combined blocks that still run."""
+        """Return the ended jobs of combined blocks that still run."""
         return [job for jobs in self._ended.values() for job in jobs]
 
     def explanation(self) -> list[tuple[float, str]]:
-        """What the policy says of its decisions."""
+        """Return the choices of the policy, see `Policy.explanation`."""
         return self._policy.explanation() if self._policy is not None else []
 
     def reconfigure(self, models: list[AnyModel], policy: Policy | None) -> list[Ticket]:
-        """Serve these from now on; the requests that waited, which have no queue now.
+        """Serve other models with another policy from now on.
 
-        Those between two blocks are among them, and begin anew.
+        Returns
+        -------
+        The requests that were waiting, which are no longer in any queue. They include requests that
+        waited for a block; these start again at the first block.
         """
         waiting = [*self.between(), *self.waiting()]
         for ticket in waiting:
@@ -134,11 +147,14 @@ class Dispatcher:
     def decide(
         self, now_us: float, arrived: Sequence[Ticket], ended: Sequence[Job], starts: bool
     ) -> Decision:
-        """Take in what has happened, and say what to do.
+        """Update the queues with new events, and let the policy decide.
 
         Parameters
         ----------
-        starts: whether anything may start.
+        now_us: current time in microseconds.
+        arrived: requests that have arrived since the last call.
+        ended: jobs that have ended since the last call.
+        starts: whether jobs may start.
         """
         view = self._view
         view.now_us = now_us
@@ -153,13 +169,13 @@ class Dispatcher:
                 decision.until_us = self._ask(self._policy, decision)
             except Exception as error:
                 self._break(self._policy, error, decision)
-        # What waits may be late while nothing else happens.
+        # Decide again at the earliest deadline of a waiting request, to refuse the request then.
         deadlines = [r.deadline_us for queue in view.queues for r in queue]
         decision.until_us = min([decision.until_us, *deadlines])
         return decision
 
     def _enqueue(self, ticket: Ticket, decision: Decision) -> None:
-        """Put a request into its queue, behind those of its priority."""
+        """Put a request into its queue, behind requests of the same priority."""
         index = next((i for i, m in enumerate(self.models) if m.name == ticket.served), None)
         if self.broken is not None or index is None:
             why = self.broken or f"model `{ticket.served}` was unloaded"
@@ -174,7 +190,7 @@ class Dispatcher:
         queue.insert(place, ticket)
 
     def _refuse_hopeless(self, decision: Decision) -> None:
-        """Refuse requests that nobody waits for, and those that cannot be served in time."""
+        """Refuse cancelled requests, and requests that cannot meet their deadline."""
         for ticket in self.waiting():
             error: Exception | None = None
             if ticket.is_cancelled:
@@ -199,13 +215,14 @@ class Dispatcher:
         if now_us + expected_us <= ticket.deadline_us:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
-            # Not for its waiting: after some slow runs, all that come would be refused.
+            # The expected latency alone exceeds the time allowed, without any waiting. Forget an
+            # old run, so that a few slow runs do not cause all later requests to be refused.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0
 
     def _ask(self, policy: Policy, decision: Decision) -> float:
-        """Do what the policy says until it waits; until when."""
+        """Carry out the decisions of the policy until it waits; return the time to ask again."""
         while True:
             action = policy.decide(self._view)
             if isinstance(action, Start):
@@ -253,7 +270,7 @@ class Dispatcher:
         return job
 
     def _admitted(self, request: Request) -> Ticket:
-        """Give a request one of its model's instances, in which it goes from block to block."""
+        """Give a request an instance of its model, in which all of its blocks run."""
         assert isinstance(request, Ticket)
         model = self.models[request.model]
         if not model.is_divided:
@@ -274,12 +291,12 @@ class Dispatcher:
         return request
 
     def _inside(self) -> list[Ticket]:
-        """The requests that have an instance: between blocks, and in those that run."""
+        """Return the requests that wait for a block, and the requests that run."""
         run = [request for r in self._view.running.values() for request in r.start.requests]
         return [*self.between(), *(request for request in run if isinstance(request, Ticket))]
 
     def _started_blocks(self, start: Start) -> list[Job]:
-        """A combined block: a job for each of its blocks that has a request."""
+        """Start a combined block; return one job for each of its blocks that has a request."""
         assert start.parts is not None
         jobs = []
         for request, (index, block) in zip(start.requests, start.parts, strict=True):
@@ -297,7 +314,10 @@ class Dispatcher:
         return jobs
 
     def _end(self, job: Job, decision: Decision) -> None:
-        """Take in that a job has ended; the requests of a combined block go on together."""
+        """Record the end of a job.
+
+        The requests of a combined block go on when all jobs of the combined block have ended.
+        """
         view = self._view
         jobs = [job]
         if job.block != WHOLE:
@@ -322,7 +342,7 @@ class Dispatcher:
         view.num_finished += decision.num_finished - before
 
     def _break(self, policy: Policy, error: Exception, decision: Decision) -> None:
-        """The policy has failed: nothing that waits will be served."""
+        """Record that the policy has failed, and refuse all waiting requests."""
         _LOG.exception("policy `%s` failed; the server must be started again", policy.name)
         self.broken = f"policy `{policy.name}` failed: {error}"
         decision.left += self.waiting()

@@ -1,9 +1,9 @@
-"""Requests in, outputs out: a policy decides, threads of the executor run the models.
+"""The executor: threads that run models as a policy decides.
 
-No thread owns the policy. Whoever of the executor's threads is idle when something has happened
-decides for all, and then runs what there is to run, so a request passes from one thread to one
-other. There is one thread more than instances may run at once: decisions, and requests that are too
-late, never wait for a model.
+No thread owns the policy. When an event happens, an idle thread of the executor lets the policy
+decide and then runs the models. A request is therefore usually handed over only once, from the
+thread that submits it to the thread that runs it. There is one more thread than instances that may
+run at the same time. So decisions, and the refusal of late requests, never wait for a model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG = logging.getLogger("tvm_interop.serving")
 
 
 class Executor:
-    """Serves models by a policy.
+    """Queues and runs requests for models, in threads, as a policy decides.
 
     Examples
     --------
@@ -57,16 +57,17 @@ class Executor:
         instances: int = 1,
         blocks: int = 1,
     ) -> None:
-        """Run each model a few times, to warm it up and to measure it, and start the threads.
+        """Run each model a few times to warm it up and to measure it, and start the threads.
 
         Parameters
         ----------
-        policy: makes the policy; called again whenever the models change.
-        max_queue: how many requests of a model may wait.
-        instances: how many instances may run at once, of all models together; each model has at
-            least as many. Of a combined block so many blocks run side by side.
-        blocks: into how many blocks each model is divided at most, for a policy that runs blocks;
-            1 for policies that run models whole.
+        policy: function that creates the policy. It is called again whenever the models change.
+        max_queue: maximum number of waiting requests per model.
+        instances: maximum number of instances of all models together that run at the same time.
+            Each model must have at least this many instances. For a policy that runs blocks, this
+            is the maximum number of blocks that run at the same time.
+        blocks: maximum number of blocks per model, for a policy that runs blocks; 1 for policies
+            that run models as a whole.
         """
         if not is_whole(max_queue) or max_queue < 1:
             raise InputError(f"`max_queue` is {max_queue!r}; it must be a whole number, 1 or more")
@@ -77,10 +78,10 @@ class Executor:
         self._began = time.monotonic()
         self._changing = threading.Lock()  # One change of the models at a time.
         self._told: dict[AnyModel, ServedModel] = {}
-        # Used by the one thread that decides, or while nobody does.
+        # Used only by the thread that decides, or while no thread decides.
         self._dispatcher = Dispatcher()
         self._wake = threading.Condition()
-        # The lock of `_wake` guards all of these.
+        # The lock of `_wake` guards all of the following attributes.
         self._arrived: list[Ticket] = []
         self._ended: list[Job] = []
         self._ready: deque[Job] = deque()
@@ -105,16 +106,16 @@ class Executor:
 
     @property
     def models(self) -> dict[str, AnyModel]:
-        """The models that are served, by name."""
+        """The models that are served, keyed by name."""
         return {model.name: model for model in self._dispatcher.models}
 
     def model(self, name: str, version: str = "") -> AnyModel:
-        """The model of this name.
+        """Return the model of a name.
 
         Raises
         ------
         ModelNotFoundError
-            There is none, or none of that version.
+            There is no model of this name, or it has no such version.
         """
         found = next((model for model in self._dispatcher.models if model.name == name), None)
         if found is None:
@@ -130,19 +131,19 @@ class Executor:
         return found
 
     def add(self, model: AnyModel) -> None:
-        """Serve one model more, or another in place of the one of that name."""
+        """Add a model. It replaces a model of the same name."""
         with self._changing:
             self._measure(model)
             kept = [m for m in self._dispatcher.models if m.name != model.name]
             self._change([*kept, model])
 
     def remove(self, name: str) -> None:
-        """Serve a model no longer; requests that wait for it are refused.
+        """Remove a model. Requests that wait for the model are refused.
 
         Raises
         ------
         ModelNotFoundError
-            There is none of that name.
+            There is no model of this name.
         """
         with self._changing:
             self.model(name)
@@ -160,22 +161,24 @@ class Executor:
         priority: int = 0,
         timeout_us: float | None = None,
     ) -> Ticket:
-        """Take in a request. It does not wait for anything.
+        """Put a request into its queue and return at once.
 
         Parameters
         ----------
-        inputs: by name; they must not change until the request is done.
-        done: called with the ticket by a thread of the executor, once; it must not block.
-        priority: higher ones are served first.
-        timeout_us: how soon it must be served. It is not started once it cannot be, by what runs
-            took lately, and gets a `DeadlineError`. None for no matter how long.
+        inputs: input arrays, keyed by name. They must not change until the request is done.
+        done: function that a thread of the executor calls once, with the ticket, when the request
+            is done. It must not block.
+        priority: priority of the request. Higher priorities are served first.
+        timeout_us: time in microseconds in which the request must be served; None for no limit. A
+            request that cannot meet this limit, judged by recent runs, does not start and gets a
+            `DeadlineError`.
 
         Raises
         ------
         InputError
-            As `AnyModel.check`; a timeout that is none.
+            As `AnyModel.check`, or the timeout is invalid.
         ModelNotFoundError, OverloadedError, UnavailableError
-            The queue is full; the server ends.
+            There is no such model, its queue is full, or the executor accepts no more requests.
         """
         found = self.model(model, version)
         if timeout_us is not None and (not is_finite(timeout_us) or timeout_us <= 0):
@@ -210,47 +213,51 @@ class Executor:
         priority: int = 0,
         timeout_us: float | None = None,
     ) -> list[np.ndarray]:
-        """Serve one request, and wait for it; raises what went wrong, as `submit` does."""
+        """Serve one request and return its outputs. Raises errors of `submit` and of the run."""
         waiter = Waiter()
         self.submit(model, inputs, waiter, priority=priority, timeout_us=timeout_us)
         return waiter.outputs()
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for this request any more: it does not start, if it has not yet."""
+        """Cancel a request. If it has not started yet, it will not start."""
         with self._wake:
             ticket.is_cancelled = True
             self._has_changed = True
             self._wake.notify()
 
-    # The state.
+    # State.
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken."""
+        """Whether the executor accepts requests."""
         return not (self._is_draining or self._is_stopped) and self.broken is None
 
     @property
     def broken(self) -> str | None:
-        """Why nothing is served any more, where the policy has failed."""
+        """The error message if the policy has failed and nothing is served any more, else None."""
         return self._dispatcher.broken
 
     @property
     def in_flight(self) -> int:
-        """How many requests have no answer yet."""
+        """The number of requests without an answer yet."""
         return self._in_flight
 
     def waiting(self, model: str) -> int:
-        """How many requests wait for a model."""
+        """Return the number of requests in the queue of a model."""
         return self._waiting.get(model, 0)
 
     def explanation(self) -> list[tuple[float, str]]:
-        """What the policy says of its decisions, see `Policy.explanation`."""
+        """Return the choices of the policy, see `Policy.explanation`."""
         return self._dispatcher.explanation()
 
-    # The end.
+    # Shutdown.
 
     def drain(self, limit_s: float | None = None) -> bool:
-        """Take no requests any more and serve those that were taken; whether all were in time."""
+        """Stop accepting requests, and wait until all accepted requests are served.
+
+        The method waits for at most `limit_s` seconds (None: no limit), and returns whether all
+        requests were served.
+        """
         until = math.inf if limit_s is None else time.monotonic() + limit_s
         with self._wake:
             self._is_draining = True
@@ -262,11 +269,11 @@ class Executor:
         return True
 
     def close(self, limit_s: float | None = None) -> None:
-        """Stop the threads; requests that wait are refused.
+        """Stop the threads. Waiting requests are refused.
 
         Parameters
         ----------
-        limit_s: how long to wait for runs that have begun.
+        limit_s: maximum time in seconds to wait for runs that have started; None for no limit.
         """
         until = math.inf if limit_s is None else time.monotonic() + limit_s
         with self._wake:
@@ -277,7 +284,7 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            # A block of theirs has ended, and the next one will not begin.
+            # These requests have finished a block, and their next block will not start.
             half_done = [*self._ended, *self._dispatcher.half_done()]
             left += [
                 t
@@ -301,7 +308,7 @@ class Executor:
         self.drain()
         self.close()
 
-    # What the threads do.
+    # Worker threads.
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -315,7 +322,10 @@ class Executor:
                 self._has_changed = True
 
     def _next(self) -> Job | None:
-        """What this thread is to run; it decides first, where that is due and nobody does."""
+        """Return the next job for this thread, or None once the executor stops.
+
+        The thread first lets the policy decide, if that is due and no other thread does so.
+        """
         with self._wake:
             while not self._is_stopped:
                 if self._has_changed and not self._is_deciding:
@@ -337,7 +347,10 @@ class Executor:
         return None
 
     def _decide(self) -> None:
-        """Let the policy decide. The lock, which is held, is free meanwhile: requests come in."""
+        """Let the policy decide.
+
+        The caller holds the lock. The lock is released meanwhile, so that requests can arrive.
+        """
         arrived, self._arrived = self._arrived, []
         ended, self._ended = self._ended, []
         self._has_changed, self._is_deciding = False, True
@@ -359,7 +372,7 @@ class Executor:
             self._wake.notify_all()
 
     def _carry_out(self, job: Job) -> None:
-        """Run a job, and tell whoever waits; a batch that fails is run again one by one."""
+        """Run a job and complete its requests. After a failed batch, each request runs alone."""
         error = self._run(job, job.tickets)
         if error is None:
             return
@@ -371,7 +384,7 @@ class Executor:
                 self._refuse(ticket, error)
 
     def _carry_out_block(self, job: Job) -> None:
-        """Run one block for its request, and tell whoever waits if it was the last one."""
+        """Run one block for its request. The last block completes the request."""
         (ticket,) = job.tickets
         if job.block == 0:
             ticket.started_us = self._now_us()
@@ -390,7 +403,7 @@ class Executor:
             self._refuse(ticket, UnavailableError("the server has ended"))
 
     def _run(self, job: Job, tickets: list[Ticket]) -> ExecutionError | None:
-        """Run a model and tell whoever waits, unless it fails."""
+        """Run a model and complete its requests; return an error if the run failed."""
         started_us = self._now_us()
         for ticket in tickets:
             ticket.started_us = started_us
@@ -422,7 +435,7 @@ class Executor:
         self._told[model] = served_model(model)
 
     def _prepared(self, models: list[AnyModel]) -> Policy | None:
-        """A new policy that knows these models."""
+        """Create a policy for the given models, or return None if there are none."""
         if not models:
             return None
         policy = self._make_policy()
@@ -431,7 +444,7 @@ class Executor:
         return policy
 
     def _change(self, models: list[AnyModel]) -> None:
-        """Serve these from now on; what runs ends first, and requests are taken in meanwhile."""
+        """Change the models once all running jobs have ended. Requests are accepted meanwhile."""
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True
@@ -447,7 +460,7 @@ class Executor:
             before.close()
 
     def _serve(self, models: list[AnyModel], policy: Policy | None) -> None:
-        """From now on, these; what waits for them waits on, in its old order."""
+        """Set the models and the policy. Waiting requests are queued again, in their old order."""
         self._arrived = [*self._dispatcher.reconfigure(models, policy), *self._arrived]
         self._told = {model: self._told[model] for model in models}
         self._waiting = dict.fromkeys((*self._waiting, *(m.name for m in models)), 0)
@@ -473,7 +486,7 @@ class Executor:
 
 
 def _tell(ticket: Ticket) -> None:
-    """Tell whoever waits; what goes wrong there is none of the executor's business."""
+    """Call `done` of a ticket. An error in `done` is logged and does not stop the executor."""
     try:
         ticket.done(ticket)
     except Exception:

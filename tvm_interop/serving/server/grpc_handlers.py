@@ -1,6 +1,7 @@
-"""The methods of a gRPC service, which answer what is no message in the protocol's words.
+"""Handlers for the methods of a gRPC service, with clear errors for malformed messages.
 
-What grpcio makes of such bytes, and of any exception, is `UNKNOWN`, with the exception's name.
+By default, grpcio answers malformed messages and any exception with the status `UNKNOWN` and the
+name of the exception. These handlers answer with the status and the message of the error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LOG = logging.getLogger("tvm_interop.serving")
 
 @dataclass(frozen=True)
 class _Read:
-    """A message and how many bytes it came in, or why it was not read."""
+    """A received message and its size in bytes, or the error if it could not be read."""
 
     content: Any = None
     nbytes: int = 0
@@ -34,7 +35,7 @@ class _Read:
 
     @property
     def message(self) -> Any:
-        """The message; raises why there is none."""
+        """The message. Raises the error if the message could not be read."""
         if self.refusal is not None:
             raise self.refusal
         return self.content
@@ -43,16 +44,17 @@ class _Read:
 def handlers(
     service: Any, calls: Any, access: Access, held: HeldBytes, max_number_bytes: int
 ) -> grpc.GenericRpcHandler:
-    """What a server of `grpc.aio` registers.
+    """Create the handler that a server of `grpc.aio` registers.
 
     Parameters
     ----------
-    service: its descriptor. Where a method streams, it streams both ways.
-    calls: a coroutine function for each method, of the method's name; an asynchronous generator
-        for one that streams; any other function for one that is not there. An error of ours ends
-        the RPC with its status.
-    access: who may call.
-    held: takes the bytes of each message while it is served.
+    service: descriptor of the service. A streaming method must stream in both directions.
+    calls: object with one function per method, of the same name. The function is a coroutine
+        function, or an asynchronous generator for a streaming method. Any other function stands for
+        a method that does not exist. A `TVMInteropError` ends the call with the status of the
+        error.
+    access: access rules.
+    held: byte budget that counts each message while it is served.
     max_number_bytes: see `grpc_wire.check_message`.
     """
     made = {}
@@ -119,14 +121,17 @@ def _streamed(call: Any, asked: Access | None, held: HeldBytes) -> Any:
 
 
 def _admit(context: Any, asked: Access | None) -> None:
-    """Raise for a client who may not call; None asks nobody."""
+    """Check the token of a call. With None, every client may call."""
     if asked is not None:
         metadata = dict(context.invocation_metadata() or ())
         asked.check_token(metadata.get("authorization"))
 
 
 async def _end(context: Any, error: Exception) -> None:
-    """End the RPC with an error; gRPC's own retries obey the hint."""
+    """End a call with an error.
+
+    If the server is overloaded, the metadata tell gRPC's built-in retries how long to wait.
+    """
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not isinstance(error, TVMInteropError):

@@ -1,7 +1,7 @@
-"""The gRPC half of the protocol: `GRPCInferenceService`.
+"""The gRPC service `GRPCInferenceService` of the protocol.
 
-The messages and stubs are those that `tritonclient` ships: they are what clients have, and nothing
-that is generated lies in this repository.
+The messages and stubs are those of the package `tritonclient`. Clients use the same ones, and this
+repository needs no generated code.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _FIELDS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
-"""Where a message has the values of a type that are not raw."""
+"""The field of a message that holds the values of each datatype, if they are not raw bytes."""
 
 
 _MANY = 2**12
-"""More numbers in a field are read off the event loop."""
+"""The count of numbers in a field above which a message is decoded outside the event loop."""
 
 
 class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Every call that `Service` has; the stubs answer any other with `UNIMPLEMENTED`."""
+    """The calls that `Service` supports. The stubs answer other calls with `UNIMPLEMENTED`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -111,7 +111,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
     ) -> AsyncIterator[Any]:
-        """Requests of a stream are served one after the other."""
+        """Serve the requests of a stream, one after the other."""
         async for request in requests:
             try:
                 response = await self._infer(request, context)
@@ -140,7 +140,7 @@ class _Calls(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
 
 
 class GrpcServer:
-    """Serves gRPC until it is stopped."""
+    """A gRPC server for a `Service`."""
 
     def __init__(self, service: Service) -> None:
         config = service.config
@@ -149,7 +149,7 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", config.max_request_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
-                # Clients that have gone without saying so are noticed.
+                # Pings detect clients that have disappeared without closing the connection.
                 ("grpc.keepalive_time_ms", round(config.keep_alive_s * 1e3)),
                 ("grpc.keepalive_timeout_ms", round(config.receive_timeout_s * 1e3)),
                 ("grpc.http2.max_pings_without_data", 0),
@@ -172,12 +172,15 @@ class GrpcServer:
         await self._server.start()
 
     async def stop(self) -> None:
-        """End connections, once their answers are sent."""
+        """Close all connections. Running calls have 5 seconds to finish."""
         await self._server.stop(5.0)
 
 
 def _has_many_numbers(request: Any) -> bool:
-    """Whether reading it takes so long that others would wait; raw tensors are not read."""
+    """Return whether decoding a request would block the event loop for too long.
+
+    Raw tensors need no decoding.
+    """
     if request.raw_input_contents:
         return False
     return any(
@@ -188,12 +191,14 @@ def _has_many_numbers(request: Any) -> bool:
 
 
 def _call(request: Any, remaining_s: float | None) -> InferCall:
-    """A message as a request; the client's own deadline counts as well.
+    """Convert a message into a request.
+
+    The timeout of the request is the shorter of its parameter `timeout` and the gRPC deadline.
 
     Raises
     ------
     InputError
-        It is no such request.
+        The message is no valid request.
     """
     check_counts(len(request.inputs), len(request.outputs))
     tensors = [given.name for given in (*request.inputs, *request.outputs)]

@@ -1,7 +1,8 @@
-"""What a message of gRPC would cost, from its bytes: before a parser makes objects of it.
+"""A check of the bytes of gRPC messages, before a parser turns them into objects.
 
-An empty message within another takes two bytes on the wire and a hundred in memory, and a parser
-holds the interpreter until it has made all of them.
+A small message can be expensive to parse. An empty nested message takes two bytes on the wire and
+about a hundred bytes in memory. A parser also holds Python's global lock until it has created all
+objects.
 """
 
 from __future__ import annotations
@@ -11,30 +12,35 @@ from typing import Any
 from ...errors import InputError, TooLargeError
 
 _SMALL = 2**16
-"""Bytes of a message that cannot cost much, whatever it is."""
+"""The size in bytes up to which a message is not checked, because it cannot be expensive."""
 _MOST_FIELDS = 2**14
-"""The most fields of a message, with those of messages within it."""
+"""The maximum number of fields of a message, including the fields of nested messages."""
 _VARINT_COST = 4
-"""What a byte of whole numbers takes, which may be a number by itself; one of floats takes 1."""
+"""The cost of a byte of whole numbers, relative to a byte of floats.
+
+Whole numbers have variable length, so a single byte may be a whole number by itself.
+"""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
 
 def check_message(kind: Any, data: bytes, max_number_bytes: int) -> None:
-    """Refuse a message that takes many times its bytes.
+    """Refuse a message that takes many times its size in memory.
 
     Parameters
     ----------
-    kind: the descriptor of what the bytes should be.
-    max_number_bytes: how many may be numbers: floats, or a quarter as many of others, which take up
-        to eight times as many in memory.
+    kind: descriptor of the message type.
+    data: bytes of the message.
+    max_number_bytes: maximum size of the numbers that are not raw tensors. Bytes of floats count
+        once. Bytes of other numbers count four times, because such a number can take up to eight
+        times its size in memory.
 
     Raises
     ------
     TooLargeError
-        More are.
+        The numbers exceed the maximum.
     InputError
-        There are too many fields, or the bytes are no message.
+        There are too many fields, or the bytes are no valid message.
     """
     if len(data) > _SMALL:
         _Walk(kind.name, max_number_bytes).through(memoryview(data), kind)
@@ -48,7 +54,7 @@ class _Walk:
         self._number_bytes = 0
 
     def through(self, data: memoryview, kind: Any) -> None:
-        """Count the fields of a message, and of the messages in it."""
+        """Count the fields of a message and of its nested messages."""
         at = 0
         while at < len(data):
             self._fields += 1

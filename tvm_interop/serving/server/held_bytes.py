@@ -1,4 +1,4 @@
-"""How much of the memory the bodies of requests have, over all connections together."""
+"""A limit on the memory that the bodies of requests take, over all connections together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...errors import OverloadedError
 
 
 class HeldBytes:
-    """A budget of bytes. Safe from any thread."""
+    """A budget of bytes that all requests share. Any thread may use it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -16,28 +16,28 @@ class HeldBytes:
         self._lock = threading.Lock()
 
     def request(self, nbytes: int = 0) -> RequestBytes:
-        """What one request takes of it, which is given back at the end of the `with`.
+        """Return a context manager for the bytes of one request, which releases them at its end.
 
         Parameters
         ----------
-        nbytes: how many it takes from the beginning.
+        nbytes: number of bytes that the request takes from the beginning.
 
         Raises
         ------
         OverloadedError
-            All requests together would hold too many.
+            All requests together would exceed the budget.
         """
         held = RequestBytes(self)
         held.add(nbytes)
         return held
 
     def change(self, nbytes: int) -> None:
-        """Take bytes, or give them back where there are fewer than none.
+        """Take bytes from the budget, or give bytes back if `nbytes` is negative.
 
         Raises
         ------
         OverloadedError
-            There would be more than the budget has.
+            The budget would be exceeded.
         """
         with self._lock:
             if nbytes > 0 and self._held + nbytes > self._most:
@@ -49,7 +49,7 @@ class HeldBytes:
 
 
 class RequestBytes:
-    """The bytes of one request."""
+    """The bytes of one request that count towards a `HeldBytes`."""
 
     def __init__(self, of_all: HeldBytes) -> None:
         self._of_all = of_all
@@ -62,18 +62,18 @@ class RequestBytes:
         self.release()
 
     def add(self, nbytes: int) -> None:
-        """Hold so many more.
+        """Take `nbytes` more bytes from the budget.
 
         Raises
         ------
         OverloadedError
-            All requests together would hold too many.
+            All requests together would exceed the budget.
         """
         self._of_all.change(nbytes)
         self._held += nbytes
 
     def release(self) -> None:
-        """Hold none any more."""
+        """Give all bytes of the request back."""
         if self._held:
             self._of_all.change(-self._held)
             self._held = 0

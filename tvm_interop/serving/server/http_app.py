@@ -1,4 +1,4 @@
-"""The HTTP half of the protocol, as an ASGI application."""
+"""The HTTP endpoints of the protocol, as an ASGI application."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from .service import LONGEST_ERROR, RequestLog, Service, status_of
 
 _LOG = logging.getLogger("tvm_interop.serving")
 _LARGE = 2**16
-"""Bodies of more bytes are read and written off the event loop."""
+"""The size in bytes above which a body is decoded or encoded outside the event loop."""
 _MOST_OF_SMALL = 2**16
-"""Bytes of a body that says little."""
+"""The maximum size in bytes of the body of a request for the repository index."""
 _ID = "X-Request-Id"
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
 
 def http_app(service: Service) -> Starlette:
-    """The application."""
+    """Create the ASGI application of a service."""
     routes: list[Route] = []
 
     def route(path: str, handler: Handler, method: str = "GET") -> None:
         endpoint = functools.partial(_answered, handler, service)
         routes.append(Route(path, endpoint, methods=[method]))
 
-    # Starlette tries them in this order, and most requests are for inference.
+    # Inference comes first: Starlette tries routes in order, and most requests are for inference.
     models = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
     for model in models:
         route(f"{model}/infer", _infer, "POST")
@@ -73,7 +73,7 @@ def http_app(service: Service) -> Starlette:
 
 
 async def _answered(handler: Handler, service: Service, request: Request) -> Response:
-    """What the handler answers, or the error as the protocol has it."""
+    """Return the response of a handler, or an error response in the format of the protocol."""
     held = request.scope["held"] = RequestBytes(service.held)
     headers = request.scope["by_name"] = _by_name(request)
     try:
@@ -82,7 +82,7 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
     except TVMInteropError as error:
         return _failed(error)
     except ClientDisconnect:
-        return Response(status_code=499)  # Nobody reads it.
+        return Response(status_code=499)  # The client has gone and does not read the response.
     except HTTPException:
         raise
     except Exception as error:
@@ -93,9 +93,9 @@ async def _answered(handler: Handler, service: Service, request: Request) -> Res
 
 
 def _by_name(request: Request) -> dict[str, str]:
-    """The headers by name in lower case, the first of those of one name.
+    """Return the headers keyed by name in lower case. Of equal names, the first header counts.
 
-    Starlette's own go through all of them each time one is asked for.
+    Starlette's own headers are searched linearly at each access.
     """
     given = reversed(request.scope["headers"])
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
@@ -219,7 +219,10 @@ async def _infer(service: Service, request: Request) -> Response:
 
 
 async def _while_connected(request: Request, work: Any) -> Any:
-    """The result, unless the client goes away first: then the work is cancelled."""
+    """Return the result of some work.
+
+    If the client disconnects first, the work is cancelled and `ClientDisconnect` is raised.
+    """
     answer = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.receive())
     try:
@@ -233,18 +236,20 @@ async def _while_connected(request: Request, work: Any) -> Any:
 
 
 async def _body(service: Service, request: Request, most: int, told: str = "") -> bytearray:
-    """The body, unless it has more bytes than `most`.
+    """Read the body of a request.
 
     Parameters
     ----------
-    told: what these bytes are, for the error.
+    most: maximum size of the body in bytes.
+    told: description of these bytes for the error message.
 
     Raises
     ------
     OverloadedError
-        There are too many bytes of others.
+        The bodies of all requests together take too many bytes.
     HTTPException
-        Status 413; 415 for one that is compressed, or that a form of a web page may have sent.
+        The body is too large (status 413), compressed (415), or of a content type that the form of
+        a web page can send (415).
     """
     headers = request.scope["by_name"]
     encoding = headers.get("content-encoding", "identity")
@@ -259,8 +264,8 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
         )
     length = headers.get("content-length", "0")
     size = int(length) if length.isdigit() else 0
-    # A client that still sends does not see the answer: what is a little too large is read, and
-    # thrown away; what is far too large by its own account is not.
+    # A client that is still sending does not see the answer. So a body that is a little too large
+    # is read and thrown away. A body whose declared size is far too large is not read.
     most_read = 2 * max(most, service.config.max_request_bytes)
     if size <= most_read:
         body, held = bytearray(), request.scope["held"]
@@ -284,5 +289,5 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
 
 
 def _printable(text: str) -> str:
-    """An id that can stand in a header; "" for any other."""
+    """Return an id if it is valid in a header, otherwise ""."""
     return text if text.isascii() and text.isprintable() and len(text) <= 128 else ""

@@ -1,4 +1,4 @@
-"""Requests and answers of inference as HTTP has them: JSON, and tensors in binary behind it."""
+"""Bodies of inference requests and answers over HTTP: JSON, followed by binary tensors."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from .protocol import (
 )
 
 JSON_LENGTH = "Inference-Header-Content-Length"
-"""The header that says how many bytes of a body are JSON; tensors follow."""
+"""The header with the number of bytes of JSON in a body. Binary tensors follow the JSON."""
 
 
 _MOST_OBJECTS = 4096
-"""The most objects in a request's JSON; each takes a hundred times the bytes of its text."""
+"""The maximum number of JSON objects in a request.
+
+An object takes up to about a hundred times the bytes of its text in memory.
+"""
 _LONGEST_SHAPE = 2048
-"""The most bytes of a shape."""
+"""The maximum number of bytes of the JSON text of a shape."""
 _LONGEST_PARAMETERS = 2**17
-"""Bytes of the parameters of a request, or of a tensor of it."""
+"""The maximum number of bytes of the JSON text of the parameters of a request or of a tensor."""
 
 _Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
 
-# What may be long and is no text is found here, and decoded once its length is known.
+# Fields of type `msgspec.Raw` may be long. They stay JSON text until their length is checked.
 class _Input(msgspec.Struct):
     name: _Name
     datatype: _Name
@@ -64,12 +67,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class InferBody:
-    """The body of a request for inference.
+    """The body of an inference request.
 
     Attributes
     ----------
-    id: the client's name for it, or "".
-    call: what it asks for.
+    id: id that the client gave to the request, or "".
+    call: decoded request.
     """
 
     def __init__(
@@ -80,19 +83,19 @@ class InferBody:
         json_length: str | None,
         max_json_bytes: int,
     ) -> None:
-        """Read it.
+        """Decode a body.
 
         Parameters
         ----------
-        json_length: the header `JSON_LENGTH`, if there is one.
+        json_length: value of the header `JSON_LENGTH`; None if the header is missing.
         max_json_bytes: see `ServerConfig`.
 
         Raises
         ------
         InputError
-            It is no such request; says where.
+            The body is no valid request; the message says where.
         TooLargeError
-            Too much of it is JSON.
+            The JSON of the body is too large.
         """
         length = _json_length(json_length, len(body))
         if length > max_json_bytes:
@@ -127,12 +130,16 @@ class InferBody:
         )
 
     def answer(self, answer: Answer) -> tuple[bytes, int | None]:
-        """The body of the answer, and how much of it is JSON if not all of it is.
+        """Encode an answer.
+
+        Returns
+        -------
+        The body of the answer, and its number of bytes of JSON; None if all of the body is JSON.
 
         Raises
         ------
         InputError
-            An output that was asked for as JSON holds infinities or NaN, which JSON has not.
+            An output that was requested as JSON holds infinities or NaN, which JSON cannot express.
         """
         outputs: list[dict[str, Any]] = []
         tensors: list[bytes] = []
@@ -184,7 +191,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], json: Any, what: str) -> Any:
 
 
 def _is_there(json: msgspec.Raw) -> bool:
-    """Whether there is such a member, and it is not null."""
+    """Return whether a member of an object exists and is not null."""
     size = memoryview(json).nbytes
     return size > 0 and (size != len(b"null") or bytes(json) != b"null")
 

@@ -1,4 +1,4 @@
-"""uvicorn, with limits on how long clients may keep a connection busy."""
+"""The HTTP server: uvicorn, with limits on how long a client may keep a connection busy."""
 
 from __future__ import annotations
 
@@ -17,16 +17,22 @@ from .http_app import http_app
 from .service import Service
 
 _MOST_HEADERS = 32 * 1024
-"""Bytes of headers that a request may have."""
+"""The maximum size of the headers of a request, in bytes."""
 _PIECE = 2**13
-"""Bytes that are read from a connection at once: h11 takes 20 us for each chunk or request in
-them, which may be six bytes long, and holds the event loop meanwhile."""
+"""The number of bytes that are read from a connection at once.
+
+h11 needs 20 us for each chunk or request in these bytes, and a chunk may be only six bytes long.
+The event loop is blocked meanwhile.
+"""
 _LARGE_PIECE = 2**18
-"""As much of a body of a known length, which is one piece."""
+"""The number of bytes that are read at once from a body of known length, which has no chunks."""
 
 
 def _connections(config: ServerConfig) -> type[H11Protocol]:
-    """Connections that are cut where a client is slow, or does not end a request it has begun."""
+    """Create a class of connections that are closed if a client is too slow.
+
+    The limits are `receive_timeout_s` to send a request, and `send_timeout_s` without reading.
+    """
 
     class Connection(H11Protocol):  # type: ignore[misc]
         _receiving: asyncio.TimerHandle | None = None
@@ -43,13 +49,13 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
             self._watch()
 
         def _read_at_once(self, size: int) -> None:
-            """Read so many bytes before others have their turn."""
-            # Loops that are not asyncio's own, such as uvloop's, have it fixed.
+            """Set how many bytes are read from this connection before others have their turn."""
+            # In event loops other than asyncio's own, such as uvloop, this number is fixed.
             with contextlib.suppress(AttributeError):
                 self.transport.max_size = size
 
         def _is_one_piece(self) -> bool:
-            """Whether what comes is a body of a known length, so no chunks of a byte each."""
+            """Return whether the next bytes are a body of known length, which has no chunks."""
             return self.conn.their_state is h11.SEND_BODY and any(
                 name == b"content-length" for name, _ in self.headers or ()
             )
@@ -72,12 +78,12 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # It would wait for the client to read the rest.
+                self.transport.abort()  # A close would wait for the client to read the rest.
             else:
                 super().timeout_keep_alive_handler()
 
         def _watch(self) -> None:
-            """Let a request be whole in time."""
+            """Run the receive timeout until the current request is complete."""
             if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
                 if self._receiving is None:
                     self._receiving = self.loop.call_later(
@@ -97,7 +103,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
 
 class _Uvicorn(uvicorn.Server):  # type: ignore[misc]
-    """Leaves signals to us."""
+    """A uvicorn server that installs no signal handlers; `Server` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,7 +111,7 @@ class _Uvicorn(uvicorn.Server):  # type: ignore[misc]
 
 
 class HttpServer:
-    """Serves HTTP until it is stopped."""
+    """An HTTP server for a `Service`."""
 
     def __init__(self, service: Service, listener: socket.socket) -> None:
         config = service.config
@@ -137,17 +143,20 @@ class HttpServer:
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """End connections, once their answers are sent."""
+        """Close all connections. Running requests have 5 seconds to finish."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises OSError where the address is taken or none of ours."""
+    """Return a listening socket.
+
+    Raises `OSError` if the address is in use or does not belong to this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY on connections of sockets that say that they are TCP's; without it
-    # an answer in two pieces waits for the client to acknowledge the first.
+    # asyncio sets TCP_NODELAY only if the protocol of the socket is TCP explicitly. Without
+    # TCP_NODELAY, the second part of an answer waits until the client acknowledges the first part.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

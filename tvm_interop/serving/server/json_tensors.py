@@ -1,7 +1,7 @@
-"""Tensors that are written as JSON: from text to an array, in pieces.
+"""Decoding of tensors from JSON text into arrays, piece by piece.
 
-A list of Python's numbers takes up to forty times the bytes of its text, and whatever makes it
-holds the interpreter meanwhile. So the text is read some thousands of numbers at a time.
+A list of Python numbers takes up to forty times the bytes of its JSON text. Creating such a list
+also holds Python's global lock. This module therefore decodes some thousands of numbers at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import numpy as np
 from ...errors import InputError
 
 _PIECE = 2**16
-"""Bytes of text that are read at once."""
+"""The number of bytes of text that are decoded at once."""
 _LONGEST = 4096
-"""Characters that a number may have: no double needs more than 800."""
+"""The maximum number of characters of a number. No float64 needs more than 800."""
 _MOST_DEPTH = 64
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[],"))
 _BETWEEN_NUMBERS = b"[] \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![0-9.eE])")
-"""Finds minus zero where a float is meant; JSON's integers have none."""
+"""The pattern of -0 without a fraction or an exponent.
+
+It is decoded as -0.0 in a tensor of floats, because the integer -0 has no sign.
+"""
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "b": msgspec.json.Decoder(list[bool]),
     "f": msgspec.json.Decoder(list[float]),
@@ -35,17 +38,27 @@ _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 def read_numbers(
     name: str, datatype: str, dtype: np.dtype[Any], count: int, data: msgspec.Raw
 ) -> np.ndarray:
-    """So many numbers of an input from its `data`, nested evenly, flat, or a single one.
+    """Decode the numbers of an input from its JSON `data`.
+
+    The data are a flat list, evenly nested lists, or a single number.
 
     Parameters
     ----------
-    datatype: what the protocol calls `dtype`.
-    data: JSON, as a decoder has found it to be.
+    name: name of the input, for error messages.
+    datatype: name of `dtype` in the protocol, for error messages.
+    dtype: type of the array.
+    count: number of values that the input needs.
+    data: JSON text, which must be well-formed.
+
+    Returns
+    -------
+    An array of shape (count,).
 
     Raises
     ------
     InputError
-        It is nested unevenly, there are more numbers or fewer, or one is not of the type.
+        The lists are nested unevenly, the number of values is not `count`, or a value is not of the
+        type.
     """
     text = bytes(data)
     listed = _product(text.translate(None, _NOT_BRACKETS))
@@ -71,14 +84,17 @@ def read_numbers(
 
 
 def checked(name: str, datatype: str, dtype: np.dtype[Any], numbers: list[Any]) -> np.ndarray:
-    """Some numbers as an array.
+    """Convert numbers into an array.
+
+    Integers come back as int64 or uint64, checked for the range of `dtype`.
 
     Raises
     ------
     InputError
-        One is out of the range of the type.
+        A number is out of the range of the type.
     """
-    # uint8 has no -1 and no 300, which NumPy says in more ways than one.
+    # NumPy reports a number out of range in different ways. So integers are converted to 64 bits,
+    # and their range is checked here.
     try:
         wide = np.array(numbers, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
     except (OverflowError, ValueError):
@@ -117,11 +133,15 @@ def _out_of_range(name: str, datatype: str) -> InputError:
 
 
 def _product(brackets: bytes) -> int | None:
-    """How many values there are between these brackets and commas; None for an uneven nesting.
+    """Return the number of values in nested lists, or None if the nesting is uneven.
 
-    In a list that is nested evenly all lists of a level are as long as the first one of that level.
-    So the text that the brackets should be is built from these first ones, and compared. An empty
-    list counts as a list of one value.
+    In an evenly nested list, all lists of a level have the length of the first list of that level.
+    This function builds the expected brackets and commas from the first list of each level, and
+    compares them with `brackets`. An empty list counts as a list of one value.
+
+    Parameters
+    ----------
+    brackets: the brackets and commas of the JSON text, without all other characters.
     """
     depth = len(brackets) - len(brackets.lstrip(b"["))
     if depth == brackets.count(b"[") == 1:
@@ -131,7 +151,8 @@ def _product(brackets: bytes) -> int | None:
     item = b""
     sizes = []
     for level in range(1, depth + 1):
-        # From its bracket, the `level`-th from inside, to the one that ends it.
+        # Number of characters between the brackets of the first list of this level. Levels count
+        # from the innermost lists.
         inside = brackets.find(b"]" * level) - 1 - (depth - level) + level - 1
         size, rest = divmod(inside + 1, len(item) + 1)
         if rest or size < 1:

@@ -1,4 +1,7 @@
-"""What models take on this machine, measured before the first request: what policies decide by."""
+"""Measurements of models on this machine, made before the first request.
+
+Policies base their decisions on the measured latencies.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,13 @@ from ..models import OperatorCosts, ServedModel, ServingDevice
 from .any_model import AnyModel
 
 _RUNS = 5
-"""The fewest runs of a batch size after the first, and the time that more may take, in seconds."""
+"""The minimum number of measured runs of a batch size."""
 _BUDGET_S = 0.2
+"""More runs are measured until this many seconds have passed or 20 runs are done."""
 
 
 def warm_up(model: AnyModel) -> None:
-    """Run each batch size of each instance once, and measure each size alone."""
+    """Run each batch size on each instance once, and measure the latency of each batch size."""
     for size in model.sizes:
         for slot in range(model.num_instances):
             model.run_once(slot, size)
@@ -31,12 +35,13 @@ def warm_up(model: AnyModel) -> None:
 
 
 def served_model(model: AnyModel) -> ServedModel:
-    """A warm model as policies see it: a graph of one operator, which is the whole run.
+    """Describe a warmed-up model for policies.
 
-    A model that is divided into blocks is a chain of operators, one for each block.
+    The graph of the model is a single operator, which stands for the whole run. A model that is
+    divided into blocks is a chain of operators, one per block.
 
-    How many cores each batch size keeps busy follows from how much slower two instances are side by
-    side than one alone.
+    The number of cores that a run keeps busy is estimated from the slowdown of two instances that
+    run at the same time.
     """
     if model.num_blocks > 1:
         block_us = np.median([model.run_blocks_once(0) for _ in range(_RUNS)], axis=0) * 1e6
@@ -56,30 +61,30 @@ def served_model(model: AnyModel) -> ServedModel:
         for size in model.sizes
     }
     if 1 not in costs:
-        # Policies ask for a batch of one; it runs in the smallest size there is.
+        # Policies need costs for batch size 1. A single row runs in the smallest batch size.
         costs[1] = costs[model.sizes[0]]
     return ServedModel(model.name, OpGraph(["run"], []), costs)
 
 
 def device(models: Sequence[AnyModel]) -> ServingDevice:
-    """This machine, as policies are told of it."""
+    """Describe this machine for policies."""
     most = max((model.num_instances for model in models), default=1)
     return ServingDevice(cores=float(min(num_threads(), most)))
 
 
 def _busy_cores(model: AnyModel, size: int) -> float:
-    """How many cores an instance keeps busy that runs a batch of `size`."""
+    """Return the number of cores that an instance keeps busy with a batch of `size`."""
     cores = min(num_threads(), model.num_instances)
     if cores < 2:
         return float(cores)
     together_s = _side_by_side(model, size)
     alone_s = model.statistics.median_us(size) / 1e6
-    # Two that keep `busy` of two cores busy each take `busy` times as long together.
+    # If each of two instances keeps x of 2 cores busy alone, both take x times as long together.
     return float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
 
 
 def _side_by_side(model: AnyModel, size: int) -> float:
-    """Seconds that a run takes, in the median, while another instance runs all the time."""
+    """Return the median latency in seconds while another instance runs all the time."""
     stop = threading.Event()
     started = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told at `/metrics`."""
+"""The metrics that the server exports to Prometheus at `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _SECONDS = (
 
 
 class Metrics:
-    """Histograms of what was served, and the executor's counts, read when they are asked for."""
+    """The metrics of a server.
+
+    Histograms are updated with each served request. Counts are read from the executor when
+    Prometheus asks for the metrics.
+    """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -32,16 +36,16 @@ class Metrics:
                 ("run", "What their runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
-        self._of_model: dict[str, tuple[Any, Any]] = {}  # Finding one takes longer than counting.
+        self._of_model: dict[str, tuple[Any, Any]] = {}  # A cache, because `labels` is slow.
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def watch(self, executor: Executor) -> None:
-        """Tell of this executor from now on."""
+        """Export the counts of this executor from now on."""
         self._executor = executor
 
     def served(self, model: str, answer: Answer) -> None:
-        """A request was served."""
+        """Record the times of a served request."""
         if model not in self._of_model:
             self._of_model[model] = self._queue.labels(model), self._run.labels(model)
         queue, run = self._of_model[model]
@@ -49,12 +53,12 @@ class Metrics:
         run.observe(answer.run_us / 1e6)
 
     def text(self) -> bytes:
-        """In Prometheus' format."""
+        """Return all metrics in the text format of Prometheus."""
         told: bytes = generate_latest(self._registry)
         return told
 
     def collect(self) -> Iterator[Any]:
-        """For the registry."""
+        """Yield the counts of the executor. The registry of Prometheus calls this method."""
         requests = CounterMetricFamily(
             "tvm_interop_requests", "Requests by how they ended.", labels=["model", "outcome"]
         )

@@ -1,4 +1,4 @@
-"""A model that is loaded to be served: several instances over one copy of its weights."""
+"""A served model made from an artifact: several instances that share one copy of the weights."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from .ticket import Ticket
 
 
 class Model(AnyModel):
-    """An artifact with `instances` copies of its tensors, each of which runs one batch at a time.
+    """A loaded artifact with several instances.
 
-    Weights and machine code are there once.
+    Each instance has its own input, output and intermediate tensors, and runs one batch at a time.
+    All instances share the weights and the machine code.
 
     Attributes
     ----------
-    artifact: what it was made of.
+    artifact: artifact that the model was loaded from.
     """
 
     def __init__(self, name: str, artifact: Artifact, instances: int = 1) -> None:
-        """Load kernels and allocate.
+        """Load the kernels and allocate the tensors of all instances.
 
         Raises
         ------
@@ -49,7 +50,7 @@ class Model(AnyModel):
             sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(sizes)}
-        # A model is compiled once for each shape, so kernels are loaded once for each.
+        # The model is compiled for each shape separately. The instances of a shape share kernels.
         self._kernels = [one.load_kernels() for one in each]
         self._instances: list[list[PlanInstance]] = [
             [open_instance(one, kernels) for _ in range(instances)]
@@ -59,30 +60,30 @@ class Model(AnyModel):
 
     @property
     def num_instances(self) -> int:
-        """How many batches may run at once."""
+        """The number of batches that can run at the same time."""
         return len(self._instances[0])
 
     @property
     def num_blocks(self) -> int:
-        """Into how many blocks it is divided; 1 where it runs whole."""
+        """The number of blocks that the model is divided into; 1 if it runs as a whole."""
         return len(self._segments[0]) if self._segments else 1
 
     @property
     def is_divided(self) -> bool:
-        """Whether it can be run block by block."""
+        """Whether the model can run block by block."""
         return bool(self._segments)
 
     def divide(self, count: int) -> None:
-        """Divide it into `count` blocks of about equal time, by a run that is timed.
+        """Divide the model into `count` blocks of about equal latency, measured in one run.
 
-        One that has fewer blocks is divided into those.
+        A model that has fewer possible blocks is divided into all of them.
 
         Raises
         ------
         InputError
-            It was compiled for several shapes.
+            The model was compiled for several shapes.
         DeviceError
-            It is not on the CPU.
+            The model does not run on the CPU.
         """
         if len(self._plans) > 1:
             raise InputError(
@@ -99,12 +100,14 @@ class Model(AnyModel):
         self._segments = [Segments(instance, cuts) for instance in instances]
 
     def run_block(self, slot: int, block: int, ticket: Ticket) -> None:
-        """Run one block of a model that is divided; the first copies inputs, the last outputs.
+        """Run one block of a divided model.
+
+        The first block also copies the inputs, and the last block also copies the outputs.
 
         Raises
         ------
         ExecutionError
-            An operator failed; it is not this block's turn.
+            An operator failed, or another block is next.
         """
         segments, plan = self._segments[slot], self._plans[0]
         began = time.perf_counter()
@@ -123,7 +126,7 @@ class Model(AnyModel):
         ticket.output_us += (time.perf_counter() - ran) * 1e6
 
     def run_blocks_once(self, slot: int) -> list[float]:
-        """Run all blocks on whatever lies in the inputs, and tell the seconds of each."""
+        """Run all blocks on the current contents of the inputs, and return the seconds of each."""
         took = []
         for block in range(self.num_blocks):
             began = time.perf_counter()
@@ -132,9 +135,9 @@ class Model(AnyModel):
         return took
 
     def run(self, slot: int, tickets: Sequence[Ticket]) -> None:
-        """Run instance `slot` once for all of them, and give each its outputs.
+        """Run instance `slot` once for all tickets, and set the outputs and times of each ticket.
 
-        Rows that nobody brought are copies of the last one.
+        If the tickets have fewer rows than the batch size, the last row is repeated.
 
         Raises
         ------
@@ -168,7 +171,10 @@ class Model(AnyModel):
             ticket.output_us = (read - ran) * 1e6
 
     def run_once(self, slot: int, size: int) -> float:
-        """Run whatever lies in the inputs, and tell the seconds: to warm up and to measure."""
+        """Run once on the current contents of the inputs and return the seconds.
+
+        The server calls this method to warm up and to measure.
+        """
         instance = self._instances[self._shape_of_size.get(size, 0)][slot]
         began = time.perf_counter()
         instance.run()
@@ -201,7 +207,7 @@ def _memory(each: Sequence[Artifact], plans: Sequence[Plan]) -> Memory:
 
 
 def _joined(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of all arrays, one behind the other; the last row again until there are enough."""
+    """Concatenate the rows of all arrays, and repeat the last row until `shape` is filled."""
     if len(arrays) == 1 and arrays[0].shape == shape:
         return arrays[0]
     missing = shape[0] - sum(array.shape[0] for array in arrays)
@@ -210,5 +216,5 @@ def _joined(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _copy(array: np.ndarray, rows: Any) -> np.ndarray:
-    """A copy: the next run changes what it is of."""
+    """Copy rows of an output, because the next run overwrites the output."""
     return np.array(array[rows] if array.ndim else array, order="C")

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, version 2, as far as HTTP and gRPC share it.
+"""The parts of the Open Inference Protocol, version 2, that HTTP and gRPC share.
 
 Sources: KServe's `docs/predict-api/v2`, and Triton's extensions for binary tensor data, statistics,
 model configuration, model repository and schedule policy (`priority`, `timeout`).
@@ -39,13 +39,13 @@ _DTYPES = {
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 
 MOST_DIMENSIONS = 32
-"""The most dimensions of a client's tensor: NumPy takes no more before its version 2."""
+"""The maximum number of dimensions of a tensor. NumPy before version 2 supports no more."""
 MOST_TENSORS = 1024
-"""The most inputs of one request, and the most outputs that it may ask for."""
+"""The maximum number of inputs of a request, and of outputs that a request names."""
 LONGEST_NAME = 1024
-"""Characters of a name, a version or an id that a client sends."""
+"""The maximum number of characters of a name, a version or an id in a request."""
 _AT_ONCE = 2**14
-"""Numbers that are Python's at once."""
+"""The number of values that are converted to Python numbers at a time, to limit memory."""
 
 NO_SHARED_MEMORY = (
     "this server has no shared memory with its clients: send tensors in the request, and take them "
@@ -53,20 +53,21 @@ NO_SHARED_MEMORY = (
 )
 
 PRIORITY_LEVELS = 10
-"""Levels of priority: 1 is the highest; 0 in a request stands for the default."""
+"""The number of priority levels. 1 is the highest; 0 in a request stands for the default."""
 DEFAULT_PRIORITY = 5
 
 
 @dataclass(frozen=True)
 class InferCall:
-    """A request, whatever it came by.
+    """A decoded inference request, from HTTP or gRPC.
 
     Attributes
     ----------
-    model, version: of the model; "" for the only version.
-    inputs: by name.
-    outputs: the names that are wanted; None for all.
-    priority: higher ones first, as policies have it.
+    model: name of the model.
+    version: version of the model; "" for the only one.
+    inputs: input arrays, keyed by name.
+    outputs: names of the requested outputs; None for all.
+    priority: priority as policies use it: the highest number is served first.
     timeout_us: see `Executor.submit`.
     """
 
@@ -80,12 +81,14 @@ class InferCall:
 
 @dataclass
 class Answer:
-    """What a request gets, in the order in which it asked.
+    """The answer to an inference request.
 
     Attributes
     ----------
-    batch_size: the batch size of the run that it was in.
-    queue_us, run_us: how long it waited, and what the run took with its copies.
+    outputs: specification and array of each requested output, in the order of the request.
+    batch_size: batch size of the run that served the request.
+    queue_us: microseconds from the arrival of the request to the start of its run.
+    run_us: microseconds of the run, including the copies of inputs and outputs.
     """
 
     outputs: list[tuple[TensorSpec, np.ndarray]] = field(default_factory=list)
@@ -95,12 +98,12 @@ class Answer:
 
 
 def datatype_of(spec: TensorSpec, model: str) -> str:
-    """The protocol's name of a type.
+    """Return the protocol's name of the type of a tensor.
 
     Raises
     ------
     InputError
-        It has none.
+        The protocol has no such type.
     """
     if spec.dtype not in _DATATYPES:
         raise InputError(
@@ -111,13 +114,25 @@ def datatype_of(spec: TensorSpec, model: str) -> str:
 
 
 def check_types(model: AnyModel) -> None:
-    """Refuse a model with inputs or outputs that the protocol has no type for."""
+    """Check that the protocol supports the types of all inputs and outputs of a model.
+
+    Raises
+    ------
+    InputError
+        The protocol has no type for an input or output.
+    """
     for spec in (*model.inputs, *model.outputs):
         datatype_of(spec, model.name)
 
 
 def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
-    """NumPy's type of an input."""
+    """Return the NumPy type of an input.
+
+    Raises
+    ------
+    InputError
+        The protocol has no such datatype.
+    """
     if datatype not in _DTYPES:
         raise InputError(
             f"input `{name}` has datatype `{cut(datatype)}`; there are {', '.join(_DTYPES)}"
@@ -128,12 +143,14 @@ def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
 def array_from_bytes(
     name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview
 ) -> np.ndarray:
-    """An input from its bytes, little-endian and row-major; they are not copied.
+    """Create an input array from little-endian, row-major bytes.
+
+    The bytes are not copied, except for BOOL.
 
     Raises
     ------
     InputError
-        There are not as many as its type and shape need.
+        The number of bytes does not fit the type and the shape.
     """
     dtype = dtype_of(name, datatype)
     needed = _count(name, shape, dtype.itemsize) * dtype.itemsize
@@ -151,12 +168,12 @@ def array_from_bytes(
 def array_from_json(
     name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw
 ) -> np.ndarray:
-    """An input from numbers as JSON, nested or flat.
+    """Create an input array from numbers in JSON, in a nested or flat list.
 
     Raises
     ------
     InputError
-        There are not as many as its shape needs, or one is not of its type.
+        The number of values does not fit the shape, or a value is not of the type.
     """
     dtype = dtype_of(name, datatype)
     count = _count(name, shape, dtype.itemsize)
@@ -166,7 +183,13 @@ def array_from_json(
 def array_from_values(
     name: str, datatype: str, shape: Sequence[int], values: Sequence[Any]
 ) -> np.ndarray:
-    """An input from numbers in a flat sequence, such as a field of a message. Raises as above."""
+    """Create an input array from a flat sequence of numbers, such as a field of a message.
+
+    Raises
+    ------
+    InputError
+        The number of values does not fit the shape, or a value is not of the type.
+    """
     dtype = dtype_of(name, datatype)
     count = _count(name, shape, dtype.itemsize)
     if len(values) != count:
@@ -181,12 +204,14 @@ def array_from_values(
 
 
 def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
-    """The priority, as policies have it, and the timeout of a request in microseconds.
+    """Return the priority of a request as policies use it, and its timeout in microseconds.
+
+    The timeout is None if the request has none.
 
     Raises
     ------
     InputError
-        One is no such number; the request is part of a sequence.
+        The priority or the timeout is invalid, or the request is part of a sequence.
     """
     if not parameters:
         return -DEFAULT_PRIORITY, None
@@ -207,12 +232,12 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
 
 
 def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
-    """The indices of the outputs that a request wants.
+    """Return the indices of the outputs that a request names; all if it names none.
 
     Raises
     ------
     InputError
-        The model has none of that name.
+        The model has no output of a requested name.
     """
     names = [spec.name for spec in model.outputs]
     for name in wanted or ():
@@ -225,7 +250,7 @@ def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
 
 
 def model_metadata(model: AnyModel) -> dict[str, Any]:
-    """What the protocol's model metadata hold."""
+    """Return the metadata of a model, in the format of the protocol."""
 
     def told(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
         return [
@@ -243,7 +268,7 @@ def model_metadata(model: AnyModel) -> dict[str, Any]:
 
 
 def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[str, Any]:
-    """What Triton's model configuration says of this model."""
+    """Return the configuration of a model, in the format of Triton's extension."""
     batched = model.is_batched
 
     def told(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
@@ -278,29 +303,29 @@ def model_config(model: AnyModel, max_queue: int, max_delay_us: float) -> dict[s
 
 
 def refuse_shared_memory(tensor: str, parameters: Iterable[str]) -> None:
-    """Refuse a tensor that a client has, or wants, in a region of shared memory.
+    """Refuse an input or output that is in shared memory of the client.
 
     Parameters
     ----------
-    tensor: what to call it in the message.
-    parameters: the names of its parameters.
+    tensor: description of the tensor for the error message.
+    parameters: names of the parameters of the tensor.
 
     Raises
     ------
     InputError
-        One of them is about shared memory.
+        A parameter refers to shared memory.
     """
     if any(name.startswith("shared_memory") for name in parameters):
         raise InputError(f"{tensor}: {NO_SHARED_MEMORY}")
 
 
 def check_counts(num_inputs: int, num_outputs: int) -> None:
-    """Refuse a request with more tensors than any model has.
+    """Refuse a request with more than `MOST_TENSORS` inputs or outputs.
 
     Raises
     ------
     InputError
-        Says how many there may be.
+        There are too many; the message says how many are allowed.
     """
     for kind, num in (("inputs", num_inputs), ("outputs", num_outputs)):
         if num > MOST_TENSORS:
@@ -308,12 +333,12 @@ def check_counts(num_inputs: int, num_outputs: int) -> None:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse names that are longer than any model's.
+    """Refuse names that are longer than `LONGEST_NAME`.
 
     Raises
     ------
     InputError
-        Says how long they may be.
+        A name is too long; the message says which length is allowed.
     """
     for name in names:
         if len(name) > LONGEST_NAME:
@@ -323,10 +348,11 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
-    """How many values a tensor has.
+    """Return the number of values of a tensor.
 
-    Sizes of any number of digits would be multiplied here, and NumPy makes no array of no values
-    whose other sizes are too large for it: so both are looked at before.
+    The sizes are checked before they are multiplied, because a client may send integers of any
+    length. A size of 0 counts as 1 in the check of the product, because NumPy refuses even an empty
+    array if its other sizes are too large.
     """
     if len(shape) > MOST_DIMENSIONS:
         raise InputError(

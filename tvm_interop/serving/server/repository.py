@@ -1,4 +1,4 @@
-"""Which models there are, loaded or not."""
+"""The models that a server can load, from files, folders or Python objects."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SUFFIX = ".tar"
 
 Source = str | os.PathLike[str] | Artifact | AnyModel
-"""An artifact, its file, or an `AnyModel` that somebody has made, of another kind perhaps."""
+"""The source of a model: an artifact, the path of an artifact file, or a finished `AnyModel`."""
 
 
 def check_name(name: str) -> None:
-    """Refuse names that URLs and folders do not take.
+    """Check that a model name is valid in URLs and as a file name.
 
     Raises
     ------
     InputError
-        Says which are good.
+        The name is invalid; the message says which characters are allowed.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -40,7 +40,10 @@ def check_name(name: str) -> None:
 
 
 class Repository:
-    """A folder with artifacts that clients may load and unload, if there is one."""
+    """Loads models, and manages the folder of artifacts that clients may load and unload.
+
+    Without a folder, clients cannot load or unload models.
+    """
 
     def __init__(
         self,
@@ -55,12 +58,12 @@ class Repository:
         self._lock = threading.Lock()
 
     def open(self, name: str, source: Source) -> AnyModel:
-        """Load a model.
+        """Load a model from its source.
 
         Raises
         ------
         InputError
-            The name is of no use; the protocol has no such types.
+            The name is invalid, or the protocol has no type for an input or output.
         ArtifactError, DeviceError
             As for `GraphModule`.
         """
@@ -82,14 +85,14 @@ class Repository:
         return model
 
     def load(self, executor: Executor, name: str) -> None:
-        """Load a model of the folder, again if it is loaded, and serve it.
+        """Load a model from the folder and serve it. A loaded model is loaded again.
 
         Raises
         ------
         UnavailableError
-            There is no folder.
+            The server has no model folder.
         ModelNotFoundError
-            There is no such file in it.
+            The folder has no artifact of this name.
         """
         path = self._path(name)
         with self._lock:
@@ -101,14 +104,25 @@ class Repository:
             self._reasons.pop(name, None)
 
     def unload(self, executor: Executor, name: str) -> None:
-        """Serve a model no longer. Raises as `load`."""
+        """Stop serving a model.
+
+        Raises
+        ------
+        UnavailableError
+            The server has no model folder.
+        ModelNotFoundError
+            No model of this name is loaded.
+        """
         self._required()
         with self._lock:
             executor.remove(name)
             self._reasons[name] = "unloaded"
 
     def index(self, loaded: Mapping[str, AnyModel], only_ready: bool) -> list[dict[str, Any]]:
-        """The models that are loaded, and those that the folder has besides, if there is one."""
+        """Return a row for each loaded model, and for each other model in the folder.
+
+        With `only_ready`, only loaded models are returned.
+        """
         paths = [] if self._folder is None else self._folder.glob(f"*{_SUFFIX}")
         found = {path.stem for path in paths if _NAME.fullmatch(path.stem)}
         rows = []
@@ -130,7 +144,7 @@ class Repository:
         folder = self._required()
         check_name(name)
         path = (folder / f"{name}{_SUFFIX}").resolve()
-        # A link could lead out of the folder.
+        # A symbolic link could lead out of the folder.
         if path.parent != folder or not path.is_file():
             raise ModelNotFoundError(f"the model folder has no `{name}{_SUFFIX}`")
         return path

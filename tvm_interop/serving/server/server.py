@@ -1,4 +1,4 @@
-"""`Server`: several models, one process, the protocol that clients speak."""
+"""The inference server: one process that serves several models over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _SWITCH_S = 0.0005
-"""Python's switch interval while a server runs; by default it is ten times that."""
+"""Python's thread switch interval in seconds while a server runs. Python's default is 0.005."""
 
 
 class Server:
-    """Serves compiled models by the Open Inference Protocol v2.
+    """A server of compiled models for the Open Inference Protocol v2.
 
     Attributes
     ----------
-    config: see `ServerConfig`.
-    service: the calls of the protocol, without a network; None before the start.
+    config: options of the server.
+    service: object with the calls of the protocol, independent of HTTP and gRPC; None before the
+        start.
 
     Examples
     --------
@@ -46,18 +47,18 @@ class Server:
         config: str | os.PathLike[str] | ServerConfig | None = None,
         **options: Any,
     ) -> None:
-        """Nothing starts yet.
+        """Create a server. It starts with `run` or `start`.
 
         Parameters
         ----------
-        models: artifacts, their files, or instances of `AnyModel`, by name.
-        config: options, or a TOML file with options and models.
-        options: attributes of `ServerConfig`; they win over those of `config`.
+        models: artifacts, paths of artifact files, or `AnyModel` objects, keyed by name.
+        config: options, or the path of a TOML file with options and models.
+        options: attributes of `ServerConfig`, which take precedence over `config`.
 
         Raises
         ------
         InputError
-            An option or a name is of no use; there are no models, and no folder to load any from.
+            An option or a model name is invalid, or there are neither models nor a model folder.
         DeviceError
             The libraries of the extra `serve` are not installed.
         """
@@ -82,27 +83,39 @@ class Server:
         self._error: BaseException | None = None
         self._all_served = True
 
-    # In the thread that calls.
+    # Serving in the calling thread.
 
     def run(self) -> int:
-        """Serve until SIGTERM or SIGINT, then serve what was taken.
+        """Serve until SIGTERM or SIGINT, then finish the accepted requests.
 
         Returns
         -------
-        0; 1 where not all that was taken could be served within `drain_limit_s`.
+        0, or 1 if some accepted requests could not be served within `drain_limit_s`.
 
         Raises
         ------
-        TVMInteropError, OSError
-            A model does not load; a port is taken.
+        TVMInteropError
+            A model cannot be loaded.
+        OSError
+            A port is in use.
         """
         asyncio.run(self._main(signals=True))
         return 0 if self._all_served else 1
 
-    # In a thread of its own.
+    # Serving in a background thread.
 
     def start(self, timeout_s: float = 300.0) -> Server:
-        """Serve in a thread; returns once the models are ready. Raises as `run`."""
+        """Serve in a background thread. Return once the models are ready.
+
+        Parameters
+        ----------
+        timeout_s: maximum time in seconds until the models are ready.
+
+        Raises
+        ------
+        TVMInteropError, OSError
+            As `run`; a `DeviceError` if the models are not ready in time.
+        """
         self._thread = threading.Thread(target=self._run_in_thread, name="tvm-interop-server")
         self._thread.start()
         if not self._loaded.wait(timeout_s):
@@ -114,10 +127,15 @@ class Server:
         return self
 
     def stop(self) -> bool:
-        """Serve what was taken, and end; whether all was served within `drain_limit_s`."""
+        """Finish the accepted requests and stop the server.
+
+        Returns
+        -------
+        Whether all accepted requests were served within `drain_limit_s`.
+        """
         loop, end = self._loop, self._end
         if loop is not None and end is not None:
-            with contextlib.suppress(RuntimeError):  # It has ended already.
+            with contextlib.suppress(RuntimeError):  # The event loop may be closed already.
                 loop.call_soon_threadsafe(end.set)
         if self._thread is not None:
             self._thread.join()
@@ -129,26 +147,26 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # Where it is.
+    # Addresses.
 
     @property
     def http_port(self) -> int | None:
-        """The port of HTTP, once it has started."""
+        """The port of HTTP; None before the server listens."""
         return self._http_port
 
     @property
     def grpc_port(self) -> int | None:
-        """The port of gRPC, once it has started."""
+        """The port of gRPC; None before the server listens."""
         return self._grpc_port
 
     @property
     def http_url(self) -> str:
-        """Host and port of HTTP, as tritonclient takes them."""
+        """The host and port of HTTP, in the format that tritonclient expects."""
         return f"{self.config.host}:{self.http_port}"
 
     @property
     def grpc_url(self) -> str:
-        """Host and port of gRPC, as tritonclient takes them."""
+        """The host and port of gRPC, in the format that tritonclient expects."""
         return f"{self.config.host}:{self.grpc_port}"
 
     def _run_in_thread(self) -> None:
@@ -168,8 +186,8 @@ class Server:
                 self._loop.add_signal_handler(number, self._end.set)
         service = self.service = Service(self.config)
         self._warn()
-        # Where one thread computes in Python, as `auto` does at times, each other one that wakes up
-        # waits so long; and a request passes through three threads.
+        # While one thread computes in Python, as the policy `auto` does at times, any other thread
+        # waits for a switch interval when it wakes up. A request passes through three threads.
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         try:
@@ -178,7 +196,7 @@ class Server:
             sys.setswitchinterval(before_s)
 
     def _warn(self) -> None:
-        """Say what others may do, where they can reach it."""
+        """Log a warning if other machines can use the server without a token."""
         config = self.config
         if is_loopback(config.host) or config.token is not None or config.token_file is not None:
             return
@@ -224,7 +242,7 @@ class Server:
             _LOG.info("gRPC on %s", self.grpc_url)
 
     async def _drain(self, service: Service) -> None:
-        """Serve what was taken, within the limit; then let the threads end."""
+        """Finish the accepted requests within `drain_limit_s`, then stop the threads."""
         executor, limit_s = service.executor, self.config.drain_limit_s
         _LOG.info("ending: %d requests have no answer yet", executor.in_flight)
         self._all_served = await asyncio.to_thread(executor.drain, limit_s)
@@ -248,7 +266,7 @@ def _require_libraries() -> None:
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Write what a server says to standard error: one line each, with the time."""
+    """Write the log of the server to standard error, one line per message, with the time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logger = logging.getLogger("tvm_interop")

@@ -1,4 +1,4 @@
-"""Every call of the protocol, on plain data: HTTP and gRPC share it."""
+"""The calls of the protocol as plain Python functions, which HTTP and gRPC share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .ticket import Ticket
 _REQUESTS = logging.getLogger("tvm_interop.serving.requests")
 
 LONGEST_ERROR = 4000
-"""Characters of an error that clients and logs are told."""
+"""The maximum number of characters of an error message for clients and logs."""
 
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (ModelNotFoundError, 404, "NOT_FOUND"),
@@ -49,11 +49,14 @@ STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (CancelledError, 499, "CANCELLED"),
     (InputError, 400, "INVALID_ARGUMENT"),
 )
-"""Status of HTTP and of gRPC by error; 500 and `INTERNAL` for any other."""
+"""The HTTP status and the gRPC status of each error class.
+
+The first class that fits an error counts. Other errors have the status 500 and `INTERNAL`.
+"""
 
 
 def status_of(error: Exception) -> tuple[int, str]:
-    """The status of HTTP and of gRPC that tell of an error."""
+    """Return the HTTP status and the gRPC status of an error."""
     for kind, http, grpc in STATUS:
         if isinstance(error, kind):
             return http, grpc
@@ -61,7 +64,7 @@ def status_of(error: Exception) -> tuple[int, str]:
 
 
 class Service:
-    """The calls. `load` first; until then nothing is ready."""
+    """The calls of the protocol. The service is ready after `load`."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
@@ -74,7 +77,7 @@ class Service:
         )
 
     def load(self, models: Mapping[str, Source]) -> None:
-        """Load and warm up; raises as `Repository.open`."""
+        """Load and warm up the models. Raises the errors of `Repository.open`."""
         loaded = [self._repository.open(name, source) for name, source in models.items()]
         choice = self.config.choice
         self._executor = Executor(
@@ -88,7 +91,7 @@ class Service:
 
     @property
     def executor(self) -> Executor:
-        """The executor of the models that are loaded.
+        """The executor of the loaded models.
 
         Raises
         ------
@@ -101,21 +104,27 @@ class Service:
 
     @property
     def is_live(self) -> bool:
-        """Whether this process is of any use; if not, it must be started again."""
+        """Whether the server works. If not, the process must be restarted."""
         return self._executor is None or self._executor.broken is None
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken."""
+        """Whether the server accepts requests."""
         return self._executor is not None and self._executor.is_ready
 
     def is_model_ready(self, name: str, version: str = "") -> bool:
-        """Whether requests for this model are taken; raises if there is no such model."""
+        """Return whether the server accepts requests for a model.
+
+        Raises
+        ------
+        ModelNotFoundError
+            There is no such model.
+        """
         self.executor.model(name, version)
         return self.is_ready
 
     def server_metadata(self) -> dict[str, Any]:
-        """Name, version and extensions."""
+        """Return the name, the version and the protocol extensions of the server."""
         extensions = ["binary_tensor_data", "statistics", "model_configuration", "schedule_policy"]
         if self.config.model_folder is not None:
             extensions.append("model_repository")
@@ -131,7 +140,7 @@ class Service:
         return model_config(model, self.config.max_queue, self.config.max_delay_us)
 
     def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """The statistics of one model, or of all."""
+        """Return the statistics of one model, or of all models if `name` is ""."""
         executor = self.executor
         models = [executor.model(name, version)] if name else list(executor.models.values())
         return {
@@ -154,12 +163,12 @@ class Service:
         await asyncio.to_thread(self._repository.unload, self.executor, name)
 
     async def infer(self, call: InferCall) -> Answer:
-        """Serve a request; if the caller is cancelled, so is the request.
+        """Serve a request. If the calling task is cancelled, the request is cancelled too.
 
         Raises
         ------
         TVMInteropError
-            As `Executor.submit`, and what went wrong later; see `STATUS`.
+            As `Executor.submit`, or an error that happens later; see `STATUS`.
         """
         model = self.executor.model(call.model, call.version)
         chosen = chosen_outputs(model, call.outputs)
@@ -195,7 +204,7 @@ class Service:
 
 
 class RequestLog:
-    """A line of JSON for each request for inference: of level INFO, or WARNING where it failed."""
+    """Logs one line of JSON per inference request, at level INFO, or WARNING if it failed."""
 
     def __init__(self, protocol: str, request_id: str) -> None:
         self.id = cut(request_id, 128) or os.urandom(8).hex()
@@ -203,7 +212,7 @@ class RequestLog:
         self._began = time.perf_counter()
 
     def served(self, model: str, answer: Answer) -> None:
-        """It was answered."""
+        """Log that the request was served."""
         if _REQUESTS.isEnabledFor(logging.INFO):
             self._write(
                 logging.INFO,
@@ -215,7 +224,7 @@ class RequestLog:
             )
 
     def failed(self, model: str, error: TVMInteropError) -> None:
-        """It was not."""
+        """Log that the request failed."""
         text = cut(error, LONGEST_ERROR)
         self._write(logging.WARNING, model=cut(model), status=status_of(error)[1], error=text)
 

@@ -1,4 +1,7 @@
-"""What a model has served, in the figures of the protocol's statistics extension."""
+"""Statistics of the requests that a model has served, for the protocol's statistics extension.
+
+They also predict the latency of the next run.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from ...errors import CancelledError, DeadlineError, OverloadedError
 from .ticket import Ticket
 
 _RECENT = 16
-"""Runs by whose upper quartile it is told what the next one is to take."""
+"""The number of latest runs from which the latency of the next run is predicted."""
 
 
 class _Duration:
-    """How often something happened, and how long it took in all."""
+    """The count of some event, and its total duration in nanoseconds."""
 
     __slots__ = ("count", "ns")
 
@@ -35,11 +38,11 @@ _PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute
 
 
 class Statistics:
-    """Counts of one model. Any thread may add and read.
+    """Counts and durations of one model. Any thread may update and read them.
 
     Attributes
     ----------
-    outcomes: requests by how they ended: `served`, `failed`, `rejected`, `late`, `cancelled`.
+    outcomes: number of requests by outcome: `served`, `failed`, `rejected`, `late`, `cancelled`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,7 @@ class Statistics:
         self.outcomes = dict.fromkeys(("served", "failed", "rejected", "late", "cancelled"), 0)
 
     def ran(self, tickets: list[Ticket]) -> None:
-        """One run has served these; they have their times."""
+        """Record a run that has served these tickets. The tickets must have their times."""
         first = tickets[0]
         run = (first.input_us, first.infer_us, first.output_us)
         with self._lock:
@@ -75,33 +78,35 @@ class Statistics:
                 self._recent.append(sum(run) / alone_us)
 
     def failed(self, error: Exception, us: float = 0.0) -> None:
-        """A request got no answer, after so many microseconds."""
+        """Record a request that failed `us` microseconds after its arrival."""
         kinds = {OverloadedError: "rejected", DeadlineError: "late", CancelledError: "cancelled"}
         with self._lock:
             self._parts["fail"].add(us)
             self.outcomes[kinds.get(type(error), "failed")] += 1
 
     def measured(self, size: int, seconds: list[float]) -> None:
-        """What runs of a batch size took before the first request, alone."""
+        """Record the latencies of a batch size in seconds, measured alone before any request."""
         with self._lock:
             self._alone_us[size] = sorted(seconds)[len(seconds) // 2] * 1e6
             self._recent.clear()
 
     def doubted(self) -> None:
-        """A request is refused by what runs took lately, however early it starts.
+        """Forget the oldest recent run.
 
-        Were it for good, runs that were slow once would never be followed by others, which tell
-        otherwise: the oldest of them is forgotten.
+        The dispatcher calls this method when recent runs predict that a request is too late however
+        early it starts. If such requests were always refused, no new run could correct the
+        prediction after a few slow runs.
         """
         with self._lock:
             if self._recent:
                 self._recent.popleft()
 
     def expected_us(self, size: int) -> float:
-        """What a run of a batch size is to take; 0 where none was measured.
+        """Return the expected latency of a batch size in microseconds; 0 if it was not measured.
 
-        What one took alone, times the upper quartile of how many times as long the latest runs
-        took, whatever their sizes: what slows one size down slows down the others.
+        The result is the latency alone, times the upper quartile of the slowdowns of recent runs.
+        The recent runs may have any batch size, because all sizes are slowed down by similar
+        causes.
         """
         with self._lock:
             recent = sorted(self._recent)
@@ -109,12 +114,12 @@ class Statistics:
         return alone_us * (recent[3 * len(recent) // 4] if recent else 1.0)
 
     def median_us(self, size: int) -> float:
-        """What a run of a batch size took alone, in the median; 0 where none was measured."""
+        """Return the median latency of a batch size alone, in microseconds; 0 if not measured."""
         with self._lock:
             return self._alone_us.get(size, 0.0)
 
     def told(self) -> dict[str, Any]:
-        """As the statistics extension has it, but for the model's name and version."""
+        """Return the statistics in the format of the extension, without model name and version."""
         with self._lock:
             return {
                 "last_inference": self._last_ms,

@@ -1,4 +1,4 @@
-"""What a model reads and writes, as a client sees it."""
+"""Specifications of the inputs and outputs of a served model, and checks of client inputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from ...plan.plan import Plan
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or an output.
+    """The specification of an input or an output.
 
     Attributes
     ----------
-    dtype: as NumPy names it.
-    shape: -1 for a size that a request chooses.
+    name: name of the tensor.
+    dtype: NumPy name of the type.
+    shape: sizes of the tensor; -1 for a size that can differ between requests.
     """
 
     name: str
@@ -28,7 +29,7 @@ class TensorSpec:
     shape: tuple[int, ...]
 
     def takes(self, array: np.ndarray) -> bool:
-        """Whether an array is of this type and shape."""
+        """Return whether an array has this type and shape."""
         if array.dtype != self._numpy_dtype or len(array.shape) != len(self.shape):
             return False
         sizes = zip(self.shape, array.shape, strict=True)
@@ -43,7 +44,13 @@ class TensorSpec:
 
 
 def specs_of(plans: Sequence[Plan], kind: str) -> tuple[TensorSpec, ...]:
-    """The `inputs` or `outputs` of a model that was compiled to these plans, one for each shape."""
+    """Return the specifications of the inputs or outputs of a model.
+
+    Parameters
+    ----------
+    plans: plans of the model, one per shape.
+    kind: `inputs` or `outputs`.
+    """
     found = []
     for values in zip(*(getattr(plan, kind) for plan in plans), strict=True):
         each = [plan.values[v] for plan, v in zip(plans, values, strict=True)]
@@ -56,12 +63,12 @@ def specs_of(plans: Sequence[Plan], kind: str) -> tuple[TensorSpec, ...]:
 def check_names_and_types(
     model: str, specs: Sequence[TensorSpec], given: Mapping[str, np.ndarray]
 ) -> None:
-    """Refuse inputs that a model does not have, lacks, or has of another type or shape.
+    """Check the names, types and shapes of inputs against the specifications of a model.
 
     Raises
     ------
     InputError
-        Names the input.
+        An input is unknown, missing, or has another type or shape; the message names it.
     """
     names = [spec.name for spec in specs]
     for name in given:

@@ -1,4 +1,4 @@
-"""A request on its way through the server."""
+"""Requests inside the server: the data of `Request` that policies see, plus inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from ..tasks import Request
 
 @dataclass(slots=True, eq=False)
 class Ticket(Request):
-    """What policies see of a request, and what the server needs to answer it.
+    """A request with the data that the server needs to answer it.
 
     Attributes
     ----------
-    served: the name of its model.
-    inputs: by name, checked.
-    rows: how many rows of a batch it brings; 1 for models without batches. `batch` is the batch
-        size that it takes alone.
-    shape: which of the model's shapes fits; of a model with batches, the smallest that does.
-    done: called once, by a thread of the server, when `outputs` or `error` is there.
-    outputs: in the model's order.
-    ran_batch: the batch size that it ran in.
-    is_cancelled: nobody waits for it any more.
-    started_us: when its instance began; nan before.
-    input_us, infer_us, output_us: what its instance took to copy inputs, to run, to copy outputs.
-    slot: which of its model's instances holds what lies between its blocks; -1 for none.
+    served: name of the model.
+    inputs: checked input arrays, keyed by name.
+    rows: number of batch rows in the request; 1 for models without batches. `batch` is the batch
+        size of a run for this request alone.
+    shape: index of the model's shape that fits the inputs. For a model with batches, the smallest
+        shape that fits.
+    done: function that a thread of the server calls once, when `outputs` or `error` is set.
+    outputs: output arrays in the order of the model; None before the request is served.
+    error: error if the request failed; otherwise None.
+    ran_batch: batch size of the run that served the request.
+    is_cancelled: whether the client no longer waits for the request.
+    started_us: time at which the run started, in microseconds; nan before.
+    input_us, infer_us, output_us: microseconds that the run took to copy inputs, to execute, and to
+        copy outputs.
+    slot: index of the instance that holds the tensors of the request between its blocks; -1 for
+        none.
     """
 
     served: str = field(kw_only=True)
@@ -48,7 +52,7 @@ class Ticket(Request):
 
 
 class Waiter:
-    """Waits for one ticket in the thread that made it; its `done`."""
+    """Lets a thread wait for one ticket. The object is the `done` function of the ticket."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -59,7 +63,7 @@ class Waiter:
         self._event.set()
 
     def outputs(self) -> list[np.ndarray]:
-        """The outputs, once they are there; raises what went wrong."""
+        """Wait for the request and return its outputs, or raise the error if it failed."""
         self._event.wait()
         assert self._ticket is not None
         if self._ticket.error is not None:

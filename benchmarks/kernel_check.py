@@ -45,7 +45,11 @@ def main() -> int:
     for network in given.networks:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as process:
-            row = process.submit(measured, network, given.scheduler).result()
+            try:
+                row = process.submit(measured, network, given.scheduler).result()
+            except tvm_interop.TVMInteropError as error:
+                print(f"| {network} | refused: {error} | | | | | |", flush=True)
+                continue
         share = row.check_s / row.rest_s
         print(
             f"| {row.network} | {row.checked} | {row.libraries} | {len(row.plain)} | "

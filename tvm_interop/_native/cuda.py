@@ -308,5 +308,11 @@ def measure_interleaved(
 
 
 def with_binary(module: Any, source: bytes, binary: bytes) -> Any:
-    """Return a copy of TVM's CUDA module that loads `binary`, machine code, and keeps `source`."""
+    """Return a copy of TVM's CUDA module with the machine code `binary` in place of `source`.
+
+    Raises
+    ------
+    DeviceError
+        The installed TVM saves CUDA modules in an unknown form.
+    """
     return _function("with_binary")(module, source, binary)

@@ -442,7 +442,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         )
 
     def _kept_inputs(self, plan: Plan, given: Mapping[str | int, Any]) -> dict[int, np.ndarray]:
-        """Return the values of the inputs that are not `given`, by index, to keep them in `plan`."""
+        """Return the values of inputs that are not `given`, by index, to keep them for `plan`."""
         new = {self._position(key) for key in given}
         kept = {}
         for index, (ours, theirs) in enumerate(zip(self.plan.inputs, plan.inputs, strict=True)):

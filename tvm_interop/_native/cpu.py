@@ -83,7 +83,8 @@ def num_reorders(kernel: LibraryKernel) -> int:
 def allowed_cores() -> int:
     """Return how many cores this process may use at a time.
 
-    This is the number of physical cores, or the CPU quota of the process's container.
+    This is the number of physical cores that the calling thread may run on, or the whole cores in
+    the CPU quota of the process's container if that is less. It is at least 1.
     """
     return int(_function("allowed_cores")())
 

@@ -146,7 +146,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            A case in which `set_input` raises it, or `value` is not contiguous or not aligned.
+            The same cases as for `set_input`. Also if `value` is not contiguous or not aligned.
         DeviceError
             The module runs on a GPU, or on a server.
         """
@@ -192,8 +192,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            A case in which `set_input` raises it, or the number of arrays is not the number of
-            inputs.
+            The same cases as for `set_input`. Also if the number of arrays is not that of inputs.
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.

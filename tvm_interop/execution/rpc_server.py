@@ -172,8 +172,8 @@ class ServedProgram:
 
     Attributes
     ----------
-    cores: the number of threads that run models on the server. By default it is the number of
-        physical cores that the server may use.
+    cores: the number of threads that run models on the server. By default it is the number of cores
+        that the server may use.
     """
 
     def __init__(

@@ -154,15 +154,15 @@ def compare(
 def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
     """Return a plan with some operators of `plan` only, on the same streams and in the same order.
 
-    If an operator that is left out made one kept operator happen before another, the other one gets
-    a wait instead.
+    If two kept operators are ordered only through operators that are left out, the later one gets a
+    wait for the earlier one.
 
     Parameters
     ----------
     wholes: the names of the whole operators to keep, with all of their parts.
     """
     wanted = set(wholes)
-    # For each operator, the last kept operators that must have ended when it has ended.
+    # For each operator: itself if it is kept, else the last kept operators that end before it.
     behind: list[set[int]] = []
     last: dict[int, int] = {}  # The latest operator of each stream.
     position: dict[int, int] = {}

@@ -49,8 +49,8 @@ def find_pair(
 def shipped_as(plan: Plan, names: Sequence[str]) -> str:
     """Return how a plan runs some operators: `side by side` or `in turn`.
 
-    They run side by side if any two of them have no stream in common and neither must happen before
-    the other.
+    They run side by side if at least two of them have no stream in common, and neither of these two
+    must happen before the other.
     """
     edges = [(wait, op) for op, planned in enumerate(plan.operators) for wait in planned.waits]
     for order in plan.stream_orders():

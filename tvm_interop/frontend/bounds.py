@@ -1,8 +1,9 @@
 """Limits indices that a model computes to elements that exist.
 
 The operators that TVM's importers emit do not check indices. An index out of range, such as a token
-that is not in the vocabulary, would read or write foreign memory. Programs of PyTorch are changed
-here, after TVM has imported them. Most nodes of ONNX are changed in `indices`, one by one.
+that is not in the vocabulary, would read or write memory outside of the tensor. Programs of PyTorch
+are changed here, after TVM has imported them. Most nodes of ONNX are changed in `indices`, one by
+one.
 """
 
 from __future__ import annotations

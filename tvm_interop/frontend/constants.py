@@ -71,7 +71,8 @@ def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:
     Raises
     ------
     UnsupportedModelError
-        Says which input must be a constant.
+        The shape depends on values that are computed at run time. If a constant input would help,
+        the message names that input.
     """
     if op_type in _SIZE_DEPENDS_ON_NUMBERS:
         raise UnsupportedModelError(

@@ -67,8 +67,8 @@ def _of_all(op: Callable[[Any, Any], Any]) -> Converter:
 
 
 def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # Models built with Python's `sum` add 0 first. TVM would make a copy of that addition, and its
-    # lowering would fail.
+    # Models that use Python's `sum` begin with an addition of 0, which is removed here. TVM would
+    # turn it into a copy and then fail in lowering.
     for x, other in (inputs, inputs[::-1]):
         zero = constant_array(other)
         if zero is not None and zero.ndim == 0 and zero == 0 and isinstance(x, relax.Var):

@@ -22,7 +22,8 @@ from .constants import constant_array
 MAY_BE_EMPTY = ("Expand", "TopK")
 """Operators that can give an empty result from inputs that are not empty.
 
-A constant input asks for it: a size of 0 or `k` = 0. The operators' converters refuse that case.
+The result is empty if a constant input holds a size of 0, or if `k` is 0. The operators' converters
+refuse these cases.
 """
 
 
@@ -114,4 +115,7 @@ def _inferred(
 
 
 _MOST_ELEMENTS = 64
-"""The largest constant whose values shape inference gets: shapes, axes and sizes are smaller."""
+"""The most elements of a constant whose values are given to shape inference.
+
+Constants for shapes, axes and sizes are smaller.
+"""

@@ -1,4 +1,4 @@
-"""Replaces operators that have no converter by simpler ones, if ONNX defines them that way."""
+"""Replaces operators that have no converter by their ONNX definitions, which use simpler ones."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_function(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:
-    """Whether ONNX defines the operator of `node` by others, in the opsets that `model` uses."""
+    """Whether ONNX defines the operator of `node` as a function of other operators.
+
+    The definition must belong to the opsets that `model` uses.
+    """
     domain = "" if node.domain == "ai.onnx" else node.domain
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     if domain not in versions or not onnx.defs.has(node.op_type, versions[domain], domain):

@@ -2,7 +2,7 @@
 
 ONNX calls an index out of range an error. A constant index out of range is refused when the model
 is compiled. An index that is computed at run time is replaced by the nearest index that exists.
-TVM's kernels do not check indices, so they would read or write foreign memory.
+TVM's kernels do not check indices, so they would read or write memory outside of the tensor.
 """
 
 from __future__ import annotations

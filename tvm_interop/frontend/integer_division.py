@@ -1,9 +1,9 @@
 """Integer division and remainders that cannot stop the program.
 
 On x86, dividing an integer by 0 raises a signal that ends the program. So does dividing the
-smallest integer by -1, because the quotient overflows. ONNX does not define these cases. Here they
-give the results of NumPy: `x / 0` and `x % 0` are 0, and the smallest integer divided by -1 is
-itself.
+smallest integer by -1, because the quotient overflows. ONNX does not define these cases. This
+module gives the results of NumPy: `x / 0` and `x % 0` are 0, and the smallest integer divided by -1
+is itself.
 """
 
 from __future__ import annotations

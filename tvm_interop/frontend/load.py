@@ -107,8 +107,8 @@ def batch_shapes(
     Raises
     ------
     InputError
-        The model is not ONNX, an input has no dimensions, or a case in which `load_model` raises
-        this error.
+        The model is not ONNX, or an input has no dimensions. Also the same cases as for
+        `load_model`.
     """
     if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
         model = read_for_import(model)
@@ -142,7 +142,7 @@ def _from_onnx(
         model = onnx.inliner.inline_local_functions(model)
     model = with_wider_weights(model)
     model = spell_out_integers(model)
-    # The next step may replace operators from whose types those of the outputs are inferred.
+    # Infer output types first, because the next step may replace operators that inference needs.
     model = with_output_types(model)
     model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)

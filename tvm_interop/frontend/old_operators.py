@@ -64,7 +64,7 @@ def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
 def _aligned(bb: relax.BlockBuilder, x: Any, y: Any, axis: int) -> Any:
     """Return `y` with axes of size 1 added at its end.
 
-    As many are added as align the first axis of `y` with the axis `axis` of `x`.
+    The first axis of `y` is then aligned with the axis `axis` of `x`.
     """
     rank, shape = int(x.ty.ndim), static_shape(y.ty) or ()
     sizes = [*shape, *[1] * (rank - axis % rank - len(shape))]

@@ -115,11 +115,11 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._path = path
 
     def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
-        """Return the name of the node that each binding of `main`, the result, comes from."""
+        """Return, for each binding of the imported function `main`, the name of its node."""
         names = dict(self._names)
         for block in main.body.blocks:
             for binding in block.bindings:
-                # The importer ends with `gv = result`, which lowering folds into `gv`.
+                # The importer ends with `gv = result`. Lowering merges both under the name `gv`.
                 if isinstance(binding, relax.VarBinding) and binding.value in names:
                     names[binding.var] = names[binding.value]
         return names

@@ -197,11 +197,12 @@ def _concat(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 
 
 def _products_of_zero(w: _Writer, node: onnx.NodeProto) -> str | None:
-    """Return the name of the part of a product that a dynamic zero point adds to each column.
+    """Add the term by which a dynamic zero point changes a matrix product, and return its name.
 
-    The zero point of dynamic quantisation is known only at run time. The product can be computed as
-    if the zero point were 0; then the zero point times the sum of each column is subtracted. Return
-    None if the zero point is a constant, or if the right factor is not a constant matrix.
+    The zero point of dynamic quantisation is known only at run time. The caller computes the
+    product as if the zero point were 0, and subtracts this term. The term is the zero point times
+    the sum of each column of the right factor. Return None if the zero point is a constant, or if
+    the right factor is not a constant matrix.
     """
     zero = _input(node, 2)
     right, of_right = (w.given.get(_input(node, i)) for i in (1, 3))

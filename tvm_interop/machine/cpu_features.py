@@ -77,8 +77,8 @@ def missing_features(features: Iterable[str], host: tuple[str, ...] | None = Non
 def target_features(target: Any) -> tuple[str, ...]:
     """Return the vector instructions that kernels compiled for `target` may use, sorted.
 
-    These are the instructions in the target's `mattr` and those that LLVM ascribes to its `mcpu`,
-    as far as this module knows them. The result is empty for targets other than x86-64.
+    These are the instructions in the target's `mattr` and those of its `mcpu` according to LLVM, as
+    far as this module knows them. The result is empty for targets other than x86-64.
     """
     import tvm
     import tvm_ffi

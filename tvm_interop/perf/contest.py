@@ -110,7 +110,7 @@ def hold(
     Parameters
     ----------
     feed: the inputs, by name.
-    load: the load of requests.
+    load: how requests arrive.
     timing: how long contestants run.
     seed: seed of the order of turns and of arrival times.
     progress: a function that gets the numbers of finished turns and of all turns.

@@ -77,7 +77,7 @@ class OnnxRuntime(Engine):
         return found[self.best_threads]
 
     def session(self, model: Any, threads: int, profile_prefix: str | None = None) -> Any:
-        """Return a session; with `profile_prefix`, it writes a profile to a path that begins so."""
+        """Return a session, which writes a profile to a path with `profile_prefix`, if given."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

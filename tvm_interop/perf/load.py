@@ -2,7 +2,7 @@
 
 In a closed loop, a runner gets its next request when it has finished the last one. In an open loop,
 requests arrive at given times, whether or not runners are free. Latencies in an open loop count
-from when a request was due, so they include the time that it waits for a runner.
+from when a request was due, so they include the time that the request waits for a runner.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class KeptArtifacts:
             self._tell_untrusted(reason)
             return None
         try:
-            artifact = load(path, trusted_keys=())  # Artifacts in this folder are not signed.
+            artifact = load(path, trusted_keys=())  # Stored artifacts have no signature.
         except ArtifactError as error:
             _LOG.warning("%s: it is compiled anew", error)
             return None

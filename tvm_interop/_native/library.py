@@ -70,7 +70,8 @@ class OperatorTiming(NamedTuple):
     ----------
     op, stream: indices of the operator and of its stream in the plan.
     start_us, end_us: when the operator started and when it ended.
-    thread: on a CPU, the number of the thread that ran it; 0 is the thread that called `run`.
+    thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
+        a helper thread.
     on_core_us: on a CPU, for how long that thread had a core between start and end.
     """
 

@@ -63,8 +63,8 @@ class Instance:
                 f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot have as "
                 "much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
-        self._owners: dict[int, np.ndarray] = {}  # Arrays whose memory `rebind` took, by value.
-        self._lent: set[int] = set()  # Inputs in memory that the caller still uses.
+        self._owners: dict[int, np.ndarray] = {}  # Keeps memory given to `rebind` alive, by value.
+        self._lent: set[int] = set()  # Values in memory that belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
         ours = {op.kernel for op in plan.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(ours))

@@ -41,8 +41,8 @@ class Segments:
 
         Parameters
         ----------
-        cuts: the index of the first operator of each segment but the first, ascending. The indices
-            are those of `plan.operators`.
+        cuts: indices into `plan.operators`, ascending. A cut is the index of the first operator of
+            a segment. Segment 0 has no cut, because it begins with operator 0.
 
         Raises
         ------

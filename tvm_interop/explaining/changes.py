@@ -282,7 +282,7 @@ def _with_batch(model: Any, times: int) -> Any:
     Raises
     ------
     InputError
-        It is not an ONNX model. Only in those can the first dimension of inputs be changed.
+        `model` is not an ONNX model. Only for ONNX models can the batch size be changed.
     """
     if isinstance(model, str | os.PathLike):
         if os.fspath(model) in names() and not Path(model).exists():

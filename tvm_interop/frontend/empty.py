@@ -53,8 +53,9 @@ def without_empty(value: Any) -> Any:
 def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: int) -> Any:
     """Return the result of a node with an empty input or output, or None if a kernel is needed.
 
-    No kernel is needed if all results are empty. Nor is one needed if an input is the result: a
-    tensor that is concatenated with empty ones only, or one to which nothing is scattered.
+    No kernel is needed if all results are empty. A kernel is not needed either if the result equals
+    an input. That is so if a tensor is concatenated with empty tensors only, or if nothing is
+    scattered into a tensor.
     """
     if op_type in ("ScatterElements", "ScatterND", "Scatter") and is_empty(inputs[1]):
         return inputs[0]
@@ -70,7 +71,7 @@ def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: i
 
 
 def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
-    """Return the inputs of a node; those of a `Concat` without the empty ones."""
+    """Return the inputs of a node; for a `Concat`, leave out the empty inputs."""
     if op_type != "Concat":
         return inputs
     kept = copy.copy(inputs)  # This keeps TVM's list type, which gives None past its end.

@@ -62,7 +62,7 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
 def _with_optional_inputs_settled(
     model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """Inline those nodes of the types in `wanted` that leave out an optional input.
+    """Inline the nodes that leave out an optional input and whose type is in `wanted`.
 
     ONNX's inliner fails on such a node if its definition depends on types, because the missing
     input has no type. Here the definition becomes a function of the model, which the inliner takes

@@ -39,8 +39,8 @@ _FOLDED = frozenset(
 )
 """Operators for which ONNX's reference implementation gives the same results as our kernels.
 
-The reference is wrong for some poolings: for those with padding, and for those whose rank is not 2.
-For some interpolations it differs from our kernels. All operators that are not listed are left to
+The reference is wrong for poolings with padding and for poolings whose rank is not 2. For some
+interpolations it differs from our kernels. All operators that are not listed are left to
 `lowering.fold_calls`, which runs the kernels themselves. `QuantizeLinear` and `DequantizeLinear`
 are not listed because `lowering.quantised` looks for them later.
 """

@@ -68,7 +68,7 @@ def import_graph(
 
 def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that can be imported one by one."""
-    # TVM's `Attention` converter is for the operator of that name in onnxruntime's domain.
+    # TVM's `Attention` converter is for the operator of that name in another domain.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
     return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 

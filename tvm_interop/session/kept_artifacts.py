@@ -132,7 +132,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
     Parameters
     ----------
     model_digest: the digest of the model's content.
-    options: the options of `compile`, without those that do not affect the artifact.
+    options: the options of `compile` that affect the artifact.
     """
     from .._native.cpu import num_threads
     from .._native.tvm_runtime import tvm_version

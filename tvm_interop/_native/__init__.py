@@ -1,1 +1,1 @@
-"""What Python sees of the shared library: where it is, and its classes and functions."""
+"""Loads the shared library `libtvm_interop.so` and wraps its classes and functions for Python."""

@@ -1,4 +1,4 @@
-"""The native runtime's functions, typed: streams and executors."""
+"""Typed wrappers of the native CPU runtime: executors, kernel libraries, threads and timing."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _function = functools.partial(native_function, "runtime")
 
 @tvm_ffi.register_object("tvm_interop.Executor", init=False)
 class Executor(tvm_ffi.Object):  # type: ignore[misc]
-    """Operators bound to their tensors, streams and waits. Opaque."""
+    """Operators with their tensors, streams and waits, ready to run. Opaque to Python."""
 
 
 @tvm_ffi.register_object("tvm_interop.LibraryKernel", init=False)
 class LibraryKernel(tvm_ffi.Object):  # type: ignore[misc]
-    """A library's kernel, prepared, its tensors bound. Opaque."""
+    """A prepared kernel of a kernel library, bound to its tensors. Opaque to Python."""
 
 
 def load_kernel_library(name: str, path: str) -> str:
-    """Load kernel library `name` from the file at `path`; its version.
+    """Load kernel library `name` from the file at `path`, and return its version.
 
     Raises
     ------
     ExecutionError
-        It cannot be loaded; says why.
+        The library cannot be loaded; the message says why.
     """
     return str(_function("load_kernel_library")(name, path))
 
 
 def why_unsupported(name: str, description: Mapping[str, Any]) -> str:
-    """Why library `name` cannot compute what is described, empty where it can."""
+    """Return why library `name` cannot compute the described operator, or "" if it can."""
     return str(_function("why_unsupported")(name, dict(description)))
 
 
@@ -53,14 +53,16 @@ def prepare_kernel(
 
     Parameters
     ----------
-    threads: threads it may use.
-    tensors: its arguments, aligned to 64 bytes; kept alive by the kernel.
-    constants: whether each is the same in every run, until it is bound anew.
+    library: the library's name.
+    description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
+    threads: the number of threads that the kernel may use.
+    tensors: the kernel's arguments, aligned to 64 bytes. The kernel keeps them alive.
+    constants: whether each tensor is the same in every run, until it is bound anew.
 
     Raises
     ------
     ExecutionError
-        The library cannot compute this.
+        The library cannot compute the operator.
     """
     kernel: LibraryKernel = _function("prepare_kernel")(
         library, dict(description), threads, list(tensors), [bool(c) for c in constants]
@@ -69,27 +71,31 @@ def prepare_kernel(
 
 
 def implementation(kernel: LibraryKernel) -> str:
-    """What the library chose to run, by its own name."""
+    """Return the library's own name for the implementation that it chose."""
     return str(_function("implementation")(kernel))
 
 
 def num_reorders(kernel: LibraryKernel) -> int:
-    """How many inputs and outputs the kernel copies into another layout in each run."""
+    """Return how many inputs and outputs the kernel copies to another layout in each run."""
     return int(_function("num_reorders")(kernel))
 
 
 def allowed_cores() -> int:
-    """Cores' worth of time this process may use: physical cores, or the quota of its container."""
+    """Return how many cores this process may use at a time.
+
+    This is the number of physical cores that the calling thread may run on, or the whole cores in
+    the CPU quota of the process's container if that is less. It is at least 1.
+    """
     return int(_function("allowed_cores")())
 
 
 def num_threads() -> int:
-    """Threads that run models at most, those that call among them."""
+    """Return the largest number of threads that run models, including threads that call `run`."""
     return int(_function("num_threads")())
 
 
 def set_num_threads(threads: int, pin: bool) -> None:
-    """Let models run on so many threads, each on a core of its own where `pin` says so.
+    """Set the number of threads that run models; with `pin`, each thread gets its own core.
 
     Raises
     ------
@@ -100,12 +106,12 @@ def set_num_threads(threads: int, pin: bool) -> None:
 
 
 def take_over_parallel_loops(path: str) -> None:
-    """Let the kernels of the library at `path`, which is loaded, be run in shares.
+    """Make it possible to run the kernels of the loaded library at `path` in shares.
 
     Raises
     ------
     ExecutionError
-        It is not loaded.
+        The library is not loaded.
     """
     _function("take_over_parallel_loops")(path)
 
@@ -120,18 +126,19 @@ def make_executor(
 
     Parameters
     ----------
-    threads: threads that the parallel loops of one stream's kernels are meant for.
-    values: tensors, aligned to 64 bytes; kept alive by the executor.
-    operators: in an order in which each comes after those it waits for. A `LibraryKernel` among
-        their kernels is one of the tensors that its operator's `args` name.
+    num_streams: the number of streams.
+    threads: the number of threads for the parallel loops of one stream's kernels.
+    values: the tensors, aligned to 64 bytes. The executor keeps them alive.
+    operators: the operators, each after all operators that it waits for. A kernel that is a
+        `LibraryKernel` must have been prepared with the tensors that `args` of its operator names.
 
     Raises
     ------
     ExecutionError
-        A stream that is not there, a wait for an operator that is not earlier, a thread that the
-        system refuses.
+        A stream does not exist, an operator waits for one that is not earlier, or the system
+        refuses to start a thread.
     InputError
-        A tensor that is not aligned.
+        A tensor is not aligned.
     """
     executor: Executor = _function("make_executor")(
         num_streams, threads, list(values), as_native(operators)
@@ -140,7 +147,7 @@ def make_executor(
 
 
 def bind(executor: Executor, value: int, tensor: Any) -> None:
-    """Point value number `value` at `tensor`, of the same shape and type, from the next run on."""
+    """From the next run on, use `tensor`, of the same shape and dtype, as value number `value`."""
     _function("bind")(executor, value, tensor)
 
 
@@ -150,20 +157,20 @@ def run(executor: Executor) -> None:
     Raises
     ------
     ExecutionError
-        An operator failed (named), or another thread is in `run`.
+        An operator failed (the message names it), or another thread is in `run`.
     """
     with GATE:
         _function("run")(executor)
 
 
 def profile(executor: Executor) -> list[OperatorTiming]:
-    """Run once, and tell when each operator ran."""
+    """Run once and return when each operator ran."""
     with GATE:
         return cpu_timings(_function("profile")(executor))
 
 
 def time(executor: Executor, number: int) -> float:
-    """Seconds that `number` runs took, one after the other."""
+    """Run `number` times, one run after the other, and return the time in seconds."""
     with GATE:
         return float(_function("time")(executor, number))
 
@@ -175,16 +182,19 @@ def measure_interleaved(
     seed: int = 0,
     primed: bool = False,
 ) -> list[list[float]]:
-    """Time executors against each other: every round runs each once, in an order drawn anew.
+    """Time executors against each other. Each round runs every executor once, in a random order.
 
     Parameters
     ----------
-    primed: run each once more, untimed, just before each of its timed runs, so that its streams
-        are awake and its tensors in caches, whatever the others did.
+    warmup: untimed rounds before the timed ones.
+    repeats: timed rounds.
+    seed: seed of the random orders.
+    primed: whether to run each executor once more, untimed, just before each timed run. Its threads
+        are then awake and its tensors are in caches, whatever the other executors did.
 
     Returns
     -------
-    For each executor its `repeats` times, in seconds, in the order of the rounds.
+    For each executor, its `repeats` times in seconds, in the order of the rounds.
     """
     with GATE:
         flat = list(
@@ -201,21 +211,26 @@ def run_fenced(
     fill: int,
     shares: int = 0,
 ) -> str:
-    """Run a packed function on copies of `inputs`, in memory whose surroundings nobody may touch.
+    """Run a packed function on copies of `inputs`, between memory pages that nobody may access.
 
-    Inputs cannot be written to. The call runs on the calling thread, in which traps are caught.
+    The copies of the inputs are read-only. The function runs on the calling thread, and a forbidden
+    access is caught there as a signal.
 
     Parameters
     ----------
-    inputs, outputs: NumPy arrays, outputs to be written; bfloat16 is taken as words of 16 bits.
-    before_fence: whether tensors lie against the page behind them, or against the one before.
-    fill: the byte that outputs are full of before.
-    shares: run it in so many shares, one after the other; 0 runs all of it at once.
+    kernel: the packed function.
+    inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
+        uint16.
+    before_fence: whether tensors end right before a forbidden page. Otherwise they begin right
+        after one.
+    fill: the byte that fills the outputs before the call.
+    shares: the number of shares in which to run the function, one after the other; 0 runs the whole
+        function at once.
 
     Returns
     -------
-    What it did that it must not, as a predicate: `writes outside of input 1`. Empty where nothing;
-    `outputs` hold the results only then.
+    The error that the function made, such as `writes outside of input 1`, or "" if it made none.
+    `outputs` hold the results only if there was no error.
     """
     tensors = [[_tensor_over(array) for array in arrays] for arrays in (inputs, outputs)]
     return str(_function("run_fenced")(kernel, *tensors, before_fence, fill, shares))
@@ -230,16 +245,16 @@ def run_library_fenced(
     before_fence: bool,
     fill: int,
 ) -> str:
-    """The same of a kernel of a library that is loaded, on one thread.
+    """Run a kernel of a loaded kernel library as `run_fenced` runs a function, on one thread.
 
     Parameters
     ----------
-    constants: whether each input is the same in every run, so that the kernel prepares it once.
+    constants: whether each input is the same in every run. The kernel prepares such inputs once.
 
     Raises
     ------
     ExecutionError
-        The library cannot compute this.
+        The library cannot compute the described operator.
     """
     tensors = [[_tensor_over(array) for array in arrays] for arrays in (inputs, outputs)]
     run = _function("run_library_fenced")
@@ -247,5 +262,5 @@ def run_library_fenced(
 
 
 def _tensor_over(array: np.ndarray) -> Any:
-    """A tensor over the array's memory, of a type that DLPack and TVM's kernels have in common."""
+    """Return a tensor over the array's memory; for bfloat16 its dtype is uint16, as for kernels."""
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)

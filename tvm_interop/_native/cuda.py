@@ -1,6 +1,6 @@
-"""The native runtime's functions for CUDA, typed: streams, memory, executors.
+"""Typed wrappers of the native CUDA runtime: streams, memory, kernel libraries, executors.
 
-Nothing here needs CUDA until it is called; then a machine without it raises `DeviceError`.
+This module can be imported without CUDA. Its functions then raise `DeviceError` when called.
 """
 
 from __future__ import annotations
@@ -18,48 +18,56 @@ from .operators import BoundOperator, as_native
 _function = functools.partial(native_function, "cuda")
 
 Dispatch = Literal["streams", "captured", "linked"]
-"""How operators get to the GPU: each in every run; in one graph that was captured from the streams;
-in one graph made of each operator's own, linked by the plan's waits."""
+"""How a run gets its operators to the GPU.
+
+- `streams`: the host launches every operator on its stream.
+- `captured`: the host launches one CUDA graph, which was captured from the streams.
+- `linked`: the host launches one CUDA graph, which consists of a graph for each operator. The
+  plan's waits are the edges between these graphs.
+"""
 
 
 @tvm_ffi.register_object("tvm_interop.CudaStreams", init=False)
 class CudaStreams(tvm_ffi.Object):  # type: ignore[misc]
-    """Streams that executors share, and their events; stream 0 starts and ends a run. Opaque."""
+    """CUDA streams and their events, which executors may share. Opaque to Python.
+
+    A run starts and ends on stream 0.
+    """
 
 
 @tvm_ffi.register_object("tvm_interop.CudaMemory", init=False)
 class CudaMemory(tvm_ffi.Object):  # type: ignore[misc]
-    """A block of a GPU's memory, freed once no tensor within it is left. Opaque."""
+    """A block of GPU memory, which is freed once no tensor uses it any more. Opaque to Python."""
 
 
 @tvm_ffi.register_object("tvm_interop.PeerCopy", init=False)
 class PeerCopy(tvm_ffi.Object):  # type: ignore[misc]
-    """A copy from one GPU to another, to be planned as an operator. Opaque."""
+    """A copy from one GPU to another, which a plan treats as an operator. Opaque to Python."""
 
 
 @tvm_ffi.register_object("tvm_interop.CudaLibraryKernel", init=False)
 class CudaLibraryKernel(tvm_ffi.Object):  # type: ignore[misc]
-    """A kernel of cuDNN's or cuBLASLt's, its algorithm chosen, its tensors bound. Opaque."""
+    """A kernel of cuDNN or cuBLASLt, with its algorithm and its tensors. Opaque to Python."""
 
 
 @tvm_ffi.register_object("tvm_interop.CudaExecutor", init=False)
 class CudaExecutor(tvm_ffi.Object):  # type: ignore[misc]
-    """Operators bound to their tensors, streams and waits. Opaque."""
+    """Operators with their tensors, streams and waits, ready to run. Opaque to Python."""
 
 
 def device_count() -> int:
-    """How many GPUs there are.
+    """Return the number of GPUs.
 
     Raises
     ------
     DeviceError
-        None, or no CUDA; says what is missing.
+        There is no GPU or no CUDA; the message says what is missing.
     """
     return int(_function("device_count")())
 
 
 def describe_device(device: int) -> str:
-    """The GPU's name, its architecture and the driver's version.
+    """Return the GPU's name, its architecture and the driver's version, as text.
 
     Raises
     ------
@@ -70,11 +78,12 @@ def describe_device(device: int) -> str:
 
 
 def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -> CudaStreams:
-    """Make a stream on each of `devices`, which may repeat; GPUs get access to each other's memory.
+    """Make one stream for each entry of `devices`, and let GPUs access each other's memory.
 
     Parameters
     ----------
-    urgent: whether the GPU should prefer a stream's work; by default none's.
+    devices: the number of the GPU of each stream. A number may occur several times.
+    urgent: whether the GPU should prefer the work of each stream. By default no stream is urgent.
 
     Raises
     ------
@@ -87,74 +96,76 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
 
 def urgent_streams(streams: CudaStreams) -> list[bool]:
-    """Whether the GPU prefers its work, of each stream."""
+    """Return, for each stream, whether the GPU prefers its work."""
     return [bool(urgent) for urgent in _function("urgent_streams")(streams)]
 
 
 def stream_devices(streams: CudaStreams) -> list[int]:
-    """The number of the GPU of each stream."""
+    """Return the number of the GPU of each stream."""
     return [int(device) for device in _function("stream_devices")(streams)]
 
 
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
-    """GPUs of the streams, by number, of which the first cannot reach the memory of the second."""
+    """Return pairs of the streams' GPUs in which the first cannot access the second's memory."""
     return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
 
 
 def make_memory(device: int, nbytes: int) -> CudaMemory:
-    """Allocate a block, all zeros.
+    """Allocate a block of `nbytes` bytes on a GPU, filled with zeros.
 
     Raises
     ------
     ExecutionError
-        The GPU has not that much left.
+        The GPU has less free memory than that.
     """
     memory: CudaMemory = _function("make_memory")(device, nbytes)
     return memory
 
 
 def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: str) -> Any:
-    """A tensor at `offset` bytes in a block, which lives as long as the tensor does."""
+    """Return a tensor at `offset` bytes in a block; the tensor keeps the block alive."""
     return _function("tensor_within")(
         memory, offset, tvm_ffi.Shape(tuple(shape)), tvm_ffi.dtype(dtype)
     )
 
 
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
-    """Copy a host tensor to one on a GPU, in order with the runs on `streams`; return when done.
+    """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
+
+    The copy comes after the runs that were launched on `streams` before, and before later runs.
 
     Raises
     ------
     ExecutionError
-        None of `streams` is on that GPU.
+        No stream of `streams` is on that GPU.
     """
     _function("copy_to_device")(streams, host, device)
 
 
 def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
-    """Copy a tensor on a GPU to one of the host, in order with the runs on `streams`."""
+    """Copy a tensor on a GPU to a tensor in host memory, in order with the runs on `streams`."""
     _function("copy_to_host")(streams, device, host)
 
 
 def peer_copy(source: Any, destination: Any) -> PeerCopy:
-    """A copy between tensors on different GPUs, to be given to `make_executor` as a kernel."""
+    """Return a copy between tensors on different GPUs, which `make_executor` takes as a kernel."""
     copy: PeerCopy = _function("peer_copy")(source, destination)
     return copy
 
 
 def load_kernel_library(name: str, path: str) -> str:
-    """Load kernel library `name` from the file at `path`; its version.
+    """Load kernel library `name` from the file at `path`, and return its version.
 
     Raises
     ------
     ExecutionError
-        It cannot be loaded; says why.
+        The library cannot be loaded; the message says why.
     """
     return str(_function("load_kernel_library")(name, path))
 
 
 def why_unsupported(name: str, description: Mapping[str, Any]) -> str:
-    """Why library `name` cannot compute what is described, empty where it can."""
+    """Return why library `name` cannot compute the described operator, or "" if it can."""
     return str(_function("why_unsupported")(name, dict(description)))
 
 
@@ -165,21 +176,23 @@ def prepare_kernel(
     stream: int,
     tensors: Sequence[Any],
 ) -> CudaLibraryKernel:
-    """Prepare a kernel of a library that is loaded; it can run on any stream of its GPU.
+    """Prepare a kernel of a loaded library, which can run on any stream of its GPU.
 
-    The first time for such an operator in this process, the library's algorithms are timed against
-    each other on that stream, and the fastest is kept.
+    For the first operator of a description in this process, the library's algorithms are timed
+    against each other on the stream `stream`. The fastest algorithm is kept for later operators.
 
     Parameters
     ----------
-    stream: which of `streams`; its GPU is the kernel's.
-    tensors: its arguments, aligned to 16 bytes, the output last, which is written; kept alive by
-        the kernel.
+    library: the library's name.
+    description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
+    stream: an index into `streams`. The kernel is for the GPU of that stream.
+    tensors: the kernel's arguments, aligned to 16 bytes, with the output last. The timing writes to
+        the output. The kernel keeps the tensors alive.
 
     Raises
     ------
     ExecutionError
-        The library cannot compute this; says why.
+        The library cannot compute the operator; the message says why.
     """
     kernel: CudaLibraryKernel = _function("prepare_kernel")(
         library, dict(description), streams, stream, list(tensors)
@@ -188,7 +201,7 @@ def prepare_kernel(
 
 
 def implementation(kernel: CudaLibraryKernel) -> str:
-    """What the library chose to run, for people."""
+    """Return a readable description of the implementation that the library chose."""
     return str(_function("implementation")(kernel))
 
 
@@ -198,21 +211,22 @@ def make_executor(
     operators: Sequence[BoundOperator],
     dispatch: Dispatch = "captured",
 ) -> CudaExecutor:
-    """Bind operators to tensors, run each once, and make a graph of them all.
+    """Bind operators to tensors, run each operator once, and make a CUDA graph of all operators.
 
     Parameters
     ----------
-    values: tensors on GPUs; kept alive by the executor.
-    operators: in the order of launching. A kernel is a packed function that takes its stream from
-        tvm-ffi's environment, a `CudaLibraryKernel` or a `PeerCopy`; none is a share of one.
-    dispatch: where the graph asked for cannot be made, `dispatch_of` is "streams", and
-        `why_no_graph` tells.
+    values: the tensors on GPUs. The executor keeps them alive.
+    operators: the operators in the order of launching, without shares of kernels. A kernel is a
+        `CudaLibraryKernel`, a `PeerCopy`, or a packed function. A packed function takes its stream
+        from tvm-ffi's environment.
+    dispatch: how a run gets its operators to the GPU. If the graph cannot be made, `dispatch_of`
+        returns "streams" and `why_no_graph` returns the reason.
 
     Raises
     ------
     ExecutionError
-        A stream that is not there, a wait for an operator that is not earlier, an operator that
-        fails (named).
+        A stream does not exist, an operator waits for one that is not earlier, or an operator fails
+        (the message names it).
     """
     executor: CudaExecutor = _function("make_executor")(
         streams, list(values), as_native(operators), dispatch
@@ -221,13 +235,13 @@ def make_executor(
 
 
 def dispatch_of(executor: CudaExecutor) -> Dispatch:
-    """How `executor` gets its operators to the GPU in fact."""
+    """Return how `executor` gets its operators to the GPU."""
     dispatch: Dispatch = _function("dispatch")(executor)
     return dispatch
 
 
 def why_no_graph(executor: CudaExecutor) -> str:
-    """Why the graph asked for could not be made; empty where it was, or none was asked for."""
+    """Return why the requested graph could not be made, or "" if it was made or not requested."""
     return str(_function("why_no_graph")(executor))
 
 
@@ -237,29 +251,29 @@ def run(executor: CudaExecutor) -> None:
     Raises
     ------
     ExecutionError
-        The GPU reports a failure, an operator (named) could not be launched, or another thread
-        is using the streams.
+        The GPU reports a failure, an operator could not be launched (the message names it), or
+        another thread is using the streams.
     """
     with GATE:
         _function("run")(executor)
 
 
 def time(executor: CudaExecutor, number: int) -> float:
-    """Seconds the GPU took for `number` runs, one after the other."""
+    """Run `number` times, one run after the other, and return the GPU's time in seconds."""
     with GATE:
         return float(_function("time")(executor, number))
 
 
 def time_launches(executor: CudaExecutor, number: int) -> float:
-    """Seconds the host took to launch `number` runs, without waiting for the GPU."""
+    """Launch `number` runs without waiting for the GPU, and return the host's time in seconds."""
     with GATE:
         return float(_function("time_launches")(executor, number))
 
 
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
-    """Run once; operator, stream, start and end in microseconds since the run began, each.
+    """Run once and return when each operator ran.
 
-    Operators are launched one by one for this, whatever the dispatch.
+    For this run, operators are launched one by one, whatever the executor's dispatch.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))
@@ -272,16 +286,19 @@ def measure_interleaved(
     seed: int = 0,
     primed: bool = False,
 ) -> list[list[float]]:
-    """Time executors against each other: every round runs each once, in an order drawn anew.
+    """Time executors against each other. Each round runs every executor once, in a random order.
 
     Parameters
     ----------
-    primed: run each once more, untimed, just before each of its timed runs, so that caches hold
-        what it can keep there, whatever the others did.
+    warmup: untimed rounds before the timed ones.
+    repeats: timed rounds.
+    seed: seed of the random orders.
+    primed: whether to run each executor once more, untimed, just before each timed run. The caches
+        then hold its data, whatever the other executors did.
 
     Returns
     -------
-    For each executor its `repeats` times on the GPU, in seconds, in the order of the rounds.
+    For each executor, its `repeats` times on the GPU in seconds, in the order of the rounds.
     """
     with GATE:
         flat = list(
@@ -291,5 +308,11 @@ def measure_interleaved(
 
 
 def with_binary(module: Any, source: bytes, binary: bytes) -> Any:
-    """TVM's CUDA module `module` with machine code in place of its source, which it keeps too."""
+    """Return a copy of TVM's CUDA module with the machine code `binary` in place of `source`.
+
+    Raises
+    ------
+    DeviceError
+        The installed TVM saves CUDA modules in an unknown form.
+    """
     return _function("with_binary")(module, source, binary)

@@ -1,8 +1,9 @@
-"""Lets no thread be inside of a model when the interpreter ends.
+"""Makes sure that no thread is running a model when the Python interpreter shuts down.
 
-Daemon threads go on while Python takes itself apart. One that comes back from a native call then is
-ended where it is, which the C++ between it and its beginning takes for an error: the process dies
-with SIGABRT. So the end waits for the calls that run, and lets no new one begin.
+Daemon threads keep running during shutdown. If such a thread returns from a native call then,
+Python ends the thread at once. The C++ code on the thread's stack cannot handle that, and the
+process dies with SIGABRT. So shutdown waits for the native calls that are running, and it blocks
+new calls.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import time
 from collections import deque
 
 _LONGEST_WAIT_S = 10.0
-"""For calls that run when the interpreter ends."""
+"""The longest time that shutdown waits for running calls, in seconds."""
 
 
 class _Gate:
-    """Whoever enters is counted before the gate is looked at, and the gate is closed before they
-    are counted: so nobody slips through. A deque's ends are moved in one step, and without a lock,
-    which would take longer than a small model.
+    """Counts the threads inside of native calls, and can block threads that want to enter.
+
+    A thread first counts itself and then checks whether the gate is closed. `close` first closes
+    the gate and then reads the count. So no thread can enter unnoticed.
+
+    The count is the length of a deque, because append and pop are atomic without a lock. Taking a
+    lock would last longer than running a small model.
     """
 
     def __init__(self) -> None:
@@ -31,24 +36,27 @@ class _Gate:
         self._inside.append(None)
         if self._is_closed and threading.current_thread() is not threading.main_thread():
             self._inside.pop()
-            threading.Event().wait()  # For good.
+            threading.Event().wait()  # Block forever.
 
     def __exit__(self, *_: object) -> None:
         self._inside.pop()
 
     def close(self) -> None:
-        """From now on whoever comes waits for ever; returns when those inside have left."""
+        """Block new threads other than the main thread, and wait for those inside to leave.
+
+        The wait ends after `_LONGEST_WAIT_S` at the latest.
+        """
         self._is_closed = True
         until = time.monotonic() + _LONGEST_WAIT_S
         while self._inside and time.monotonic() < until:
             time.sleep(0.001)
 
     def in_child(self) -> None:
-        """A child has one thread, and it is outside."""
+        """Reset the count after a fork: the child process has one thread, which is outside."""
         self.__init__()  # type: ignore[misc]
 
 
 GATE = _Gate()
-"""Entered around each native call that runs a model."""
+"""Every native call that runs a model is made inside of this gate."""
 os.register_at_fork(after_in_child=GATE.in_child)
 atexit.register(GATE.close)

@@ -1,4 +1,4 @@
-"""Loads a library of TVM's kernels into this process."""
+"""Loads a shared library of compiled TVM kernels into this process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from .tvm_runtime import load_tvm_runtime
 
 
 def load_kernels(path: str | os.PathLike[str]) -> Any:
-    """The library of TVM's kernels at `path`; once it is loaded the file may go.
+    """Load the library of TVM's kernels at `path`; afterwards the file may be deleted.
 
-    It is unloaded with the last of its kernels: TVM would keep it for as long as the process lives.
+    The library is unloaded when its last kernel is freed. By default, TVM would keep it until the
+    process ends.
     """
     load_tvm_runtime()
     library = tvm_ffi.load_module(str(path), keep_module_alive=False)
@@ -26,14 +27,15 @@ def load_kernels(path: str | os.PathLike[str]) -> Any:
 
 
 def load_kernels_from(code: bytes) -> Any:
-    """The library of TVM's kernels whose file's content `code` is.
+    """Load a library of TVM's kernels from `code`, the content of its file.
 
     Raises
     ------
     DeviceError
-        The folder for temporary files takes no file, or none that can be run.
+        No file can be written to the folder for temporary files, or the folder's file system is
+        mounted `noexec`.
     """
-    # The loader wants a file; once mapped, the file may go.
+    # The loader needs a file. Once the library is mapped, the file may be deleted.
     try:
         with scratch_folder() as folder:
             library = folder / "kernels.so"

@@ -1,4 +1,4 @@
-"""Finds and loads the native library, once, before anything asks for its functions."""
+"""Finds the native library and loads it when this module is imported."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ OVERRIDE = "TVM_INTEROP_LIBRARY"
 
 
 def _path() -> Path:
-    """Where `libtvm_interop.so` lies.
+    """Return the path of `libtvm_interop.so`.
 
-    The environment variable `TVM_INTEROP_LIBRARY` names another build of it (a sanitizer
-    build, say), which must not be another user's. Without it the installed distribution's own
-    is taken: in an editable install the library does not lie beside this file.
+    The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
+    sanitizer build. That file must not belong to another user. Without the variable, the library of
+    the installed distribution is taken. In an editable install it is not in the folder of this
+    file.
     """
     override = os.environ.get(OVERRIDE)
     if override:
@@ -36,7 +37,7 @@ def _path() -> Path:
     return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
 
 
-# What the library raises; the others are raised in Python alone.
+# The library raises these errors. All other errors of `errors` are raised only in Python.
 tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM has a `ScheduleError`.
 for _error in (
     errors.UnsupportedModelError,
@@ -51,14 +52,14 @@ for _error in (
     tvm_ffi.register_error(_error.__name__, _error)
 
 LIBRARY_PATH = _path()
-"""The file of the library that is loaded."""
+"""The path of the loaded library."""
 LIBRARY = tvm_ffi.load_module(LIBRARY_PATH)
-"""Its functions have registered themselves under `tvm_interop.*`."""
+"""The loaded library. Its functions are registered with tvm-ffi under `tvm_interop.*`."""
 
 
 @functools.cache
 def native_function(group: str, name: str) -> Any:
-    """The library's function `name` of a group, such as `runtime` or `cuda`."""
+    """Return the library's function `name` of a group, such as `runtime` or `cuda`."""
     return tvm_ffi.get_global_func(f"tvm_interop.{group}.{name}")
 
 
@@ -67,9 +68,11 @@ class OperatorTiming(NamedTuple):
 
     Attributes
     ----------
-    op, stream: indices into the plan's.
-    thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
-    on_core_us: on a CPU, for how long of the time from start to end that thread had a core.
+    op, stream: indices of the operator and of its stream in the plan.
+    start_us, end_us: when the operator started and when it ended.
+    thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
+        a helper thread.
+    on_core_us: on a CPU, for how long that thread had a core between start and end.
     """
 
     op: int
@@ -81,7 +84,10 @@ class OperatorTiming(NamedTuple):
 
 
 def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
-    """Of a CPU's: six numbers an operator in a row, in nanoseconds."""
+    """Convert timings of the native CPU runtime: a flat sequence of six numbers per operator.
+
+    Times in `flat` are in nanoseconds.
+    """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3, int(thread), on_core / 1e3)
         for op, stream, start, end, thread, on_core in zip(*[iter(flat)] * 6, strict=True)
@@ -89,7 +95,10 @@ def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
 
 
 def gpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
-    """Of a GPU's: four numbers an operator in a row, in nanoseconds."""
+    """Convert timings of the native CUDA runtime: a flat sequence of four numbers per operator.
+
+    Times in `flat` are in nanoseconds.
+    """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3)
         for op, stream, start, end in zip(*[iter(flat)] * 4, strict=True)

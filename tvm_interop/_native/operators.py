@@ -1,4 +1,4 @@
-"""Operators as the native executors take them."""
+"""The form in which the native executors take the operators of a plan."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 class BoundOperator(NamedTuple):
     """An operator with its kernel, its tensors and its place in a plan.
 
-    The native side has the same fields in the same order, in `runtime/ffi/bound_operator.h`.
+    The C++ struct in `runtime/ffi/bound_operator.h` has the same fields in the same order.
 
     Attributes
     ----------
-    kernel: a packed function, or something whose tensors are bound already: a kernel of a library,
-        or a copy between GPUs.
-    args: what the kernel is called with, as indices of the executor's tensors.
-    stream: the stream that runs it.
-    waits: the earlier operators that it waits for, by position.
-    share: which share of a packed function runs, and of how many; None runs all of it. Only on
-        CPUs.
+    name: the operator's name.
+    kernel: a packed function, a kernel of a kernel library, or a copy between GPUs. Library kernels
+        and copies are already bound to their tensors.
+    args: the kernel's arguments, as indices of the executor's tensors.
+    stream: the index of the operator's stream.
+    waits: indices of the earlier operators that it waits for.
+    share: for a share of a packed function, the index of the share and the number of shares. None
+        runs the whole function. Shares exist only on CPUs.
     """
 
     name: str
@@ -31,5 +32,5 @@ class BoundOperator(NamedTuple):
 
 
 def as_native(operators: Sequence[BoundOperator]) -> list[BoundOperator]:
-    """The same operators, of types that tvm-ffi takes."""
+    """Return the same operators with fields of types that tvm-ffi accepts."""
     return [op._replace(args=list(op.args), waits=list(op.waits)) for op in operators]

@@ -1,7 +1,8 @@
-"""The native algorithms on graphs, schedules and plans: every function of `passes/ffi`, typed.
+"""Typed names for the native algorithms on graphs, schedules and plans in `passes/ffi`.
 
-A `bytes` argument is a NumPy array's memory: microseconds are float64, ids and edges are int64.
-Edges are pairs of ids, one after the other. Lists of lists hold the operators of each stream.
+The comment above a function names its parameters. A `bytes` argument is the memory of a NumPy
+array. Its elements are float64 for microseconds, and int64 for ids and edges. An edge is a pair of
+ids. A list of lists holds the operators of each stream, unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias
 
 import tvm_ffi
 
-from . import library as library  # Registers the functions.
+from . import library as library  # This import registers the functions.
 
 OpGraph: TypeAlias = Any
 IosSearch: TypeAlias = Any
@@ -23,16 +24,16 @@ ServingEngine: TypeAlias = Any
 Ids: TypeAlias = Sequence[int]
 IdLists: TypeAlias = Sequence[Sequence[int]]
 IsOver: TypeAlias = Callable[[], bool] | None
-"""Tells a search whether its time is over; None where it has no end."""
+"""Returns whether the time of a search is over; None for a search without a time limit."""
 Stages: TypeAlias = Sequence[Sequence[Sequence[int]]]
-"""Of each stage: (kind, barrier), the stream of each group, then the groups."""
+"""For each stage: the pair (kind, barrier), the stream of each group, and then each group."""
 
 
 def _find(name: str) -> Any:
     return tvm_ffi.get_global_func(f"tvm_interop.{name}")
 
 
-# Schedules over several GPUs: bytes of edges give what a copy takes.
+# Schedules over several GPUs. `edge_us` holds the time to copy the tensors of each edge.
 # (graph, stages, devices)
 launch_order: Callable[[OpGraph, Stages, Ids], Ids] = _find("launch_order")
 # (graph, op_us, edge_us)
@@ -60,7 +61,7 @@ simulate_gpus: Callable[[OpGraph, IdLists, Ids, Ids, bytes, bytes, bool], Sequen
     "simulate_gpus"
 )
 
-# The operator graph.
+# The operator graph and queries on it.
 # (names, edges)
 graph_make: Callable[[Sequence[str], bytes], OpGraph] = _find("graph_make")
 graph_width: Callable[[OpGraph], int] = _find("graph_width")
@@ -73,7 +74,7 @@ graph_successors: Callable[[OpGraph, int], Ids] = _find("graph_successors")
 graph_topological_order: Callable[[OpGraph], Ids] = _find("graph_topological_order")
 graph_blocks: Callable[[OpGraph], IdLists] = _find("graph_blocks")
 
-# Schedules: whether they fit a graph, and what they take by given latencies.
+# Checks that a schedule fits its graph, and simulations of its latency from operator latencies.
 # (graph, stages, devices)
 validate_stages: Callable[[OpGraph, Stages, Ids], None] = _find("validate_stages")
 # (graph, streams)
@@ -85,7 +86,7 @@ simulate_contention: Callable[
     [OpGraph, IdLists, IdLists, bytes, float, float, bytes, bytes, float], Any
 ] = _find("simulate_contention")
 
-# Stages priced in batches. A batch is three arrays of int64, see `StageBatch.packed`.
+# Latencies of stages, computed in batches. A batch is three int64 arrays, see `StageBatch.packed`.
 # (batch, op_us, streams)
 pack_groups_of_stages: Callable[[Sequence[bytes], bytes, int], Ids] = _find("pack_groups_of_stages")
 # (batch, op_us, streams)
@@ -93,19 +94,19 @@ pack_stages: Callable[[Sequence[bytes], bytes, int], Sequence[bytes]] = _find("p
 # (batch, op_us)
 price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 
-# IOS: the enumeration of stages, and the dynamic programming over them.
+# The scheduler IOS: enumerate stages, then find the best schedule by dynamic programming.
 # (graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, is_over)
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
-# Searches again through windows of neighbouring stages of a schedule. The first window is at most
-# `first_window` stages wide. Parameters:
+# This function improves a schedule by searching windows of neighbouring stages again. The first
+# window is at most `first_window` stages wide.
 # (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions,
 # is_over)
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(
     "ios_windows"
 )
-# How many parts there are, and how many transitions were looked at to find them.
+# Returns the number of parts, and the number of transitions that were examined to find them.
 ios_effort: Callable[[IosSearch], tuple[int, int]] = _find("ios_effort")
 ios_left_out: Callable[[IosSearch], IdLists] = _find("ios_left_out")
 ios_stages: Callable[[IosSearch], Sequence[bytes]] = _find("ios_stages")
@@ -115,7 +116,7 @@ ios_solve: Callable[[IosSearch, bytes], Any] = _find("ios_solve")
 # (search, value_us, is_priced, at_least)
 ios_wanted: Callable[[IosSearch, bytes, bytes, int], bytes] = _find("ios_wanted")
 
-# IOS: prices asked for only where bounds do not decide.
+# The scheduler IOS: measure the latency of a stage only if bounds on it do not decide.
 # (search, book)
 ios_pricing_make: Callable[[IosSearch, Any], IosPricing] = _find("ios_pricing_make")
 # (pricing, alone_us, op_us, streams, cores, work_us, tolerance, slack_us, scale)
@@ -123,7 +124,7 @@ ios_pricing_bounds: Callable[
     [IosPricing, bytes, bytes, int, int, bytes, float, float, float], None
 ] = _find("ios_pricing_bounds")
 ios_pricing_num_priced: Callable[[IosPricing], int] = _find("ios_pricing_num_priced")
-# What stages are known to take, and beams over states.
+# A store of known stage latencies, and beam search over the states of IOS.
 stage_book_make: Callable[[], Any] = _find("stage_book_make")
 # (book, stages, op_us, price_us)
 stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
@@ -145,7 +146,7 @@ ios_pricing_next: Callable[[IosPricing, int], Sequence[bytes]] = _find("ios_pric
 ios_pricing_prices: Callable[[IosPricing, bytes], Any] = _find("ios_pricing_prices")
 ios_pricing_values: Callable[[IosPricing], bytes] = _find("ios_pricing_values")
 
-# Schedulers of streams.
+# Schedulers that assign operators to streams.
 # (graph, op_us, streams)
 lios: Callable[[OpGraph, bytes, int], Any] = _find("lios")
 # (graph, op_us, streams, seed)
@@ -164,7 +165,7 @@ opara: Callable[[OpGraph, bytes, bytes], Any] = _find("opara")
 # (graph, streams, op_us, num_streams, order)
 fold_streams: Callable[[OpGraph, IdLists, bytes, int, Ids], IdLists] = _find("fold_streams")
 
-# Plans: waits and memory, and the checker of programs on streams.
+# The waits and the memory of plans, and the checker of programs on streams.
 # (graph, streams, extra_edges)
 plan_sync: Callable[[OpGraph, IdLists, bytes], IdLists] = _find("plan_sync")
 # (graph, streams, waits, nbytes, producers, users, alignment)
@@ -178,8 +179,9 @@ check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]
     "check_stream_program"
 )
 
-# Serving: instances of programs that share a device. Its figures are float64: cores, bandwidth,
-# interference, and microseconds of a wait, a barrier and a launch. Sets of parts are bits.
+# Simulation of serving: instances of programs that share a device. `device` holds these float64
+# numbers: cores, bandwidth, interference, and the microseconds of a wait, a barrier and a launch.
+# `present` is a set of parts, one bit for each part.
 # (graph, streams, op_us, op_cores, memory_share, rows of waits, segment and part, has_barriers)
 served_program_make: Callable[
     [OpGraph, IdLists, bytes, bytes, bytes, bytes, bool], ServedProgram
@@ -199,7 +201,8 @@ serving_engine_advance: Callable[[ServingEngine, float], int] = _find("serving_e
 serving_engine_now: Callable[[ServingEngine], float] = _find("serving_engine_now")
 serving_engine_busy: Callable[[ServingEngine], float] = _find("serving_engine_busy")
 # (device, programs, program and part of each model's blocks, interval_us, buffer, arrivals,
-# until_us). Arrivals: microseconds, models, and rows of two models and microseconds.
+# until_us). `arrivals` holds three arrays: times in microseconds, models, and rows of two models
+# and microseconds.
 simulate_combined: Callable[
     [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
     Sequence[bytes],

@@ -1,4 +1,7 @@
-"""TVM's runtime, which kernels call, without TVM's Python package, whose import takes a second."""
+"""Loads TVM's runtime library, which kernels call, without importing TVM's Python package.
+
+Importing that package takes about a second.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from ..errors import DeviceError
 
 @functools.cache
 def load_tvm_runtime() -> None:
-    """Load `libtvm_runtime.so` as TVM itself does; nothing where TVM is imported already.
+    """Load `libtvm_runtime.so` as TVM itself does, unless TVM is already imported.
 
-    Compiled kernels ask it for memory and for its global functions. An `import tvm` later on finds
-    it loaded.
+    Compiled kernels get memory and global functions from this library. If TVM is imported later, it
+    uses the loaded library.
 
     Raises
     ------
@@ -43,7 +46,10 @@ def load_tvm_runtime() -> None:
 
 
 def tvm_version() -> str:
-    """The version of TVM, which is imported only where it was not installed as a package."""
+    """Return the version of TVM.
+
+    TVM is imported for this only if it was not installed as the package `apache-tvm`.
+    """
     try:
         return importlib.metadata.version("apache-tvm")
     except importlib.metadata.PackageNotFoundError:

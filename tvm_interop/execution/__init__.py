@@ -1,1 +1,1 @@
-"""Runs plans, on this CPU, on GPUs or on servers, behind one `GraphModule`."""
+"""Runs plans on this machine's CPU, on GPUs or on RPC servers, through one class `GraphModule`."""

@@ -1,4 +1,4 @@
-"""What callers give as inputs and take as outputs: arrays and tensors of any library."""
+"""Converts inputs and outputs between NumPy arrays and the tensors of TVM and other libraries."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from .cpu import as_tensor
 
 
 class HostTensor(np.ndarray):
-    """An array under the names of TVM's tensors, for programs that do not import TVM."""
+    """A NumPy array with the methods of a TVM tensor, for programs that do not import TVM."""
 
     def numpy(self) -> np.ndarray:
-        """The same memory as a plain array."""
+        """Return a plain array over the same memory."""
         return self.view(np.ndarray)
 
     def copyfrom(self, source: Any) -> HostTensor:
-        """Copy the values of an array or a tensor of this shape into this one, and return it."""
+        """Copy an array or a tensor of the same shape into this array, and return this array."""
         np.copyto(self, _array_over(source, "the source"))
         return self
 
     def copyto(self, target: Any) -> Any:
-        """Copy the values into `target`, a tensor of TVM or an array, and return that."""
+        """Copy this array into `target`, a TVM tensor or an array, and return `target`."""
         return copied_out(self.numpy(), target)
 
 
 def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    """A tensor's values, as NumPy asks for them."""
+    """Return a TVM tensor's values as an array; NumPy calls this as `__array__`."""
     if copy is False:
         raise ValueError("a TVM tensor is copied into an array; np.from_dlpack reads it in place")
     array: np.ndarray = self.numpy()
@@ -40,27 +40,30 @@ def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> 
 
 
 def described(value: PlannedValue) -> str:
-    """An input or output as messages name it."""
+    """Return the name, dtype and shape of an input or output, as text for messages."""
     return f"`{value.name}` ({value.dtype} of shape {value.shape})"
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of an array, a tensor, or a list of numbers."""
+    """Return the shape of an array, a tensor, or a list of numbers."""
     shape = getattr(value, "shape", None)
     return tuple(np.shape(value) if shape is None else (int(size) for size in shape))
 
 
 def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
-    """What was given for `expected`, as an array: a tensor's own memory where it can be read.
+    """Return `value`, which a caller gives for `expected`, as an array.
+
+    The array is over the memory of `value` if `value` is an array or a tensor.
 
     Parameters
     ----------
-    kind: what `expected` is, for messages, such as `input`.
+    kind: the word for `expected` in messages, such as `input`.
 
     Raises
     ------
     InputError
-        It is no array, is in another device's memory, or has another shape or type.
+        `value` cannot be read as an array, is in the memory of another device, or has another shape
+        or dtype.
     """
     if value is None:
         raise InputError(f"{kind} `{expected.name}` was given no value")
@@ -74,19 +77,19 @@ def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
 
 
 def copied_out(array: np.ndarray, out: Any) -> Any:
-    """`array` copied into `out`, which is returned; into a new tensor where `out` is None.
+    """Copy `array` into `out` and return `out`; if `out` is None, return a new tensor.
 
-    That is one of TVM where TVM is imported, and a `HostTensor` elsewhere: importing TVM takes
-    longer than running most models.
+    The new tensor is a TVM tensor if the program has imported TVM. Otherwise it is a `HostTensor`,
+    because importing TVM takes longer than running most models.
 
     Parameters
     ----------
-    out: an array, or a tensor of any library that speaks DLPack, on any device that TVM knows.
+    out: an array, or a tensor of any library that supports DLPack, on any device that TVM supports.
 
     Raises
     ------
     InputError
-        `out` has another shape or type, or cannot be written to.
+        `out` has another shape or dtype, or cannot be written to.
     """
     if out is None:
         copy = aligned_empty(array.shape, array.dtype)
@@ -109,14 +112,14 @@ def _new_tensor(array: np.ndarray) -> Any:
         return array.view(HostTensor)
     tensor = as_tensor(array)
     if not hasattr(type(tensor), "__array__"):
-        # TVM's class has none, and cannot be derived from: the library makes its objects itself. Of
-        # what lacks it `np.asarray` makes an array of one object, and says nothing.
+        # Without `__array__`, `np.asarray` silently makes an array with one object of the tensor.
+        # A subclass would not help, because TVM's library creates the tensors itself.
         type(tensor).__array__ = _array_of_tensor
     return tensor
 
 
 def _array_over(value: Any, what: str) -> np.ndarray:
-    """An array over the memory of `value`; of a list of numbers, a new one."""
+    """Return an array over the memory of `value`, or a new array for a list of numbers."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -132,8 +135,8 @@ def _array_over(value: Any, what: str) -> np.ndarray:
 
 
 def _tensor_over(out: Any) -> Any:
-    """A TVM tensor over the memory of `out`."""
-    if hasattr(out, "copyfrom"):  # Of TVM.
+    """Return a TVM tensor over the memory of `out`."""
+    if hasattr(out, "copyfrom"):  # `out` is a TVM tensor.
         return out
     if not hasattr(out, "__dlpack__"):
         raise InputError(

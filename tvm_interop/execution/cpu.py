@@ -1,4 +1,4 @@
-"""A plan with memory under it: tensors allocated, kernels bound, ready to run."""
+"""Prepares a plan to run on this machine's CPU: allocates its tensors and binds its kernels."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Instance:
 
     Attributes
     ----------
+    plan: the plan that runs.
     executor: the native executor.
-    arrays: by index into `plan.values`, a NumPy view of each tensor's memory.
-    num_reorders: tensors that kernels bring into another layout in each run.
+    arrays: a NumPy view of each tensor's memory, by index into `plan.values`.
+    num_reorders: the number of tensors that kernels convert to another layout in each run.
     """
 
     clock: ClassVar[Clock | None] = _runtime
@@ -39,12 +40,13 @@ class Instance:
         kernels: Any,
         weights: Mapping[int, np.ndarray],
     ) -> None:
-        """Allocate and bind.
+        """Allocate the tensors and bind the kernels.
 
         Parameters
         ----------
-        kernels: the loaded kernel library.
-        weights: by index into `plan.values`; those made by `aligned_copy` are used in place.
+        kernels: the loaded library of TVM's kernels.
+        weights: the weights, by index into `plan.values`. An array that `aligned_copy` made is used
+            in place; others are copied.
 
         Raises
         ------
@@ -61,8 +63,8 @@ class Instance:
                 f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot have as "
                 "much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
-        self._owners: dict[int, np.ndarray] = {}  # Of memory that is not ours.
-        self._lent: set[int] = set()  # Inputs in memory that the caller still uses.
+        self._owners: dict[int, np.ndarray] = {}  # Keeps memory given to `rebind` alive, by value.
+        self._lent: set[int] = set()  # Values in memory that belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
         ours = {op.kernel for op in plan.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(ours))
@@ -76,9 +78,10 @@ class Instance:
         self._executors = [self.executor]
 
     def executor_of(self, begin: int, end: int) -> Any:
-        """An executor of operators `begin` to `end` - 1 alone, on the same tensors.
+        """Return an executor for the operators `begin` to `end - 1` only, on the same tensors.
 
-        What they wait for before `begin` is the caller's to see to: see `Segments`.
+        Waits for operators before `begin` are dropped. The caller must make sure that those
+        operators have ended, as `Segments` does.
         """
         part = [
             op._replace(waits=tuple(wait - begin for wait in op.waits if wait >= begin))
@@ -97,38 +100,44 @@ class Instance:
         _runtime.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`; never into memory that is the caller's."""
+        """Copy `array` into value number `value`, but never into memory that a caller owns.
+
+        If the value is bound to a caller's memory, it gets new memory first.
+        """
         if value in self._lent:
             self.replace(value, array)
         else:
             np.copyto(self.arrays[value], array)
 
     def read(self, value: int) -> np.ndarray:
-        """Value number `value`: its own memory, which the next run may change."""
+        """Return value number `value` without a copy; the next run may change it."""
         return self.arrays[value]
 
     def replace(self, value: int, array: np.ndarray) -> None:
-        """Let a weight be `array`; other instances may share the memory it had."""
+        """Set a weight to a copy of `array` in new memory.
+
+        The old memory does not change, because other instances may share it.
+        """
         own = aligned_empty(array.shape, array.dtype)
         np.copyto(own, array)
         self.rebind(value, own)
         self._lent.discard(value)
 
     def time(self, number: int) -> float:
-        """Seconds that `number` runs took, one after the other."""
+        """Run `number` times, one run after the other, and return the time in seconds."""
         return _runtime.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once, and tell when each operator ran."""
+        """Run once and return when each operator ran."""
         return _runtime.profile(self.executor)
 
     def _library_kernel(self, op: PlannedOperator, tensors: list[Any]) -> Any:
-        """The kernel of the library that is to run `op`; None where TVM's is to.
+        """Return the kernel of the library that runs `op`, or None if a TVM kernel runs it.
 
         Raises
         ------
         ArtifactError
-            The library is missing, or cannot compute this.
+            The library is missing, or it cannot compute `op`.
         """
         if op.library is None or op.description is None:
             return None
@@ -138,7 +147,7 @@ class Instance:
             return _runtime.prepare_kernel(
                 op.library,
                 op.description.fields(),
-                1,  # It is divided by parts, which are operators of their own.
+                1,  # One thread, because parallel parts of an operator are operators themselves.
                 [tensors[v] for v in values],
                 [self.plan.is_constant(v) for v in values],
             )
@@ -148,12 +157,12 @@ class Instance:
             ) from error
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """Let `value`, and every alias of it, be `array`'s memory from the next run on.
+        """From the next run on, use the memory of `array` for `value` and every alias of it.
 
         Raises
         ------
         InputError
-            The memory is not contiguous, or not aligned as kernels need it.
+            The memory is not contiguous, or its address is not a multiple of `ALIGNMENT` bytes.
         """
         if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT != 0:
             raise InputError(
@@ -161,8 +170,8 @@ class Instance:
                 f"address that is a multiple of {ALIGNMENT}; allocate it with "
                 "tvm_interop.aligned_empty, or use set_input or get_output, which copy"
             )
-        # Arrays over another library's memory are often marked read-only, and those NumPy does not
-        # hand on.
+        # Arrays over another library's memory are often marked read-only, and NumPy does not export
+        # a read-only array by DLPack. A view by address is not marked read-only.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._owners[value] = array
         self._lent.add(value)
@@ -176,7 +185,7 @@ class Instance:
 
 
 def require_library(op: str, library: str) -> None:
-    """Check that the kernel library that operator `op` needs is loaded.
+    """Check that the kernel library `library`, which operator `op` needs, can be loaded.
 
     Raises
     ------
@@ -191,36 +200,37 @@ def require_library(op: str, library: str) -> None:
 
 
 def bound_operator(op: PlannedOperator, kernel: Any) -> BoundOperator:
-    """A plan's operator as an executor takes it, run by `kernel`."""
+    """Return an operator of a plan in the form that executors take, with `kernel` to run it."""
     args = (*op.inputs, *op.outputs)
     return BoundOperator(op.name, kernel, args, op.stream, op.waits, op.share)
 
 
 def threads_per_stream(plan: Plan) -> int:
-    """Threads that the parallel loops of one stream's kernels are meant for."""
-    # A model that only passes its inputs on has no operators, and so no streams.
+    """Return the number of threads for the parallel loops of one stream's kernels."""
+    # A model that returns its inputs unchanged has no operators, and so no streams.
     threads = {stream.threads for stream in plan.streams} or {1}
     assert len(threads) == 1, "every stream of a plan has as many threads"
     return threads.pop()
 
 
 def as_tensor(array: np.ndarray) -> Any:
-    """A tensor over `array`'s memory; of bfloat16 it has words of 16 bits, as kernels do.
+    """Return a tensor over the memory of `array`.
 
-    It is TVM's class where TVM is imported.
+    A bfloat16 array becomes a uint16 tensor, because TVM's kernels take bfloat16 in that form. The
+    tensor has TVM's class if TVM is imported.
     """
-    if array.size == 0:  # NumPy gives it any address, and nobody reads or writes there.
+    if array.size == 0:  # NumPy may give an empty array an address that is not aligned.
         array = aligned_empty((1,), array.dtype)[:0].reshape(array.shape)
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)
 
 
 def kernel_functions(kernels: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The functions of these names.
+    """Return the functions `names` of a kernel library, by name.
 
     Raises
     ------
     ArtifactError
-        The library lacks one.
+        The library lacks one of the functions.
     """
     found = {}
     for name in names:
@@ -238,7 +248,7 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # Filled in below, once its root is there.
+            arrays.append(np.empty(0))  # A placeholder until all root arrays exist.
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":
@@ -255,5 +265,5 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
 
 
 def _view(memory: np.ndarray, value: PlannedValue) -> np.ndarray:
-    """The tensor `value` at the beginning of `memory`, which is bytes."""
+    """Return the tensor `value` at the beginning of `memory`, an array of bytes."""
     return memory[: value.nbytes].view(value.dtype).reshape(value.stored_shape)

@@ -1,4 +1,4 @@
-"""A plan with GPUs' memory under it: tensors placed, kernels bound, a graph made."""
+"""Prepares a plan to run on GPUs: places its tensors, binds its kernels, makes a CUDA graph."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ from .instance import Clock
 _LOG = logging.getLogger("tvm_interop")
 
 _BLOCK_ALIGNMENT = 256
-"""Bytes that inputs, outputs and weights are aligned to: what `cudaMalloc` gives."""
+"""Alignment of inputs, outputs and weights in GPU memory, in bytes, as `cudaMalloc` has it."""
 
 
 class CudaInstance:
-    """One executable copy of a plan, on the GPUs it is for.
+    """One executable copy of a plan, on the GPUs that the plan names.
 
-    Tensors never move, since a graph keeps their addresses: inputs are copied in, outputs out.
+    The addresses of tensors never change, because a CUDA graph contains them. Inputs and outputs
+    are therefore copied.
 
     Attributes
     ----------
+    plan: the plan that runs.
+    streams: the CUDA streams, possibly shared with other instances.
     executor: the native executor.
-    tensors: by index into `plan.values`, each tensor on its GPU.
+    tensors: each tensor on its GPU, by index into `plan.values`.
     """
 
     clock: ClassVar[Clock | None] = _cuda
@@ -48,26 +51,27 @@ class CudaInstance:
         streams: _cuda.CudaStreams | None = None,
         dispatch: _cuda.Dispatch = "captured",
     ) -> None:
-        """Allocate, copy the weights, run each operator once, and make a graph of them.
+        """Allocate memory, copy the weights, run each operator once, and make a CUDA graph.
 
         Parameters
         ----------
-        kernels: the loaded kernel library.
-        weights: by index into `plan.values`.
-        streams: streams to share with other instances, urgent where the plan's are; by default
-            this one has its own.
-        dispatch: how operators get to the GPU; where no graph can be made, they go one by one, and
-            the reason is logged.
+        kernels: the loaded library of TVM's kernels.
+        weights: the weights, by index into `plan.values`.
+        streams: streams to share with other instances, with the same GPUs and urgency as the plan's
+            streams. By default this instance has its own.
+        dispatch: how operators get to the GPU. If no graph can be made, they are launched one by
+            one, and the reason is logged.
 
         Raises
         ------
         DeviceError
             There is no such GPU.
         InputError
-            `streams` are on other GPUs than the plan's, or urgent where those are not, or the
-            other way round.
+            A stream of `streams` is on another GPU than the plan's stream, or only one of the two
+            is urgent.
         ExecutionError
-            The GPU's memory does not suffice; an operator fails, or is a share of one (named).
+            The GPU has not enough memory, an operator fails, or an operator is a share of a kernel.
+            The message names the operator.
         """
         self.plan = plan
         self.streams = streams if streams is not None else make_cuda_streams(plan)
@@ -90,7 +94,7 @@ class CudaInstance:
 
     @property
     def dispatch(self) -> _cuda.Dispatch:
-        """How operators get to the GPU in fact."""
+        """How operators get to the GPU; "streams" if the requested graph could not be made."""
         return _cuda.dispatch_of(self.executor)
 
     def run(self) -> None:
@@ -98,17 +102,17 @@ class CudaInstance:
         _cuda.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, on every GPU that reads it."""
+        """Copy `array` into value number `value`, on every GPU that reads this value."""
         tensor = as_tensor(aligned_copy(array))
         for v in (value, *self._twins.get(value, ())):
             _cuda.copy_to_device(self.streams, tensor, self.tensors[v])
 
     def replace(self, value: int, array: np.ndarray) -> None:
-        """Let a weight be `array`: its memory is this instance's own."""
+        """Copy `array` into a weight, whose memory belongs to this instance alone."""
         self.write(value, array)
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """Refused: a graph keeps its tensors' addresses.
+        """Refuse to use other memory, because a CUDA graph contains the addresses of its tensors.
 
         Raises
         ------
@@ -120,22 +124,22 @@ class CudaInstance:
         )
 
     def read(self, value: int) -> np.ndarray:
-        """A copy of value number `value`."""
+        """Return a copy of value number `value` in host memory."""
         planned = self.plan.values[value]
         array = aligned_empty(planned.shape, planned.dtype)
         _cuda.copy_to_host(self.streams, self.tensors[value], as_tensor(array))
         return array
 
     def time(self, number: int) -> float:
-        """Seconds the GPU took for `number` runs, one after the other."""
+        """Run `number` times, one run after the other, and return the GPU's time in seconds."""
         return _cuda.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once; operator, stream, start and end in microseconds since the run began, each."""
+        """Run once and return when each operator ran."""
         return _cuda.profile(self.executor)
 
     def _kernel(self, op: PlannedOperator, functions: Mapping[str, Any]) -> Any:
-        """What runs operator `op`: a copy, a library's kernel, or one of TVM's `functions`."""
+        """Return the kernel of `op`: a copy between GPUs, a library's kernel or a TVM function."""
         if op.is_copy:
             return self._peer_copy(op)
         if op.library is not None and op.description is not None:
@@ -149,12 +153,12 @@ class CudaInstance:
     def _library_kernel(
         self, op: PlannedOperator, library: str, description: LibraryOp
     ) -> _cuda.CudaLibraryKernel:
-        """The kernel of the library that is to run `op`.
+        """Return the kernel of `library` that runs `op`.
 
         Raises
         ------
         ArtifactError
-            The library is missing, or cannot compute this.
+            The library is missing, or it cannot compute `op`.
         """
         require_library(op.name, library)
         tensors = [self.tensors[v] for v in (*op.inputs, *op.outputs)]
@@ -168,7 +172,11 @@ class CudaInstance:
             ) from error
 
     def _allocate(self, plan: Plan) -> list[Any]:
-        """Two blocks a GPU: the arena, laid out by the plan, and one for what stays."""
+        """Allocate two blocks of memory on each GPU, and return the tensors within them.
+
+        One block is the arena, whose layout the plan gives. The other one holds the inputs, outputs
+        and weights.
+        """
         ends = dict.fromkeys(plan.devices, 0)
         offsets: dict[int, int] = {}
         for v, value in enumerate(plan.values):
@@ -195,37 +203,37 @@ class CudaInstance:
 
 
 def runs_on_cuda(plan: Plan) -> bool:
-    """Whether `plan` is for a GPU."""
+    """Whether `plan` runs on GPUs."""
     return any(stream.device.startswith("cuda") for stream in plan.streams)
 
 
 def require_gpu(plan: Plan) -> None:
-    """See that `plan`'s GPUs are there, and TVM's part that loads kernels for them.
+    """Check that the GPUs of `plan` exist, and load TVM's CUDA runtime, which loads the kernels.
 
     Raises
     ------
     DeviceError
-        Says what is missing.
+        A GPU or TVM's CUDA runtime is missing; the message says which.
     """
     for number in cuda_devices(plan):
         require_cuda(number)
 
 
 def require_cuda(device: int) -> None:
-    """See that GPU number `device` is there, and TVM's part that loads kernels for it.
+    """Check that GPU number `device` exists, and load TVM's CUDA runtime, which loads its kernels.
 
     Raises
     ------
     DeviceError
-        Says what is missing.
+        The GPU or TVM's CUDA runtime is missing; the message says which.
     """
     _cuda.describe_device(device)
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
     import tvm
 
-    # TVM leaves it out without a word where CUDA cannot be found while TVM is imported, and where
-    # only its runtime is used.
+    # TVM silently leaves its CUDA runtime out in two cases: if it does not find CUDA while it is
+    # imported, and if only the part `libtvm_runtime.so` was loaded.
     library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
     try:
         ctypes.CDLL(str(library))
@@ -236,12 +244,12 @@ def require_cuda(device: int) -> None:
 
 
 def cuda_devices(plan: Plan) -> list[int]:
-    """The number of the GPU of each of the plan's streams.
+    """Return the number of the GPU of each stream of `plan`.
 
     Raises
     ------
     ArtifactError
-        A stream is on no GPU; there is none.
+        A stream is not on a GPU, or the plan has no streams.
     """
     if not plan.streams:
         raise ArtifactError("the plan has no stream; a plan for a GPU has one on it")
@@ -258,9 +266,10 @@ def _number(device: str) -> int:
 
 
 def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
-    """Streams for `plan`, each on its GPU and of its priority.
+    """Make the CUDA streams for `plan`, each on its GPU and with its priority.
 
-    Where GPUs cannot reach each other's memory, a warning is logged: copies are slower then.
+    A warning is logged if a GPU cannot access the memory of another one, because copies between
+    them are slower then.
     """
     urgent = [stream.urgent for stream in plan.streams]
     streams = _cuda.make_streams(cuda_devices(plan), urgent)
@@ -275,7 +284,7 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # The executor sees to there being enough streams.
+    # The executor checks that there are enough streams.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

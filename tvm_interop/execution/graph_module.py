@@ -1,4 +1,4 @@
-"""`GraphModule`: runs an artifact, under the names TVM's graph executor had."""
+"""`GraphModule`, which runs a compiled model and has the methods of TVM's graph executor."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .rpc_server import ServerAddress
 
 
 class GraphModule(AbstractContextManager["GraphModule"]):
-    """A loaded model.
+    """A loaded model, ready to run.
 
-    One thread at a time may run a module; load a second one to run two at once. Inputs keep their
-    values between runs. Outputs are copied out, so a later run does not change them. `Session` is
-    the same under the names of onnxruntime.
+    Only one thread at a time may run a module; load a second module to run two at once. Inputs keep
+    their values between runs. Outputs are copied, so a later run does not change them. `Session`
+    does the same with the method names of onnxruntime.
 
     Examples
     --------
@@ -40,24 +40,26 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     def __init__(
         self, artifact: Artifact | str | os.PathLike[str], server: ServerAddress | None = None
     ) -> None:
-        """Load kernels, allocate memory, start the streams.
+        """Load the kernels, allocate memory and start the streams.
 
-        On a GPU each operator is run once, and all are then captured into one CUDA graph.
+        On a GPU, each operator runs once. Then all operators are captured into one CUDA graph.
 
         Parameters
         ----------
-        artifact: what `compile` or `load` returned, or the path of a file for `load`.
-        server: run on a free server of TVM's RPC, which has our runtime loaded; None runs here. A
-            server runs TVM's kernels alone, and its clock is what `benchmark` tells.
+        artifact: the artifact that `compile` or `load` returned, or the path of its file.
+        server: the address at which to find a free RPC server of TVM that has our runtime loaded.
+            None runs the model on this machine. A server runs only TVM's kernels, and `benchmark`
+            returns times of the server's clock.
 
         Raises
         ------
         ArtifactError
-            The kernels do not load on this system, or there; as `load` for a path.
+            The kernels cannot be loaded on this machine or on the server, or `load` refuses the
+            file.
         InputError
-            `artifact` is something else.
+            `artifact` is neither an artifact nor a path.
         DeviceError
-            The model was compiled for a GPU, and there is none; there is no free server.
+            The model was compiled for a GPU and there is none, or there is no free server.
         """
         artifact = _loaded(artifact)
         self.artifact = artifact
@@ -86,7 +88,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self.close()
 
     def close(self) -> None:
-        """Give memory and threads back now; what is asked of the module later is refused."""
+        """Free memory and threads now. Later uses of the module raise `ExecutionError`."""
         self._instance = cast(PlanInstance, _Closed())
         self._instances.clear()
         self._models.clear()
@@ -97,23 +99,25 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     def set_input(self, key: str | int | None = None, value: Any = None, /, **params: Any) -> None:
         """Copy data into inputs.
 
-        Where the model was compiled for several shapes, what is given chooses among them; give
-        inputs whose shapes change together. Other inputs keep their values.
+        If the model was compiled for several shapes, the shapes of the given arrays choose one of
+        them. Inputs whose shapes change must be given in the same call. Other inputs keep their
+        values.
 
         Parameters
         ----------
-        key: an input's name or index, with `value`.
-        value: an array or tensor of the input's shape and type.
-        params: more inputs, by name; any name can be an input's, `key` and `value` too.
+        key: the name or index of the input that gets `value`.
+        value: an array or tensor of the input's shape and dtype.
+        params: more inputs, by name. An input may have any name, even `key` or `value`.
 
         Raises
         ------
         InputError
-            No input of that name; the wrong shape or type.
+            There is no input of that name, or an array has the wrong shape or dtype.
         """
         given = self._given(key, value, params)
         self._take_fitting_shape(given)
-        checked = {k: self._checked(k, v) for k, v in given.items()}  # All, before any is copied.
+        # Check all arrays before any is copied.
+        checked = {k: self._checked(k, v) for k, v in given.items()}
         for k, array in checked.items():
             self._instance.write(self._input_value(k), array)
             self._never_set.discard(self._position(k))
@@ -121,26 +125,28 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     def _given(
         self, key: str | int | None, value: Any, params: dict[str, Any]
     ) -> dict[str | int, Any]:
-        """What a call of `set_input` sets, by name or index."""
+        """Return the arrays that a call of `set_input` gives, by name or index of the input."""
         if key is None and "key" in params and "key" not in self._input_index:
-            # As TVM's graph executor lets it be called: `set_input(key="x", value=x)`.
+            # TVM's graph executor accepts the call `set_input(key="x", value=x)`.
             key, value = params.pop("key"), params.pop("value", None)
         return params if key is None else {key: value, **params}  # type: ignore[return-value,dict-item]
 
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
-        """Read an input from `value`'s own memory from now on.
+        """From now on, read an input from the memory of `value`, without a copy.
 
-        `value` stays in use until another is set: change it between runs, not during one. It is
-        only ever read: an input that is set later has memory of its own again.
+        The module uses this memory until the input is set again. You may change its contents
+        between runs, but not during a run. The module only reads it: if the input is set later, the
+        input gets its own memory again.
 
         Parameters
         ----------
-        value: a contiguous array or CPU tensor at an address that is a multiple of 64.
+        key: the input's name or index.
+        value: a contiguous array or CPU tensor at an address that is a multiple of 64 bytes.
 
         Raises
         ------
         InputError
-            As for `set_input`; not contiguous, or not aligned.
+            The same cases as for `set_input`. Also if `value` is not contiguous or not aligned.
         DeviceError
             The module runs on a GPU, or on a server.
         """
@@ -150,46 +156,46 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self._never_set.discard(self._position(key))
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
-        """The current value of an input: a copy, or `out` filled with it."""
+        """Copy the current value of an input into `out`, or into a new tensor, and return that."""
         return copied_out(self._instance.read(self._input_value(index)), out)
 
     def get_num_inputs(self) -> int:
-        """How many inputs the model has."""
+        """Return the number of inputs of the model."""
         return len(self.plan.inputs)
 
     def get_input_index(self, name: str) -> int:
-        """The index of the input called `name`, or -1, as TVM's graph executor has it."""
+        """Return the index of the input `name`, or -1 if there is no such input."""
         return self._input_index.get(name, -1)
 
     def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Shapes and types of the inputs, each by name."""
+        """Return two mappings: the shapes and the dtypes of the inputs, by name."""
         values = [self.plan.values[v] for v in self.plan.inputs]
         return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
 
     # Running.
 
     def __call__(self, /, *arrays: Any, **inputs: Any) -> list[Any]:
-        """Run the model on what is given, as `run` does, and return copies of all outputs."""
+        """Run the model on the given inputs, as `run` does, and return copies of all outputs."""
         self.run(*arrays, **inputs)
         return [self.get_output(i) for i in range(self.get_num_outputs())]
 
     def run(self, /, *arrays: Any, **inputs: Any) -> None:
-        """Set the inputs that are given, run the model, and return when the outputs are ready.
+        """Set the given inputs, run the model, and return when the outputs are ready.
 
-        An input that was never set is zeros, which a `RuntimeWarning` tells once.
+        An input that was never set contains zeros. A `RuntimeWarning` says so once.
 
         Parameters
         ----------
-        arrays: all inputs, in the model's order; or one mapping of arrays by name.
+        arrays: all inputs in the model's order, or a single mapping from names to arrays.
         inputs: inputs by name.
 
         Raises
         ------
         InputError
-            As for `set_input`; another number of arrays than the model has inputs.
+            The same cases as for `set_input`. Also if the number of arrays is not that of inputs.
         ExecutionError
-            An operator failed (named), another thread is running this module, or the process was
-            forked since it was made.
+            An operator failed (the message names it), another thread is running this module, or the
+            process was forked after the module was made.
         """
         given = {**self._by_name(arrays), **inputs}
         if given:
@@ -199,7 +205,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self._instance.run()
 
     def _by_name(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
-        """What `run` was given without keywords, by the inputs' names."""
+        """Return the positional arguments of `run`, by the names of the inputs."""
         if not arrays:
             return {}
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
@@ -224,40 +230,46 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     # Outputs.
 
     def get_num_outputs(self) -> int:
-        """How many outputs the model has."""
+        """Return the number of outputs of the model."""
         return len(self.plan.outputs)
 
     def get_output_index(self, name: str) -> int:
-        """The index of the output called `name`, or -1."""
+        """Return the index of the output `name`, or -1 if there is no such output."""
         names = [self.plan.values[v].name for v in self.plan.outputs]
         return names.index(name) if name in names else -1
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Shapes and types of the outputs, each by name."""
+        """Return two mappings: the shapes and the dtypes of the outputs, by name."""
         values = [self.plan.values[v] for v in self.plan.outputs]
         return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
-        """An output of the last run, by index or name: a copy, or `out` filled with it.
+        """Copy an output of the last run into `out`, or into a new tensor, and return that.
+
+        Parameters
+        ----------
+        index: the output's index or name.
+        out: an array or tensor of the output's shape and dtype; None makes a new tensor.
 
         Raises
         ------
         InputError
-            There is no such output; `out` has another shape or type.
+            There is no such output, or `out` has another shape or dtype.
         """
         position = self._output_position(index)
         return copied_out(self._instance.read(self.plan.outputs[position]), out)
 
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
-        """Write an output into `value`'s own memory from now on.
+        """From now on, write an output into the memory of `value`, without a copy.
 
-        Each run writes there, until other memory is set. Bound as an input too, with
-        `set_input_zero_copy`, it carries a state from run to run without a copy.
+        Each run writes to this memory until other memory is set. If `set_input_zero_copy` binds the
+        same memory to an input, a state passes from run to run without a copy.
 
         Parameters
         ----------
-        value: a contiguous array or CPU tensor at an address that is a multiple of 64; None makes a
-            new array.
+        key: the output's name or index.
+        value: a contiguous array or CPU tensor at an address that is a multiple of 64 bytes. None
+            makes a new array.
 
         Returns
         -------
@@ -266,8 +278,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            No such output; the wrong shape or type; read-only, not contiguous, or not aligned; the
-            output has no memory of its own.
+            There is no such output, or the output has no memory of its own. Or `value` has the
+            wrong shape or dtype, is read-only, is not contiguous, or is not aligned.
         DeviceError
             The module runs on a GPU, or on a server.
         """
@@ -299,12 +311,13 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     # Weights.
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Set weights from what `tvm.runtime.save_param_dict` made.
+        """Set weights from bytes that `tvm.runtime.save_param_dict` returned.
 
         Raises
         ------
         InputError
-            A name that is no weight of the model; the wrong shape or type. Nothing is changed then.
+            A name is not that of a weight, or a weight has the wrong shape or dtype. In that case
+            no weight changes.
         """
         import tvm
 
@@ -317,7 +330,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             arrays[str(name)] = as_array(tensor, value, "weight")
         for instance in self._instances.values():
             self._replace_weights(instance, arrays)
-        self._params.update(arrays)  # For shapes that have not been run yet.
+        self._params.update(arrays)  # Instances for other shapes get these weights when made.
 
     def _replace_weights(self, instance: Any, arrays: Mapping[str, np.ndarray]) -> None:
         index = _weight_indices(instance.plan)
@@ -345,11 +358,14 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
         Parameters
         ----------
-        device: for code written for TVM's graph executor; it must be the module's own.
-        repeat: how many times to measure.
-        number: how many runs each measurement takes the mean of.
-        min_repeat_ms: raise `number` until a measurement lasts this long, in milliseconds.
-        end_to_end: count setting the inputs and getting the outputs too.
+        device: the module's own device, or None. It exists for code that was written for TVM's
+            graph executor.
+        func_name: `run`, the only function. It exists for the same reason as `device`.
+        repeat: the number of measurements.
+        number: the number of runs in each measurement, of which the mean is taken.
+        min_repeat_ms: the shortest time of a measurement, in milliseconds. `number` is raised until
+            a measurement takes that long.
+        end_to_end: whether to count the time to set the inputs and to get the outputs too.
         inputs: inputs to set first.
 
         Returns
@@ -359,8 +375,10 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
         Raises
         ------
+        InputError
+            `func_name` is not `run`.
         DeviceError
-            `device` is another than the module's.
+            `device` is not the module's device.
         """
         from tvm.runtime.module import BenchmarkResult
 
@@ -378,7 +396,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return BenchmarkResult([timer(number) / number for _ in range(repeat)])
 
     def profile(self) -> list[OpProfile]:
-        """Run once and tell when each operator ran: a row an operator, in order of start."""
+        """Run once and return when each operator ran: one row per operator, in order of start."""
         return operator_profile(self.plan, self._instance.profile())
 
     def _time(self, number: int) -> float:
@@ -395,7 +413,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return time.perf_counter() - began
 
     def _take_fitting_shape(self, given: Mapping[str | int, Any]) -> None:
-        """Go over to the model for the shapes given, if it is another than the last."""
+        """Switch to the plan for the shapes of the given arrays, unless it is the current plan."""
         if len(self._models) < 2 or self._fits(self.plan, given):
             return
         fitting = [i for i, each in enumerate(self._models) if self._fits(each.plan, given)]
@@ -423,7 +441,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         )
 
     def _kept_inputs(self, plan: Plan, given: Mapping[str | int, Any]) -> dict[int, np.ndarray]:
-        """The inputs, by index, that keep their values where `plan` takes over."""
+        """Return the values of inputs that are not `given`, by index, to keep them for `plan`."""
         new = {self._position(key) for key in given}
         kept = {}
         for index, (ours, theirs) in enumerate(zip(self.plan.inputs, plan.inputs, strict=True)):
@@ -458,7 +476,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
 
 class _Closed:
-    """Stands in the place of the instance of a module that was closed."""
+    """Replaces the instance of a module that was closed, and raises an error for every use."""
 
     def __getattr__(self, _: str) -> NoReturn:
         raise ExecutionError("the module was closed: make a new one of the same artifact")
@@ -467,14 +485,20 @@ class _Closed:
 def measure_interleaved(
     modules: Mapping[str, GraphModule], repeats: int, warmup: int = 2, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Time modules against each other, in microseconds, `repeats` values each.
+    """Time modules against each other.
 
-    Every round runs each module once, in an order drawn anew, so that drift falls on all alike.
+    Each of `repeats` rounds runs every module once, in a new random order. Drift of the machine's
+    speed then affects all modules alike.
+
+    Returns
+    -------
+    The times of each module, in microseconds, shape (repeats,).
 
     Raises
     ------
     InputError
-        Some run on the CPU and others on a GPU or a server: their clocks differ.
+        A module runs on a server, or some modules run on the CPU and others on a GPU. Their clocks
+        differ.
     """
     instances = [module._instance for module in modules.values()]
     if not instances:
@@ -501,13 +525,13 @@ def _loaded(artifact: Any) -> Artifact:
 
 
 def _where(plan: Plan) -> str:
-    """What a plan runs on, for messages."""
+    """Return the name of the device of a plan, for messages."""
     device = plan.streams[0].device if plan.streams else "cpu:0"
     return "the CPU" if device.startswith("cpu") else device
 
 
 def _weight_indices(plan: Plan) -> dict[str, int]:
-    """The weights of a plan, by name: each one's index into its values."""
+    """Return the index into `plan.values` of each weight, by the weight's name."""
     return {
         v.name: i for i, v in enumerate(plan.values) if v.storage == "weight" and v.copy_of is None
     }

@@ -1,4 +1,4 @@
-"""The protocol of a plan that is ready to run, on any device; `GraphModule` works with it."""
+"""The interface between `GraphModule` and the classes that run a plan on one kind of device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..plan.plan import Plan
 
 
 class Clock(Protocol):
-    """Times executors of one kind of device against each other."""
+    """Times executors for the same kind of device against each other."""
 
     def measure_interleaved(
         self,
@@ -21,32 +21,35 @@ class Clock(Protocol):
         seed: int = 0,
         primed: bool = False,
     ) -> list[list[float]]:
-        """Every round runs each executor once, in an order drawn anew.
+        """Time each executor once in each round, in a new random order.
 
         Parameters
         ----------
-        primed: run each once more, untimed, just before each of its timed runs.
+        warmup: untimed rounds before the timed ones.
+        repeats: timed rounds.
+        seed: seed of the random orders.
+        primed: whether to run each executor once more, untimed, just before each timed run.
 
         Returns
         -------
-        For each executor its `repeats` times, in seconds.
+        For each executor, its `repeats` times in seconds.
         """
         ...
 
 
 @runtime_checkable
 class PlanInstance(Protocol):
-    """One executable copy of a plan: memory under its tensors, kernels bound to its operators.
+    """One executable copy of a plan, with its own tensors in memory and kernels for its operators.
 
-    One thread at a time may use it. Errors of a run are `ExecutionError`s that name the operator.
-    Every kind of device passes the tests of `tests/conformance.py`.
+    Only one thread at a time may use it. A failed run raises an `ExecutionError` that names the
+    operator. The classes for all kinds of devices pass the tests of `tests/conformance.py`.
 
     Attributes
     ----------
-    plan: what runs.
-    executor: what `clock` times.
-    clock: the device's; None where executors cannot be timed against each other.
-    dlpack_device_type: as DLPack numbers devices: 1 is a CPU, 2 is CUDA.
+    plan: the plan that runs.
+    executor: the object that `clock` times.
+    clock: times executors on this kind of device; None if they cannot be timed against each other.
+    dlpack_device_type: the device's type in DLPack: 1 for a CPU, 2 for CUDA.
     """
 
     plan: Plan
@@ -55,35 +58,40 @@ class PlanInstance(Protocol):
     dlpack_device_type: ClassVar[int]
 
     def run(self) -> None:
-        """Run every operator once; the outputs are there on return."""
+        """Run every operator once, and return when the outputs are ready."""
         ...
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`; it stays so until it is written again."""
+        """Copy `array` into value number `value`, which keeps it until the next `write`."""
         ...
 
     def read(self, value: int) -> np.ndarray:
-        """Value number `value`, an input or output; the next run may change the array."""
+        """Return value number `value`, an input or output. The next run may change the array."""
         ...
 
     def replace(self, value: int, array: np.ndarray) -> None:
-        """Let a weight be `array`, for this instance alone."""
+        """Set a weight to a copy of `array`, for this instance only."""
         ...
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """Let input or output number `value` be `array`'s own memory from the next run on.
+        """From the next run on, use the memory of `array` for value number `value`.
+
+        The value is an input or output.
 
         Raises
         ------
         DeviceError
-            The device cannot read the host's memory in place; nothing has changed.
+            The device cannot access host memory in place. Nothing changes in that case.
         """
         ...
 
     def time(self, number: int) -> float:
-        """Seconds that `number` runs took, one after the other, by the device's clock."""
+        """Run `number` times, one run after the other, and return the time in seconds.
+
+        The time is that of the device's clock.
+        """
         ...
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once, and tell when each operator ran."""
+        """Run once and return when each operator ran."""
         ...

@@ -1,4 +1,4 @@
-"""An artifact's plan with memory under it, on the device that it was compiled for."""
+"""Makes the instance that runs an artifact's plan, on the device that it was compiled for."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from .cuda import CudaInstance, require_gpu, runs_on_cuda
 
 
 def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
-    """The artifact's plan with memory under it, where it was compiled for.
+    """Return an instance of the artifact's plan, on the device that it was compiled for.
+
+    Warn if a plan for a CPU was made for more cores than this process may use.
 
     Parameters
     ----------
-    kernels: what `artifact.load_kernels` returned; instances may share it. None loads them.
+    kernels: the result of `artifact.load_kernels`, which instances may share. None loads the
+        kernels.
 
     Raises
     ------
     ArtifactError, DeviceError
-        As for `GraphModule`.
+        The same cases as for `GraphModule`.
     """
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
@@ -45,7 +48,7 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
 
 
 def tell_of_idle_cores(plan: Plan) -> None:
-    """Warn where a plan for a CPU was made for fewer cores than this process may use."""
+    """Warn if a plan for a CPU was made for fewer cores than this process may use."""
     if not leaves_cores_idle(plan):
         return
     wanted, here = cores_of(plan), _runtime.num_threads()
@@ -64,5 +67,5 @@ def leaves_cores_idle(plan: Plan) -> bool:
 
 
 def cores_of(plan: Plan) -> int:
-    """How many cores a plan for a CPU was made for."""
+    """Return the number of cores that a plan for a CPU was made for."""
     return sum(stream.threads for stream in plan.streams)

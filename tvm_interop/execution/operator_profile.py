@@ -1,4 +1,4 @@
-"""When each operator of a run ran, and how long it had no core."""
+"""Profiles of runs: when each operator ran, and how long it was ready but had no core."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ class OpProfile(NamedTuple):
 
     Attributes
     ----------
-    thread: on a CPU, the thread that ran it: 0 for the one that called, or a helper's number.
-    lost_us: on a CPU, for how long it had no core: all it waits for had ended and no thread had
-        begun it, or the thread that ran it had lost its core to another program.
+    name, kernel: names of the operator and of its kernel.
+    stream: index of its stream.
+    start_us, end_us: when it started and when it ended.
+    thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
+        a helper thread.
+    lost_us: on a CPU, for how long the operator had no core although it could run. Either no thread
+        had started it yet, or the system had taken the core from its thread.
     off_core_us: the part of `lost_us` between `start_us` and `end_us`.
     """
 
@@ -31,7 +35,7 @@ class OpProfile(NamedTuple):
 
 
 def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpProfile]:
-    """A row an operator, in order of start, from what a run of the plan told."""
+    """Return one row per operator, in order of start, from the timings of a run of `plan`."""
     by_operator = {timing.op: timing for timing in timings}
     ready_us = _ready_us(plan, by_operator)
     rows = []
@@ -57,9 +61,13 @@ def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpPr
 
 
 def _ready_us(plan: Plan, timings: Mapping[int, OperatorTiming]) -> dict[int, float]:
-    """By operator, when all that it waits for, its stream's last operator too, had ended."""
+    """Return when each operator could start, in microseconds since the run began.
+
+    An operator can start when all operators that it waits for have ended, and also the operator
+    before it on its stream.
+    """
     ready_us: dict[int, float] = {}
-    ended_us: dict[int, float] = {}  # Of each stream's last operator so far.
+    ended_us: dict[int, float] = {}  # When the last operator so far ended, by stream.
     for op, planned in enumerate(plan.operators):
         ends_us = [timings[wait].end_us for wait in planned.waits]
         ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])

@@ -1,4 +1,4 @@
-"""An artifact on a server of TVM's RPC: what `instance` is here."""
+"""Runs an artifact on a server of TVM's RPC."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ _LOG = logging.getLogger("tvm_interop")
 
 
 class RemoteInstance:
-    """An artifact's plan with memory under it on a server: what `Instance` is here.
+    """One executable copy of an artifact's plan on an RPC server.
 
     Attributes
     ----------
-    plan: what runs; the artifact's fallback where its plan needs a kernel library, since a server
-        runs TVM's kernels alone.
+    plan: the plan that runs. It is the artifact's fallback if the artifact's plan needs a kernel
+        library, because a server runs only TVM's kernels.
+    executor: the executor on the server.
     """
 
     clock: ClassVar[Clock | None] = None
     dlpack_device_type: ClassVar[int] = 1
 
     def __init__(self, artifact: Artifact, address: ServerAddress) -> None:
-        """Take a free server, upload kernels and weights, allocate and bind there.
+        """Take a free server, upload kernels and weights, allocate memory and bind the kernels.
 
         Raises
         ------
         DeviceError
-            The model was compiled for a GPU; no tracker, no free server, or one without our
-            runtime.
+            The model was compiled for a GPU, the tracker cannot be reached, no server is free, or
+            the server lacks our runtime.
         ArtifactError
-            The plan needs a kernel library and there is no fallback; the server's CPU lacks
-            instructions.
+            The plan needs a kernel library and there is no fallback, or the server's CPU lacks
+            instructions that the kernels need.
         """
         self.plan = _plan_on_tvm_alone(artifact)
         (session,) = free_sessions(address, limit=1)
@@ -67,16 +68,16 @@ class RemoteInstance:
         self._tensor(value).copyfrom(np.ascontiguousarray(array))
 
     def read(self, value: int) -> np.ndarray:
-        """Value number `value`, copied over."""
+        """Return value number `value`, copied from the server."""
         array: np.ndarray = self._tensor(value).numpy()
         return array
 
     def replace(self, value: int, array: np.ndarray) -> None:
-        """Let a weight be `array`."""
+        """Copy `array` into a weight."""
         self.write(value, array)
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """Refused: the server's memory is its own.
+        """Refuse to use other memory, because the server cannot access this machine's memory.
 
         Raises
         ------
@@ -88,11 +89,14 @@ class RemoteInstance:
         )
 
     def time(self, number: int) -> float:
-        """Seconds that `number` runs took, one after the other, by the server's clock."""
+        """Run `number` times, one run after the other, and return the time in seconds.
+
+        The time is that of the server's clock.
+        """
         return float(self._program.call("runtime.time", self.executor, number))
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once, and tell when each operator ran."""
+        """Run once and return when each operator ran."""
         return cpu_timings(json.loads(self._program.call("remote.profile", self.executor)))
 
     def _tensor(self, value: int) -> Any:
@@ -131,7 +135,7 @@ def _plan_on_tvm_alone(artifact: Artifact) -> Plan:
 
 
 def _described(plan: Plan) -> dict[str, Any]:
-    """What `ServedProgram` is told of a plan; the arena is buffer 0."""
+    """Return the arguments of `ServedProgram` that describe `plan`; the arena is buffer 0."""
     buffers = [plan.arena_bytes]
     values: dict[int, ServedTensor] = {}
     roots_first = sorted(range(len(plan.values)), key=lambda v: plan.values[v].storage == "alias")

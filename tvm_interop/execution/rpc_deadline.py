@@ -1,4 +1,4 @@
-"""Calls of TVM's RPC that end: it waits without end itself for a server that hangs."""
+"""Limits the time of calls to TVM's RPC, which itself waits forever for a server that hangs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ _T = TypeVar("_T")
 
 
 class NoAnswerError(DeviceError):
-    """Whoever was asked has not answered in time."""
+    """The server or tracker has not answered in time."""
 
 
 def answer_within(seconds: float, who: str, call: Callable[[], _T]) -> _T:
-    """What `call` returns or raises, in a thread of its own.
+    """Run `call` in a new thread; return its result, or raise its error.
 
-    Nothing can stop a call that gets no answer: its thread is left behind, with all it holds.
+    A call that gets no answer cannot be stopped. Its thread goes on and keeps its resources.
 
     Parameters
     ----------
-    who: is asked; for the message.
+    seconds: the longest time to wait, in seconds.
+    who: the name of the server or tracker, for the message.
 
     Raises
     ------
-    NoAnswerError: it took longer.
+    NoAnswerError: the call took longer than `seconds`.
     """
     answers: queue.SimpleQueue[tuple[_T | None, BaseException | None]] = queue.SimpleQueue()
 

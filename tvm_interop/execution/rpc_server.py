@@ -1,6 +1,6 @@
-"""Servers of TVM's RPC that have our runtime loaded, and programs on them.
+"""Finds free servers of TVM's RPC that have our runtime loaded, and runs programs on them.
 
-A server is TVM's own:
+The tracker and the servers are TVM's own. These commands start them:
 
     python -m tvm.exec.rpc_tracker --port 9190
     python -m tvm.exec.rpc_server --tracker HOST:9190 --key KEY --load-library libtvm_interop.so
@@ -25,12 +25,12 @@ _LOG = logging.getLogger("tvm_interop")
 _CONNECT_S = 5.0
 _REQUEST_S = 20.0
 _SESSION_S = 3600.0
-"""After so many seconds a server ends a session by itself."""
+"""The time in seconds after which a server ends a session by itself."""
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where servers are asked for: the tracker, and the key they announce themselves by."""
+    """The address of a tracker, and the key under which servers register with it."""
 
     host: str
     port: int
@@ -38,11 +38,11 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, tracker: str, key: str) -> ServerAddress:
-        """Read `host:port`.
+        """Make an address from the text `host:port` and a key.
 
         Raises
         ------
-        InputError: it is not of that form, or the key is empty.
+        InputError: `tracker` has another form, or the key is empty.
         """
         host, _, port = tracker.rpartition(":")
         if not host or not port.isdigit():
@@ -53,14 +53,15 @@ class ServerAddress:
 
 
 def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]:
-    """A session on each server of the key that is free, on at most `limit` of them.
+    """Open a session on each free server that has the key, but on at most `limit` servers.
 
     Raises
     ------
     DeviceError: the tracker cannot be reached, or has no free server of that key.
     """
     sessions: list[Any] = []
-    # Asked anew each time: who else asks may have taken one, and a request then waits for it.
+    # The tracker is asked before each request, because another client may have taken a server. A
+    # request would then wait for that server.
     while len(sessions) != limit and _num_free(address):
         try:
             sessions.append(_request(address))
@@ -78,7 +79,7 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
 
 
 def _num_free(address: ServerAddress) -> int:
-    """How many servers of the key are free.
+    """Return the number of free servers that have the key.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def _num_free(address: ServerAddress) -> int:
             tracker.close()
 
     try:
-        # TVM itself goes on asking for a minute.
+        # TVM would retry for a minute if the tracker cannot be reached.
         socket.create_connection((address.host, address.port), _CONNECT_S).close()
         return answer_within(_REQUEST_S, f"the tracker at {address.host}:{address.port}", ask)
     except ImportError as error:
@@ -114,18 +115,18 @@ def _connect(address: ServerAddress) -> Any:
 
 
 def _request(address: ServerAddress) -> Any:
-    """A session on a free server.
+    """Return a session on a free server.
 
     Raises
     ------
-    RuntimeError: none was given in time.
+    RuntimeError: the tracker gave no server in time.
     NoAnswerError: the server, or the tracker, does not answer.
     """
 
     def ask() -> Any:
-        # A connection of its own: a request that is given up ends with it.
+        # The request has its own connection. If the request is given up, closing that ends it.
         tracker = _connect(address)
-        # TVM itself waits without end, as for a server that died as it was given.
+        # Without a timeout TVM waits forever, for example for a server that just died.
         tracker._sock.settimeout(_REQUEST_S)
         try:
             return tracker.request(address.key, session_timeout=_SESSION_S, max_retry=1)
@@ -136,7 +137,13 @@ def _request(address: ServerAddress) -> Any:
 
 
 class ServedTensor(NamedTuple):
-    """A tensor of a program on a server: which of its buffers it is in, and at which byte."""
+    """A tensor of a program on a server.
+
+    Attributes
+    ----------
+    buffer: the index of the buffer that holds the tensor.
+    offset: where the tensor begins in the buffer, in bytes.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -145,7 +152,15 @@ class ServedTensor(NamedTuple):
 
 
 class ServedOperator(NamedTuple):
-    """A kernel call of a program on a server; `share` is empty where the call runs all of it."""
+    """A kernel call of a program on a server.
+
+    Attributes
+    ----------
+    kernel: the kernel's name.
+    args: indices of the tensors that the kernel is called with, inputs first.
+    share: the index of the share of the kernel that runs, and the number of shares. It is empty if
+        the whole kernel runs.
+    """
 
     kernel: str
     args: tuple[int, ...]
@@ -153,11 +168,12 @@ class ServedOperator(NamedTuple):
 
 
 class ServedProgram:
-    """The operators of a model on a server, bound to memory there, which is zeros at first.
+    """The operators of a model on a server, bound to memory there. The memory is zeros at first.
 
     Attributes
     ----------
-    cores: physical cores the server may use.
+    cores: the number of threads that run models on the server. By default it is the number of cores
+        that the server may use.
     """
 
     def __init__(
@@ -176,18 +192,21 @@ class ServedProgram:
 
         Parameters
         ----------
-        session: one of `free_sessions`.
-        kernels_so: the library of the kernels, for the server's target.
-        streams, threads: how many streams, and the threads that loops of each are meant for.
-        buffers: bytes of each.
-        cpu_features: the instructions the kernels need, as a manifest has them.
+        session: a session that `free_sessions` returned.
+        kernels_so: the content of the kernels' library, compiled for the server's CPU.
+        streams: the number of streams.
+        threads: the number of threads for the parallel loops of one stream's kernels.
+        buffers: the size of each buffer, in bytes.
+        values: the tensors.
+        operators: the kernel calls, in their order.
+        cpu_features: LLVM's names of the vector instructions that the kernels need.
 
         Raises
         ------
         DeviceError: the server lacks our runtime.
-        ArtifactError: the server's CPU lacks instructions.
+        ArtifactError: the server's CPU lacks instructions that the kernels need.
         """
-        self._session = session  # A program that outlives its session could not be freed.
+        self._session = session  # Keep it: without its session, the program could not be freed.
         missing = missing_features(
             cpu_features, parse_cpuinfo([self._function("remote.cpu_flags")()])
         )
@@ -209,21 +228,23 @@ class ServedProgram:
         self.cores = int(self._function("runtime.num_threads")())
 
     def tensor(self, value: int) -> Any:
-        """Value number `value` in the server's own memory."""
+        """Return value number `value`, a tensor in the server's memory."""
         return self._function("remote.tensor")(self._program, value)
 
     def fill_at_random(self) -> None:
-        """Give all tensors of floats values of a model's usual size."""
+        """Fill all float tensors with random values of a size that is usual in models."""
         self._function("remote.fill_at_random")(self._program)
 
     def measure(
         self, stages: Sequence[Sequence[Sequence[int]]], warmup: int, repeats: int
     ) -> np.ndarray:
-        """Seconds, shape (len(stages), repeats), of stages measured against each other.
+        """Time stages against each other; return seconds, shape (len(stages), repeats).
 
         Parameters
         ----------
-        stages: of each, the operators of each stream.
+        stages: for each stage and each of its streams, the indices of the operators.
+        warmup: untimed rounds before the timed ones.
+        repeats: timed rounds.
         """
         seconds = self._function("remote.measure")(
             self._program, json.dumps(stages), warmup, repeats, 0
@@ -231,17 +252,23 @@ class ServedProgram:
         return np.array(json.loads(seconds), dtype=np.float64).reshape(len(stages), repeats)
 
     def make_executor(self, stream_of: Sequence[int], waits: Sequence[Sequence[int]]) -> Any:
-        """All operators in their order, on these streams: an executor on the server."""
+        """Make an executor on the server for all operators, in their order.
+
+        Parameters
+        ----------
+        stream_of: the stream of each operator.
+        waits: for each operator, the earlier operators that it waits for.
+        """
         return self._function("remote.make_executor")(
             self._program, json.dumps(stream_of), json.dumps(waits)
         )
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What the server's `tvm_interop.{name}` gives.
+        """Call the function `tvm_interop.{name}` on the server and return its result.
 
         Raises
         ------
-        ExecutionError: an operator failed, or the server did.
+        ExecutionError: an operator or the server failed.
         """
         try:
             return self._function(name)(*arguments)

@@ -1,12 +1,12 @@
-"""Runs a plan in segments: one range of its operators after the other, each when it is asked for.
+"""Runs a plan in segments: consecutive ranges of its operators, each run by a separate call.
 
-Why that is safe. The operators of a plan are listed in an order that respects dependencies, the
-orders of streams and all waits, and each segment is a range of that list. Whatever had to end
-before an operator is in its own segment, where the order within its stream and the waits are as
-they were, or in an earlier one, all streams of which have ended when the call returns. So every
-order that `check_plan` relied on is still there, and more: nothing that shared memory one after
-the other can meet in it now. Results are the same to the last bit, because the same kernels read
-the same bytes.
+This is safe for the following reason. A plan lists its operators in an order that respects
+dependencies, the orders of streams and all waits. A segment is a range of that list. So an operator
+that must end before another one is in the same segment or in an earlier segment. Within a segment,
+the order on each stream and the waits stay as they are. When the call for a segment returns, all of
+its streams have ended. Every happens-before relation that `check_plan` relies on therefore still
+holds, and operators that share memory still do not overlap. The results are equal to the last bit,
+because the same kernels read the same bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from .instance import PlanInstance
 class Segments:
     """An instance on the CPU that can be run segment by segment.
 
-    Between segments others may run, and so may other instances of the model; the tensors that
-    later segments read stay in this instance's memory. One thread at a time may use it.
+    Other models and other instances of the same model may run between two segments. The tensors
+    that later segments read stay in this instance's memory. Only one thread at a time may use a
+    `Segments` object.
 
     Examples
     --------
@@ -36,11 +37,12 @@ class Segments:
     """
 
     def __init__(self, instance: PlanInstance, cuts: Sequence[int]) -> None:
-        """Divide the plan of an instance, which can still be run whole.
+        """Divide the plan of an instance into segments. The instance can still be run as a whole.
 
         Parameters
         ----------
-        cuts: where segments end and the next begin: indices into `plan.operators`, ascending.
+        cuts: indices into `plan.operators`, ascending. A cut is the index of the first operator of
+            a segment. Segment 0 has no cut, because it begins with operator 0.
 
         Raises
         ------
@@ -74,14 +76,15 @@ class Segments:
         return len(self._executors)
 
     def run(self, segment: int) -> None:
-        """Run one segment; return when all of its streams have ended.
+        """Run one segment, and return when all of its streams have ended.
 
-        Segment 0 begins a run, also where the last one was not finished.
+        Segment 0 begins a new run, even if the last run was not finished.
 
         Raises
         ------
         ExecutionError
-            It is not its turn; an operator failed (named), and the run must begin anew.
+            It is not this segment's turn, or an operator failed (the message names it). After a
+            failure, the run must begin anew.
         """
         if segment not in (0, self._next) or not 0 <= segment < len(self):
             raise ExecutionError(
@@ -94,18 +97,21 @@ class Segments:
 
 
 def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...]:
-    """The `count` - 1 ends of blocks that divide a plan into segments of about equal time.
+    """Return the `count - 1` cuts that divide a plan into segments of about equal latency.
 
-    The longest segment is as short as it can be; ties: the first ones are short. A plan of fewer
-    blocks is cut at the end of each. O(blocks^2 count).
+    Cuts are at the ends of blocks only. They make the longest segment as short as possible. Among
+    equal solutions, the one whose first cuts come earliest is taken. A plan with fewer than `count`
+    blocks is cut at the end of each block. The time is O(blocks^2 count).
 
     Parameters
     ----------
-    op_us: what each operator takes.
+    op_us: the latency of each operator, in microseconds.
+    count: the number of segments.
     """
     ends = [*block_cuts(plan), len(plan.operators)]
     until_us = [0.0, *(sum(op_us[:end]) for end in ends)]
-    # By segments so far: of the first i blocks, the longest segment, and where the last begins.
+    # best[i] is for the first i blocks, with the number of segments so far. It holds the latency of
+    # the longest segment in microseconds, and the cuts.
     best: list[tuple[float, tuple[int, ...]]] = [(us, ()) for us in until_us]
     for _ in range(min(count, len(ends)) - 1):
         best = [
@@ -123,10 +129,11 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
 
 
 def block_cuts(plan: Plan) -> tuple[int, ...]:
-    """Where the blocks of a plan end, see `OpGraph.blocks`.
+    """Return where the blocks of a plan end, except the last one; see `OpGraph.blocks`.
 
-    Every operator before such a cut reaches every one after it, so all plans of a model list them
-    in that order, and none loses operators that would run side by side.
+    In the graph, there is a path from every operator before such a cut to every operator after it.
+    All plans of a model therefore have the same operators before a cut. A cut never separates
+    operators that could run concurrently.
     """
     cuts: list[int] = []
     for block in plan.graph().blocks()[:-1]:

@@ -1,4 +1,4 @@
-"""How many threads run models in this process."""
+"""Gets and sets the number of threads that run models in this process."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from ..errors import InputError
 
 
 def num_threads() -> int:
-    """Threads that run models in this process at most, those that call `run` among them.
+    """Return the largest number of threads that run models in this process.
 
-    By default the environment variable `TVM_INTEROP_NUM_THREADS`, or else the cores that the
-    process may use: its CPU affinity and the CPU quota of its container are counted.
+    Threads that call `run` are included. The default is the value of the environment variable
+    `TVM_INTEROP_NUM_THREADS`, or else the number of cores that the process may use. That number
+    depends on the process's CPU affinity and on the CPU quota of its container.
     """
     return _runtime.num_threads()
 
 
 def set_num_threads(threads: int, *, pin: bool = False) -> None:
-    """Let models run on so many threads in this process from now on, whatever they were made for.
+    """Set the number of threads that run models in this process.
 
-    All models share these threads. One that is made for more streams runs right on fewer, only not
-    as fast. Models that are compiled afterwards are compiled for so many.
+    All models share these threads. A model that was compiled for more streams gives the same
+    results on fewer threads, but runs more slowly. Models that are compiled later are compiled for
+    this number of threads.
 
     Parameters
     ----------
-    threads: those that call `run` among them; 1 lets no other thread work.
-    pin: give each thread a core of its own, for a machine that runs nothing else. Where others
-        compute it does harm: a thread whose core is taken can go nowhere else.
+    threads: the number of threads, from 1 to 4096. It includes threads that call `run`, so with 1
+        no other thread works.
+    pin: whether to pin each thread to its own core. This is meant for a machine that runs nothing
+        else: if another program uses a thread's core, the thread cannot move to a free core.
 
     Raises
     ------
     InputError
-        `threads` is not positive.
+        `threads` is not a whole number from 1 to 4096.
     """
     if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= 4096:
         raise InputError(f"`threads` must be a number from 1 to 4096, got {threads!r}")

@@ -1,1 +1,1 @@
-"""Why operators did or did not run side by side, what would help, and how two artifacts differ."""
+"""Explains why operators of a model do or do not run concurrently, and compares artifacts."""

@@ -1,4 +1,4 @@
-"""`explain`: did my operators run side by side, and if not, why?"""
+"""`explain`, which says whether operators of a model run concurrently, and if not, why."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .verdict import FILLS, GAIN, SLOWDOWN, Finding, Verdict
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why operators of a model or an artifact do, or do not, run side by side.
+    """The result of `explain`, for a model or an artifact.
 
     Attributes
     ----------
-    title: what was explained.
-    cores: it was explained for, a stream each.
-    findings: on each set of independent operators, or on the pair that was asked for.
-    ceiling: how much there is to gain at most; None where a pair was asked for.
-    changes: up to three that would help, the largest estimate first.
-    trial: the change that was tried.
+    title: the name of the model or artifact.
+    cores: the number of cores that the explanation assumes, with one stream on each.
+    findings: one finding for each set of independent operators, or for the requested pair.
+    ceiling: bounds on what scheduling can gain; None if a pair was requested.
+    changes: up to three changes that would help, as `changes_for` orders them.
+    trial: the result of trying a change; None if none was tried.
     """
 
     title: str
@@ -38,12 +38,12 @@ class Explanation:
     trial: Trial | None = None
 
     def counts(self) -> dict[str, int]:
-        """How many sets have each verdict, those that none has left out."""
+        """Return the number of sets with each verdict; a verdict that no set has is left out."""
         verdicts = [finding.verdict for finding in self.findings]
         return {v.value: verdicts.count(v) for v in Verdict if v in verdicts}
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; unknown numbers are null."""
+        """Return the explanation as plain data for JSON; unknown numbers are None."""
         return {
             "title": self.title,
             "cores": self.cores,
@@ -74,30 +74,36 @@ def explain(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
 ) -> Explanation:
-    """Say of each set of independent operators whether running side by side pays, and why not.
+    """Say, for each set of independent operators, whether running them concurrently pays.
 
-    A set has the operators with equally many before them on the longest path from an input; of
-    other two ask by `pair`. Operators in turn, each over all cores, are compared with all of them
-    at once, each on one core. Latencies come from the database; what is missing is measured on
-    this machine, and kept. The thresholds are those of `explaining.verdict`.
+    A set consists of the operators with the same depth. The depth of an operator is the number of
+    operators before it on the longest path from an input. Other pairs of operators can be requested
+    with `pair`.
+
+    Two ways to run a set are compared. In the first, the operators run one after the other, each
+    divided over all cores. In the second, they run concurrently, each on one core. Latencies come
+    from the database. Missing latencies are measured on this machine and stored. The thresholds are
+    those of `explaining.verdict`.
 
     Parameters
     ----------
-    model: an artifact, or the path of one; or a model, as `compile` takes it. Of an artifact for
-        several shapes of its inputs the first is explained.
-    pair: the names of two operators, to explain those alone.
-    measure: False measures no operator: what is not known is `unknown`. Of an artifact no code is
-        loaded then. A model's kernels are chosen by measurement all the same.
-    try_number: the number of a change, from 1, to make and to measure against the model as it is.
-    input_shapes: shapes of inputs that the model leaves open, by name.
+    model: an artifact, the path of an artifact, or a model as `compile` takes it. If an artifact
+        has several input shapes, the first is explained.
+    pair: the names of two operators; only these are explained.
+    measure: whether to measure missing latencies. If False, findings that need a missing latency
+        are `unknown`, and no code of an artifact is loaded. A model's kernels are chosen by
+        measurement in either case.
+    try_number: the number of a change, from 1. The change is made and measured against the model
+        without it.
+    input_shapes: the shapes of inputs with open dimensions, by name.
     options: streams, target, database and so on, as for `compile`.
 
     Raises
     ------
-    GraphError: there is no such operator.
-    InputError: there is no change of this number, or it cannot be tried here.
+    GraphError: there is no operator of that name.
+    InputError: there is no change of that number, or it cannot be tried here.
     DeviceError: the model or artifact is for a GPU.
-    UnsupportedModelError, ArtifactError: it is neither a model nor an artifact that can be used.
+    UnsupportedModelError, ArtifactError: `model` is neither a model nor a usable artifact.
 
     Examples
     --------
@@ -126,7 +132,7 @@ def explain(
 
 
 def explain_subject(subject: Subject, pair: Sequence[str] | None = None) -> Explanation:
-    """As `explain`, for what was read already."""
+    """Explain a subject that `subject_of` returned, as `explain` does."""
     wholes = subject.wholes
     if pair is not None:
         found = find_pair(wholes, pair, subject.artifact)

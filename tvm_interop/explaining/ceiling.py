@@ -1,4 +1,4 @@
-"""How much faster than sequential execution a schedule could be at the very best."""
+"""Bounds on how much faster than sequential execution any schedule could be."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from .wholes import Wholes
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Bounds on what scheduling can do, as shares of sequential execution; 1 is no gain.
+    """Bounds on the latency of a schedule, as fractions of `sequential_us`; 1 means no gain.
 
     Attributes
     ----------
-    sequential_us: every operator in turn, each over all cores; not a number where unknown.
-    without_contention: the critical path over that: as if cores and memory had no end.
-    with_contention: the same, but no less than the work of all operators on one core, shared out
-        over the cores.
-    as_measured: every set judged profitable side by side, as measured, all else in turn.
+    sequential_us: the latency in microseconds if operators run one after the other, each divided
+        over all cores. NaN if it is unknown.
+    without_contention: the critical path, as if the number of cores and the memory bandwidth were
+        unlimited.
+    with_contention: the larger of the critical path and the total work divided by the number of
+        cores. The work of an operator is its latency on one core, or its latency over all cores
+        times the number of cores if that is less.
+    as_measured: the measured latency if every profitable set runs concurrently and all other
+        operators one after the other.
     """
 
     sequential_us: float
@@ -29,7 +33,7 @@ class Ceiling:
     as_measured: float
 
     def as_dict(self) -> dict[str, float | None]:
-        """For JSON: unknown numbers are null."""
+        """Return the bounds as plain data for JSON; unknown numbers are None."""
         return {
             name: value if math.isfinite(value) else None
             for name, value in (
@@ -42,11 +46,11 @@ class Ceiling:
 
 
 def ceiling(wholes: Wholes, findings: Sequence[Finding]) -> Ceiling:
-    """The bounds for a whole program.
+    """Return the bounds for a whole program.
 
     Parameters
     ----------
-    findings: on sets of independent operators, none in two.
+    findings: the findings on sets of independent operators. No operator may be in two sets.
 
     Complexity: O(operators + edges).
     """

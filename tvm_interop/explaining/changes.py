@@ -1,4 +1,7 @@
-"""Changes that would help a model, with an estimated gain, and how to make one and measure it."""
+"""Suggests changes to a model that would reduce its latency, and tries them.
+
+The gain of a change is estimated. `try_change` makes a change and measures its gain.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,26 @@ from .verdict import FILLS
 from .wholes import Wholes
 
 LEAST = 0.01
-"""A change is suggested where the estimate is that it saves this share of sequential execution."""
+"""A change is suggested if its estimated gain is at least this fraction of sequential execution."""
 MOST = 3
-"""How many changes are suggested."""
+"""The largest number of changes that are suggested."""
 _LIMIT_S = 30.0
-"""About how long a trial may measure, in seconds."""
+"""The approximate time that a trial may spend on measuring, in seconds."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Something to do to the model.
+    """A change to the model that may reduce its latency.
 
     Attributes
     ----------
-    kind: `batch`, `merge` or `parts`.
-    what: what to do, in words.
-    gain: the share of sequential execution that it should save. An estimate: what it touches then
-        divides over the cores as well as what is divided already. For parts it is a bound, which
-        only parts without any loss would reach.
-    operators: that it is about.
-    amount: the batch, or the parts; 0 for a merge.
+    kind: `batch` for a larger batch, `merge` to merge convolutions, `parts` for more parts.
+    what: a description of the change.
+    gain: the estimated saving, as a fraction of the latency of sequential execution. The estimate
+        assumes that the changed operators then use the cores as efficiently as the operators that
+        are already divided. For `parts` it is an upper bound, for parts that divide without loss.
+    operators: the names of the operators that the change concerns.
+    amount: the batch size or the number of parts; 0 for a merge.
     """
 
     kind: str
@@ -56,22 +59,24 @@ class Change:
 
     @property
     def is_bound(self) -> bool:
-        """Whether no more than `gain` can be saved, and how much nobody knows before trying."""
+        """Whether `gain` is an upper bound. The actual saving is known only after a trial."""
         return self.kind == "parts"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A change made, and run against what was there, interleaved.
+    """The measurement of a changed model against the present model, interleaved in rounds.
 
     Attributes
     ----------
-    change: what was changed.
-    present_us, changed_us: medians, in microseconds, for one sample.
-    ratio: changed over present, by pairs of one round; below 1 is faster.
-    interval: where that lies with 90% confidence; None where there were too few rounds to say.
-    noise_ratio: what was there against itself: how far from 1 chance alone went.
-    rounds: in how many rounds each ran once.
+    change: the change that was made.
+    present_us, changed_us: median latencies for one sample, in microseconds.
+    ratio: the latency of the changed model over that of the present model, from pairs within a
+        round. Below 1, the changed model is faster.
+    interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
+    noise_ratio: the same ratio for the present model against itself, or its inverse, whichever is
+        above 1.
+    rounds: the number of rounds; each model runs once in a round.
     """
 
     change: Change
@@ -84,19 +89,19 @@ class Trial:
 
     @property
     def gain(self) -> float:
-        """The share saved; below 0 it costs."""
+        """The fraction of the latency that the change saves; negative if it is slower."""
         return 1 - self.ratio
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the trial as plain data for JSON."""
         return {**asdict(self), "gain": self.gain}
 
 
 def changes_for(subject: Subject) -> tuple[Change, ...]:
-    """Up to three changes that may help: estimates before bounds, then the largest gain first.
+    """Return up to three changes that may help: estimates before bounds, the largest gain first.
 
-    None where an operator's time is not known. Merging is suggested for a model only: an artifact
-    has nothing left to merge.
+    The result is empty if an operator's latency is unknown, or with a single core. Merging is
+    suggested only for a model, because it cannot be done to an artifact.
     """
     wholes = subject.wholes
     ids = range(wholes.graph.num_ops)
@@ -123,19 +128,22 @@ def try_change(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> Trial:
-    """Make a change and run it against sequential execution of the model as it is.
+    """Make a change, and measure the changed model against the present one.
+
+    Both run their operators sequentially.
 
     Parameters
     ----------
-    model: what the subject was made of.
-    limit_s: about how many seconds may be measured.
+    model: the model that `subject` was made of.
+    input_shapes: the shapes of inputs with open dimensions, by name.
+    limit_s: the approximate time to spend on measuring, in seconds.
 
     Raises
     ------
     InputError
-        The subject is an artifact, of which nothing can be changed.
+        The subject is an artifact, which cannot be changed.
     UnsupportedModelError
-        The changed model cannot be compiled: another batch does not fit its own shapes.
+        The changed model cannot be compiled, for example because it contains a fixed batch size.
     """
     present = subject.compilation
     if present is None:
@@ -172,7 +180,10 @@ _AND = " + "
 
 
 def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
-    """With as many samples as cores, each operator has something for each of them."""
+    """Return the change to a batch as large as the number of cores.
+
+    Each operator then has work for every core. Return None if no operator would gain.
+    """
     poor = [op for op, us in lost_us.items() if us > 0 and _fills_badly(wholes, op)]
     gain = sum(lost_us[op] for op in poor) / total_us
     what = (
@@ -184,7 +195,10 @@ def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) ->
 
 
 def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
-    """Operators that are divided, and not evenly: smaller parts are shared out better."""
+    """Return the change to more and smaller parts, which balance better over the cores.
+
+    Return None if no divided operator uses the cores badly.
+    """
     poor = [op for op in lost_us if len(wholes.parts_of(op)) > 1 and _fills_badly(wholes, op)]
     if not poor:
         return None
@@ -203,7 +217,11 @@ def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> C
 def _merged(
     compilation: Compilation, wholes: Wholes, lost_us: dict[int, float], total_us: float
 ) -> Change | None:
-    """Convolutions of one kind that read the same tensor, as one that divides as others do."""
+    """Return the change that merges convolutions of the same kind that read the same tensor.
+
+    The estimate assumes that a merged convolution divides as well as other operators. Return None
+    if no merge would gain.
+    """
     found = _merges(compilation, wholes)
     sets = [ops for ops in found.sets if found.can_merge(ops)]
     useful = [ops for ops in sets if sum(lost_us[op] for op in ops) > 0]
@@ -221,14 +239,17 @@ def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
 
 
 def _efficiency(wholes: Wholes) -> float:
-    """How well the network's divided operators divide: speed-up over cores; 1 where none is."""
+    """Return the parallel efficiency of the divided operators: their speedup over the cores.
+
+    It is at most 1, and 1 if no operator is divided.
+    """
     divided = [op for op in range(wholes.graph.num_ops) if len(wholes.parts_of(op)) > 1]
     over_cores_us = wholes.cores * sum(wholes.divided_us(divided))
     return min(sum(wholes.one_core_us(divided)) / over_cores_us, 1.0) if over_cores_us else 1.0
 
 
 def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
-    """Microseconds that an operator loses, beside one that used all cores with `efficiency`."""
+    """Return the microseconds that an operator takes more than with parallel `efficiency`."""
     (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
     return divided_us - one_core_us / (wholes.cores * efficiency)
 
@@ -241,7 +262,10 @@ def _fills_badly(wholes: Wholes, op: int) -> bool:
 def _against(
     present: Compilation, changed: Compilation, per_run: int
 ) -> Iterator[npt.NDArray[np.float64]]:
-    """Rounds of what is there, the same once more, and the changed: microseconds for a sample."""
+    """Yield, for each round, the microseconds per sample of three instances.
+
+    They are two instances of the present model and one of the changed model.
+    """
     in_turn = [home.plan(home.sequential()) for home in (present, present, changed)]
     instances = [
         home.instance(plan) for home, plan in zip((present, present, changed), in_turn, strict=True)
@@ -253,12 +277,12 @@ def _against(
 
 
 def _with_batch(model: Any, times: int) -> Any:
-    """The model for so many times the samples.
+    """Return the model with its batch size multiplied by `times`.
 
     Raises
     ------
     InputError
-        It is no ONNX model, of which the first dimension of the inputs can be changed.
+        `model` is not an ONNX model. Only for ONNX models can the batch size be changed.
     """
     if isinstance(model, str | os.PathLike):
         if os.fspath(model) in names() and not Path(model).exists():

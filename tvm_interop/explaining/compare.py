@@ -1,4 +1,4 @@
-"""`compare`: how two artifacts of one model differ, and what each difference costs."""
+"""`compare`, which finds how two artifacts of one model differ and measures each difference."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from .differences import Difference, differences
 
 _TOTAL_S = 20.0
 _EACH_S = 1.0
-"""About how long the whole artifacts, and each difference, may be measured, in seconds."""
+"""The approximate times to measure the whole artifacts and each difference, in seconds."""
 _BATCH = 5
-"""Rounds that are run in one go."""
+"""The number of rounds in one native call."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Two things run against each other.
+    """The measurement of two artifacts, or of parts of them, against each other.
 
     Attributes
     ----------
-    first_us, second_us: medians, in microseconds.
-    ratio: second over first, by pairs of one round; below 1 the second is faster.
-    interval: where that lies with 90% confidence; None where there were too few rounds to say.
-    noise_ratio: the first against itself: how far from 1 chance alone went.
-    rounds: in how many rounds each ran once.
+    first_us, second_us: median latencies, in microseconds.
+    ratio: the latency of the second over that of the first, from pairs within a round. Below 1, the
+        second is faster.
+    interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
+    noise_ratio: the same ratio for the first against itself, or its inverse, whichever is above 1.
+    rounds: the number of rounds; each runs once in a round.
     """
 
     first_us: float
@@ -51,26 +52,26 @@ class Cost:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether the interval leaves out 1, and what is within 1% of it."""
+        """Whether the whole interval is more than 1% (`LEAST_GAIN`) below or above 1."""
         if self.interval is None:
             return False
         return self.interval[1] < 1 - LEAST_GAIN or self.interval[0] > 1 + LEAST_GAIN
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the measurement as plain data for JSON."""
         return {**asdict(self), "beyond_noise": self.is_beyond_noise}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two artifacts of one model differ.
+    """The result of `compare`: how two artifacts of one model differ.
 
     Attributes
     ----------
-    titles: what to call them.
-    differences: each with what it costs; None where nothing was measured, or only one artifact has
-        the operators.
-    total: the whole artifacts; None where nothing was measured.
+    titles: the artifacts' paths, or other names for them.
+    differences: each difference with its measurement. The measurement is None if nothing was
+        measured, or if only one artifact has the operator.
+    total: the measurement of the whole artifacts; None if nothing was measured.
     """
 
     titles: tuple[str, str]
@@ -78,7 +79,7 @@ class Comparison:
     total: Cost | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the comparison as plain data for JSON."""
         return {
             "titles": list(self.titles),
             "differences": [
@@ -97,25 +98,28 @@ def compare(
     total_s: float = _TOTAL_S,
     each_s: float = _EACH_S,
 ) -> Comparison:
-    """Say which operators, kernels and stages of two artifacts differ, and what that costs.
+    """Find and measure the differences between the operators, kernels and stages of two artifacts.
 
-    For each difference the operators that it is about run alone, as either plan has them, the two
-    interleaved in rounds; at the end the whole artifacts. What a difference costs alone need not be
-    what it costs within the network, where others leave caches as they like.
+    For each difference, its operators run alone, once as in the first plan and once as in the
+    second. The two are interleaved in rounds. At the end, the whole artifacts are measured in the
+    same way. A difference may cost more or less within the network than alone, because the other
+    operators change the content of the caches.
 
     Parameters
     ----------
-    first, second: artifacts of one model, or paths of them. Of those with several shapes of their
-        inputs, the first is compared.
-    measure: False runs nothing, nor loads any code.
-    total_s, each_s: about how many seconds the whole artifacts and each difference may take.
+    first, second: artifacts of one model, or their paths. If an artifact has several input shapes,
+        the first is compared.
+    measure: whether to measure. If False, nothing runs and no code is loaded.
+    total_s, each_s: the approximate times to measure the whole artifacts and each difference, in
+        seconds.
 
     Raises
     ------
     InputError
-        They are of different models or devices; says what differs.
+        The artifacts are of different models or for different devices; the message says what
+        differs.
     ArtifactError
-        One is no artifact.
+        One of the two is not an artifact.
 
     Examples
     --------
@@ -132,7 +136,7 @@ def compare(
     plans = [artifact.usable_plan() for artifact in artifacts]
 
     def cost(operators: Sequence[str] | None, limit_s: float) -> Cost:
-        # The first twice, in memory of its own each time: how far it is from itself is the noise.
+        # There are two instances of the first, each with its own memory, to measure the noise.
         instances = [
             _instance(plans[i] if operators is None else part_of_plan(plans[i], operators),
                       kernels[i], artifacts[i])
@@ -148,17 +152,19 @@ def compare(
 
 
 def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
-    """The plan with nothing but some operators, on their streams, in the order that it gives them.
+    """Return a plan with some operators of `plan` only, on the same streams and in the same order.
 
-    Orders that came about by way of operators that are left out are kept as waits.
+    If two kept operators are ordered only through operators that are left out, the later one gets a
+    wait for the earlier one.
 
     Parameters
     ----------
-    wholes: the names of whole operators.
+    wholes: the names of the whole operators to keep, with all of their parts.
     """
     wanted = set(wholes)
-    behind: list[set[int]] = []  # By operator, those kept that have ended where it has.
-    last: dict[int, int] = {}  # By stream, its latest operator.
+    # For each operator: itself if it is kept, else the last kept operators that end before it.
+    behind: list[set[int]] = []
+    last: dict[int, int] = {}  # The latest operator of each stream.
     position: dict[int, int] = {}
     kept: list[PlannedOperator] = []
     for i, op in enumerate(plan.operators):

@@ -1,4 +1,4 @@
-"""Which operators, kernels and stages of two artifacts of one model differ; nothing is run."""
+"""Finds which operators, kernels and stages of two artifacts differ, without running anything."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..scheduling import Schedule
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is one way in the first artifact and another in the second.
+    """A difference between two artifacts.
 
     Attributes
     ----------
-    kind: `operator` (only one has it), `kernel`, or `stage`.
-    operators: the whole operators that it is about.
-    first, second: how it is in each, in words.
+    kind: `operator` if only one artifact has the operator, else `kernel` or `stage`.
+    operators: the names of the whole operators that the difference concerns.
+    first, second: descriptions of how each artifact runs these operators.
     """
 
     kind: str
@@ -30,14 +30,15 @@ class Difference:
 
 
 def differences(first: Artifact, second: Artifact) -> tuple[Difference, ...]:
-    """All differences: operators, then kernels, then stages, in the order of the plans.
+    """Return all differences: operators, then kernels, then stages, in the order of the plans.
 
-    Weights are not compared, nor TVM's kernels beyond their names.
+    Weights are not compared. TVM's kernels are compared only by name.
 
     Raises
     ------
     InputError
-        They cannot be compared: inputs, outputs or devices differ, or no operator is in both.
+        The artifacts cannot be compared, because their inputs, outputs or devices differ or they
+        have no operator in common.
     """
     a, b = first.plan, second.plan
     _check_same_model(a, b)
@@ -99,7 +100,7 @@ def _wholes(plan: Plan) -> dict[str, list[PlannedOperator]]:
 
 
 def _kernel(parts: list[PlannedOperator] | None) -> str:
-    """The name of the kernel that runs an operator."""
+    """Return the name of the kernel that runs an operator, and its number of parts, as text."""
     if parts is None:
         return "not there"
     op = parts[0]
@@ -109,7 +110,10 @@ def _kernel(parts: list[PlannedOperator] | None) -> str:
 
 
 def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
-    """The whole operators of each stream of each stage; a streamed schedule is one stage."""
+    """Return the whole operators of each stream of each stage.
+
+    A schedule without stages counts as one stage.
+    """
     names = [whole_name(name) for name in schedule.op_names]
     each = [list(stage.by_stream().values()) for stage in schedule.stages]
     if not schedule.is_staged:
@@ -121,7 +125,7 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 
 
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
-    """The operators of stages that differ, those that belong together in one tuple."""
+    """Return the operators of stages that differ; stages that share operators form one tuple."""
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [
         {name for ops in stage for name in ops}
@@ -141,7 +145,7 @@ def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]
 
 
 def _arrangement(schedule: Schedule, region: tuple[str, ...]) -> str:
-    """How a schedule runs some operators, in words."""
+    """Return how many stages and streams a schedule uses for some operators, as text."""
     wanted = set(region)
     stages = [s for s in _stages(schedule) if any(name in wanted for ops in s for name in ops)]
     if not schedule.is_staged:

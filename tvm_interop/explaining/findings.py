@@ -1,4 +1,4 @@
-"""The verdicts on sets of a program's operators, and what an artifact does with them."""
+"""Judges sets of a program's operators, and finds how an artifact runs these operators."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .verdict import Finding, Verdict, judge
 from .wholes import Wholes
 
 _CHECKED = (Verdict.PROFITABLE, Verdict.WAITS, Verdict.MEMORY)
-"""Verdicts that rest on a difference of two measurements."""
+"""Verdicts that depend on the difference between two measurements."""
 
 
 def find_all(wholes: Wholes, artifact: Artifact | None = None) -> tuple[Finding, ...]:
-    """The verdict on each set of operators that have equally many before them."""
+    """Return the finding on each set of operators with the same depth (see `Wholes.levels`)."""
     return _judged(wholes, wholes.levels(), artifact)
 
 
 def find_pair(
     wholes: Wholes, names: Sequence[str], artifact: Artifact | None = None
 ) -> tuple[Finding, ...]:
-    """The verdict on two operators.
+    """Return the finding on two operators.
 
     Raises
     ------
-    GraphError: there is no operator of such a name; it is one operator twice.
+    GraphError: there is no operator of that name, or both names are the same.
     """
     a, b = (wholes.id_of(name) for name in names)
     if a == b:
@@ -47,7 +47,11 @@ def find_pair(
 
 
 def shipped_as(plan: Plan, names: Sequence[str]) -> str:
-    """`side by side` where two of these operators have no stream in common and no order."""
+    """Return how a plan runs some operators: `side by side` or `in turn`.
+
+    They run side by side if at least two of them have no stream in common, and neither of these two
+    must happen before the other.
+    """
     edges = [(wait, op) for op, planned in enumerate(plan.operators) for wait in planned.waits]
     for order in plan.stream_orders():
         edges += pairwise(order)
@@ -71,7 +75,7 @@ def _judged(
     wholes: Wholes, sets: Sequence[Sequence[int]], artifact: Artifact | None
 ) -> tuple[Finding, ...]:
     first = wholes.side_by_side(sets)
-    # Of many, those that luck made seem to gain or to lose are told from the others by new runs.
+    # Among many sets, noise makes some seem to gain or lose. Measuring again removes that bias.
     wholes.measure_again([s for s, n in zip(sets, first, strict=True) if judge(n)[0] in _CHECKED])
     found = []
     for numbers in wholes.side_by_side(sets):
@@ -100,7 +104,7 @@ def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
 
 
 def _path(graph: OpGraph, source: int, target: int) -> list[int]:
-    """The shortest path, both ends included; empty where there is none."""
+    """Return the shortest path including both ends, or an empty list if there is no path."""
     if not graph.reaches(source, target):
         return []
     before: dict[int, int] = {}

@@ -1,4 +1,7 @@
-"""Whose kernel runs an operator, what others have for it, and why some have nothing."""
+"""`explain_operator`, which says which provider's kernel runs an operator.
+
+It also gives, for every other provider, the time of its kernel or why it has no kernel.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ from .subject import is_artifact, program_of
 
 @dataclass(frozen=True)
 class OperatorExplanation:
-    """Whose kernel runs an operator.
+    """Which provider's kernel runs an operator, and what other providers offer.
 
     Attributes
     ----------
-    name: of the whole operator.
-    kind: what it is to kernel libraries, such as `conv2d`; None where none takes it.
-    provider: whose kernel runs it.
-    parts: how many it is divided into; 1 where it is not.
-    offers: what each provider has for it; those of a model are for plain tensors, on one thread.
+    name: the name of the whole operator.
+    kind: the kind of operator for kernel libraries, such as `conv2d`; None if it has none.
+    provider: the provider whose kernel runs it.
+    parts: the number of parts that it is divided into; 1 if it is not divided.
+    offers: each provider's offer. For a model, times are for plain layouts and one thread.
     """
 
     name: str
@@ -38,7 +41,7 @@ class OperatorExplanation:
     offers: tuple[Offer, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; unknown times are null."""
+        """Return the explanation as plain data for JSON; unknown times are None."""
         facts = asdict(self)
         for offer in facts["offers"]:
             offer["us"] = offer["us"] if math.isfinite(offer["us"]) else None
@@ -53,23 +56,25 @@ def explain_operator(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
 ) -> OperatorExplanation:
-    """Say whose kernel runs an operator, and what each provider has for it: a time, or a refusal.
+    """Say which provider's kernel runs an operator, and what every provider offers for it.
+
+    An offer is a time, or the reason why the provider has no kernel.
 
     Parameters
     ----------
-    model: an artifact, or the path of one; or a model, as `compile` takes it, for a CPU or a GPU.
-        An artifact has no more kernels than those that run, so nothing is timed.
-    name: of a whole operator; `tvm-interop show` lists them.
-    measure: False times no kernel: what is not in the database is unknown.
-    input_shapes: shapes of inputs that the model leaves open, by name.
+    model: an artifact, the path of an artifact, or a model as `compile` takes it, for a CPU or a
+        GPU. An artifact contains only the kernels that run, so nothing is timed for it.
+    name: the name of a whole operator; `tvm-interop show` lists them.
+    measure: whether to time kernels. If False, times that are not in the database are unknown.
+    input_shapes: the shapes of inputs with open dimensions, by name.
     options: target, providers, database and so on, as for `compile`.
 
     Raises
     ------
     GraphError
-        There is no such operator.
+        There is no operator of that name.
     UnsupportedModelError, ArtifactError
-        It is neither a model nor an artifact that can be used.
+        `model` is neither a model nor a usable artifact.
 
     Examples
     --------
@@ -86,7 +91,7 @@ def explain_operator(
 
 
 def operator_text(explained: OperatorExplanation) -> str:
-    """A line on the operator, then one a provider."""
+    """Return the explanation as text: a line on the operator, then one line per provider."""
     kind = f", `{explained.kind}`" if explained.kind else ""
     parts = f" in {explained.parts} parts" if explained.parts > 1 else ""
     lines = [f"`{explained.name}`{kind}: runs on {explained.provider}{parts}"]

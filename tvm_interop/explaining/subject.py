@@ -1,4 +1,4 @@
-"""The subject of an explanation: a model, or an artifact whose program is read back."""
+"""The subject of an explanation: a compiled model, or an artifact that was loaded."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Subject:
 
     Attributes
     ----------
-    title: what to call it.
-    wholes: its operators and their prices.
-    compilation: of a model; None for an artifact.
-    artifact: what ships; None for a model.
+    title: the name of the model, or the path of the artifact.
+    wholes: the whole operators and their latencies.
+    compilation: the compilation of the model; None for an artifact.
+    artifact: the artifact; None for a model.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Subject:
 
 
 def is_artifact(model: Any) -> bool:
-    """Whether it is an artifact, or the path of a file that looks like one."""
+    """Whether `model` is an artifact, or the path of a file that looks like an artifact."""
     if isinstance(model, Artifact):
         return True
     if not isinstance(model, str | os.PathLike):
@@ -62,19 +62,20 @@ def subject_of(
     input_shapes: dict[str, tuple[int, ...]] | None,
     measure: bool,
 ) -> Subject:
-    """Read or compile what is to be explained.
+    """Load the artifact or compile the model that is to be explained.
 
     Parameters
     ----------
-    measure: whether prices that are not known are measured. Without, no code of an artifact is
-        loaded. A model's kernels are chosen by measurement either way.
+    measure: whether to measure unknown latencies. If False, no code of an artifact is loaded. A
+        model's kernels are chosen by measurement in either case.
 
     Raises
     ------
     DeviceError
-        It is for a GPU: what operators take on one core is asked, and a GPU's cannot be.
+        The model is for a GPU. An explanation needs latencies on one core, which a GPU does not
+        have.
     ArtifactError, UnsupportedModelError
-        It is neither an artifact nor a model.
+        `model` is neither an artifact nor a model.
     """
     if is_artifact(model):
         artifact = model if isinstance(model, Artifact) else load(model, kernels=measure)
@@ -95,7 +96,7 @@ def subject_of(
 
 
 def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
-    """The operators of a plan and their tensors, as they were before they were placed."""
+    """Return the program of a plan: its operators and tensors without streams and memory."""
     return Program(
         values=[
             Value(
@@ -128,7 +129,7 @@ def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
 
 
 class _NotLoaded:
-    """Stands for kernels of which only the names are asked."""
+    """Replaces a kernel library that is not loaded, if only the names of kernels are needed."""
 
     def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
         return self
@@ -179,7 +180,7 @@ def _wholes(
 
 
 def _kernel_hashes(artifact: Artifact, operators: Sequence[Operator]) -> dict[str, str]:
-    """A name for each of TVM's kernels: an artifact has no more of them than one library."""
+    """Return an identifier for each TVM kernel: the digest of the artifact's library and a name."""
     digest = artifact.manifest.sha256.get("kernels.so")
     if digest is None:
         digest = hashlib.sha256(artifact.machine_code()).hexdigest()

@@ -1,4 +1,4 @@
-"""Explanations and comparisons as text."""
+"""Writes explanations and comparisons as text for the terminal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""Medians and ratio contradict each other where they are farther apart than the ratio's interval
-and this."""
+"""How far outside of the ratio's interval the ratio of the medians may be without a remark."""
 _NAMES = 3
-"""As many names of a set as are written out."""
+"""The largest number of operator names that are listed for a set."""
 
 
 def explanation_text(explained: Explanation) -> str:
-    """A paragraph a set of operators, then the ceiling and the changes."""
+    """Return an explanation as text: two lines for each set, then the ceiling and the changes."""
     lines = [f"{explained.title} on {explained.cores} cores"]
     for finding in explained.findings:
         shipped = f" (runs {finding.shipped})" if finding.shipped else ""
@@ -50,7 +49,7 @@ def explanation_text(explained: Explanation) -> str:
 
 
 def comparison_text(found: Comparison) -> str:
-    """A line a difference, with what it costs, then the whole artifacts."""
+    """Return a comparison as text: each difference with its measurement, then the total."""
     lines = [f"{found.titles[0]} against {found.titles[1]}"]
     for difference, cost in found.differences:
         lines.append(
@@ -78,7 +77,7 @@ def _cost(cost: Cost) -> str:
 
 
 def _medians_apart(cost: Cost) -> str:
-    """A word where the medians say plainly something else than the ratio."""
+    """Return a remark if the ratio of the medians contradicts the measured ratio, else ""."""
     if cost.interval is None or not cost.first_us:
         return ""
     by_medians = cost.second_us / cost.first_us

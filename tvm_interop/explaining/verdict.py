@@ -1,4 +1,4 @@
-"""The verdict on some operators: would they gain by running side by side, and if not, why."""
+"""Verdicts on sets of operators: whether running them concurrently would pay, and if not, why."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 GAIN = 0.03
-"""Operators are worth running side by side where that saves this share of their time in turn."""
+"""The least saving that makes concurrent execution profitable, as a fraction of sequential time."""
 FILLS = 0.8
-"""An operator fills the device where its speed-up over one core is this share of the cores."""
+"""An operator fills the device if its speedup over one core is at least this fraction of the number
+of cores."""
 SLOWDOWN = 1.05
-"""Operators are memory-bound together where they take this much longer at once than alone."""
+"""Operators are memory-bound together if they slow each other down by at least this factor."""
 
 THRESHOLDS = (
     f"profitable: side by side, its waits counted, saves {GAIN:.0%} or more of the time in turn. "
@@ -20,11 +21,11 @@ THRESHOLDS = (
     f"as on one. Memory-bound together: at once they take {SLOWDOWN:g} times as long as alone, or "
     "longer."
 )
-"""The thresholds in words, for help and output."""
+"""A description of the thresholds, for help texts and output."""
 
 
 class Verdict(str, enum.Enum):
-    """The verdicts on operators that may run side by side."""
+    """The possible verdicts on a set of operators."""
 
     PROFITABLE = "profitable"
     DEPENDENT = "dependent"
@@ -38,14 +39,14 @@ class Verdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Member:
-    """One operator of a set; times are not a number where they are not known.
+    """One operator of a set. Unknown times are NaN.
 
     Attributes
     ----------
-    name: of the whole operator.
-    parts: how many it is divided into; 1 where it is not.
-    divided_us: microseconds with its parts side by side, as it runs in turn.
-    one_core_us: microseconds with its parts in order on one core.
+    name: the name of the whole operator.
+    parts: the number of parts that it is divided into; 1 if it is not divided.
+    divided_us: its latency in microseconds with its parts divided over all cores.
+    one_core_us: its latency in microseconds with its parts one after the other on one core.
     """
 
     name: str
@@ -55,22 +56,27 @@ class Member:
 
     @property
     def speedup(self) -> float:
-        """Over one core."""
+        """The speedup of the divided operator over one core."""
         return self.one_core_us / self.divided_us if self.divided_us else 1.0
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Operators in turn, each over all cores, against all at once, each on one core.
+    """Latencies of a set of operators, run one after the other and run concurrently.
+
+    One after the other, each operator is divided over all cores. Concurrently, each operator runs
+    on one core. Unknown times are NaN.
 
     Attributes
     ----------
-    in_turn_us: microseconds one after the other, measured as a whole.
-    beside_us: microseconds all at once, measured, with the waits.
-    ideal_us: microseconds all at once if nobody slowed another down.
-    waits: waits between streams in running at once: a fork and a join; 0 on a single core.
-    wait_us: microseconds that one of them costs.
-    cores: streams there are, a core each.
+    members: the operators.
+    in_turn_us: the measured latency one after the other, in microseconds.
+    beside_us: the measured latency of concurrent execution with its waits, in microseconds.
+    ideal_us: the latency of concurrent execution without waits and slowdown, in microseconds.
+    waits: the number of waits between streams in concurrent execution: 2, for a fork and a join, or
+        0 on a single core.
+    wait_us: the cost of one wait, in microseconds.
+    cores: the number of cores, with one stream on each.
     """
 
     members: tuple[Member, ...]
@@ -83,26 +89,26 @@ class SideBySide:
 
     @property
     def without_waits_us(self) -> float:
-        """Microseconds all at once if waits between streams cost nothing."""
+        """The latency of concurrent execution if waits cost nothing, in microseconds."""
         waits_us = self.waits * self.wait_us if self.waits else 0.0
         return max(self.beside_us - waits_us, min(self.ideal_us, self.beside_us))
 
     @property
     def slowdown(self) -> float:
-        """How much longer they take at once because of each other, waits apart."""
+        """The factor by which the operators slow each other down, not counting waits."""
         return self.without_waits_us / self.ideal_us if self.ideal_us else 1.0
 
     @property
     def gain(self) -> float:
-        """The share of the time in turn that running at once saves; below 0 it costs."""
+        """The fraction of `in_turn_us` that concurrent execution saves; negative if it costs."""
         return self.saved(self.beside_us)
 
     def saved(self, us: float) -> float:
-        """The share of the time in turn that `us` in its place would save."""
+        """Return the fraction of `in_turn_us` that a latency of `us` microseconds would save."""
         return 1 - us / self.in_turn_us if self.in_turn_us else 0.0
 
     def missing(self) -> list[str]:
-        """The facts that are not known, in words."""
+        """Return descriptions of the numbers that are unknown."""
         found = [
             f"`{member.name}` {how}"
             for member in self.members
@@ -123,14 +129,15 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding on one set of operators.
+    """The verdict on one set of operators, with its reason.
 
     Attributes
     ----------
-    operators: their names.
-    verdict, reason: in one word, and in a sentence with the numbers.
-    numbers: behind it; None where the operators depend on each other.
-    shipped: what the artifact does with them, `side by side` or `in turn`; None for a model.
+    operators: the names of the operators.
+    verdict: the verdict.
+    reason: a sentence with the numbers that led to the verdict.
+    numbers: the latencies; None if the operators depend on each other.
+    shipped: how the artifact runs the operators, `side by side` or `in turn`; None for a model.
     """
 
     operators: tuple[str, ...]
@@ -140,7 +147,7 @@ class Finding:
     shipped: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: unknown numbers are null."""
+        """Return the finding as plain data for JSON; unknown numbers are None."""
         facts: dict[str, Any] = {
             "operators": list(self.operators),
             "verdict": self.verdict.value,
@@ -172,10 +179,14 @@ class Finding:
 
 
 def judge(numbers: SideBySide) -> tuple[Verdict, str]:
-    """The verdict on independent operators, and why.
+    """Return the verdict on a set of independent operators, and a sentence with the reason.
 
-    Where it is not profitable, the reason is the first that holds: without the waits it would be;
-    the longest operator fills the device; they slow each other down; there is little to gain.
+    If concurrent execution is not profitable, the verdict is the first one that applies:
+
+    1. It would be profitable without the waits.
+    2. The longest operator fills the device.
+    3. The operators slow each other down.
+    4. There is little to gain.
     """
     missing = numbers.missing()
     if missing:

@@ -1,4 +1,7 @@
-"""Whole operators, what they take on one core, over all cores and side by side."""
+"""Latencies of whole operators: on one core, divided over all cores, and run concurrently.
+
+A whole operator is an operator of the model, together with all parts that it is divided into.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from .verdict import Member, SideBySide
 
 Groups = Sequence[Sequence[int]]
 Price = Callable[[Sequence[Groups]], npt.NDArray[np.float64]]
-"""Microseconds of stages of operators; not a number where one is not known."""
+"""Returns the latencies of stages, in microseconds; an unknown latency is NaN."""
 
 
 class Wholes:
-    """A program's whole operators: their graph and their prices.
+    """The whole operators of a program: their graph and their latencies.
 
     Attributes
     ----------
-    graph: of whole operators.
-    cores: streams there are, a core each.
-    wait_us: what a wait costs, in microseconds; not a number where nobody knows.
+    graph: the graph of the whole operators.
+    cores: the number of cores, with one stream on each.
+    wait_us: the cost of a wait between streams, in microseconds; NaN if it is unknown.
     """
 
     def __init__(
@@ -38,14 +41,17 @@ class Wholes:
         whole_of: Sequence[str | None] | None = None,
         again: Callable[[Sequence[Groups]], int] | None = None,
     ) -> None:
-        """Put the parts of each operator together.
+        """Group the parts of each operator.
 
         Parameters
         ----------
-        graph: of the operators that run, parts among them.
-        price: prices stages of them, no more groups than `cores` in any.
-        whole_of: by operator of `graph`, the name of the one it is a part of; None for no part.
-        again: measures stages once more, as `LatencyModel.measure_again`; None where nothing is.
+        graph: the graph of the operators that run, including parts.
+        price: returns the latencies of stages of these operators. A stage has at most `cores`
+            groups.
+        whole_of: for each operator of `graph`, the name of the operator that it is a part of, or
+            None if it is not a part.
+        again: measures stages again, as `LatencyModel.measure_again` does; None if nothing is
+            measured.
         """
         parts: dict[str, list[int]] = {}
         for op, name in enumerate(graph.names):
@@ -60,11 +66,11 @@ class Wholes:
         self._asked: set[int] = set()
 
     def id_of(self, name: str) -> int:
-        """The whole operator of that name.
+        """Return the index of the whole operator `name`.
 
         Raises
         ------
-        GraphError: there is none.
+        GraphError: there is no operator of that name.
         """
         names = self.graph.names
         if name not in names:
@@ -75,23 +81,23 @@ class Wholes:
         return names.index(name)
 
     def parts_of(self, whole: int) -> tuple[int, ...]:
-        """The operators that run for it."""
+        """Return the operators of the original graph that make up a whole operator."""
         return tuple(self._parts[whole])
 
     def divided_us(self, wholes: Iterable[int]) -> list[float]:
-        """Microseconds of each with its parts side by side."""
+        """Return the latency of each whole operator divided over all cores, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._divided_us[whole]) for whole in chosen]
 
     def one_core_us(self, wholes: Iterable[int]) -> list[float]:
-        """Microseconds of each with its parts in order on one core."""
+        """Return the latency of each whole operator on one core, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._one_core_us[whole]) for whole in chosen]
 
     def side_by_side(self, sets: Sequence[Sequence[int]]) -> list[SideBySide]:
-        """The numbers of sets of independent whole operators."""
+        """Return the latencies of sets of independent whole operators."""
         self._learn({whole for chosen in sets for whole in chosen})
         packed = [self._packed(chosen) for chosen in sets]
         stages = [stage for both in zip(map(self._in_turn, sets), packed, strict=True)
@@ -105,7 +111,7 @@ class Wholes:
         return found
 
     def measure_again(self, sets: Sequence[Sequence[int]]) -> None:
-        """Measure all that the numbers of these sets rest on once more, in one go."""
+        """Measure all latencies again that `side_by_side` of these sets depends on."""
         if self._again is None or not sets:
             return
         stages = [streams for chosen in sets if (streams := self._packed(chosen))]
@@ -115,9 +121,10 @@ class Wholes:
         self._asked -= set(wholes)
 
     def levels(self) -> list[list[int]]:
-        """Sets of two or more independent operators: those with equally many before them.
+        """Return the sets of two or more operators with the same depth.
 
-        The longest path from an input decides; of two such neither reaches the other.
+        The depth of an operator is the number of operators before it on the longest path from an
+        input. There is no path between operators of the same depth, so they are independent.
         """
         depth: dict[int, int] = {}
         for op in self.graph.topological_order():
@@ -137,20 +144,26 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Two stages each: with its parts side by side, and in order on one core."""
+        """Return two stages for each operator: divided over all cores, and on one core."""
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]
         return stages
 
     def _in_turn(self, wholes: Sequence[int]) -> list[list[int]]:
-        """The operators of each stream, one after the other, each divided over all cores."""
+        """Return, for each stream, the parts that it runs if all operators are divided over cores.
+
+        The whole operators are in the given order.
+        """
         streams = [[p for w in wholes for p in self._parts[w][s :: self.cores]]
                    for s in range(self.cores)]  # fmt: skip
         return [ops for ops in streams if ops]
 
     def _packed(self, wholes: Sequence[int]) -> list[list[int]] | None:
-        """The operators of each stream, the longest first; None where a length is not known."""
+        """Return, for each stream, the operators that it runs in concurrent execution.
+
+        The longest operators are assigned to streams first. Return None if a latency is unknown.
+        """
         op_us = np.nan_to_num(self._one_core_us, nan=0.0)
         if np.isnan(self._one_core_us[list(wholes)]).any():
             return None

@@ -1,4 +1,4 @@
-"""From a model file to a Relax module with static shapes."""
+"""Imports a model, such as an ONNX file, as a Relax module with static shapes."""
 
 from .load import load_model
 

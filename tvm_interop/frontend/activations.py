@@ -1,4 +1,7 @@
-"""Converters for activations, that keep NaN and the digits of small numbers."""
+"""Converters for ONNX's activation functions.
+
+TVM's own converters get some cases wrong: NaN, infinity, small numbers, dtypes other than float32.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ def _softplus(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
 
 
 def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
-    """log(1 + x) for x in 0 to 1, accurate for small x too (Kahan's correction of the rounding)."""
+    """Return log(1 + x) for x from 0 to 1, accurate for small x too.
+
+    Kahan's correction makes up for the rounding of 1 + x.
+    """
     one = number_like(x, 1)
     shifted = bb.emit(relax.op.add(x, one))
     rounded = bb.emit(relax.op.subtract(shifted, one))
@@ -28,8 +34,9 @@ def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
 
 
 def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # x * tanh(log(1 + e)) with e = exp(x) is x * n / (n + 2) with n = e * (e + 2). Above 20 the
-    # quotient is 1 in float32 and float64 alike, and e cannot overflow.
+    # x * tanh(log(1 + e)) with e = exp(x) equals x * n / (n + 2) with n = e * (e + 2). The exponent
+    # is limited to 20, so that e cannot overflow. Above 20 the quotient rounds to 1 in float32 and
+    # in float64.
     x = inputs[0]
     e = bb.emit(relax.op.exp(relax.op.minimum(x, number_like(x, 20))))
     n = bb.emit(relax.op.multiply(e, relax.op.add(e, number_like(x, 2))))
@@ -37,12 +44,12 @@ def _mish(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _elu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's is of float32 alone.
+    # TVM's converter supports only float32.
     return _exponential_below_zero(bb, inputs[0], float(attrs.get("alpha", 1.0)))
 
 
 def _exponential_below_zero(bb: relax.BlockBuilder, x: Any, alpha: float) -> Any:
-    """alpha * (exp(x) - 1) where x is negative, x elsewhere."""
+    """Return alpha * (exp(x) - 1) for negative elements, and x for all others."""
     zero, one = number_like(x, 0), number_like(x, 1)
     below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, zero)), one)
     scaled = bb.normalize(relax.op.multiply(number_like(x, alpha), below))
@@ -50,7 +57,7 @@ def _exponential_below_zero(bb: relax.BlockBuilder, x: Any, alpha: float) -> Any
 
 
 def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # ONNX's definition by other operators makes a vector of a scalar.
+    # ONNX defines Celu by other operators, but that definition turns a scalar into a vector.
     x = inputs[0]
     alpha = number_like(x, float(attrs.get("alpha", 1.0)))
     power = relax.op.exp(relax.op.divide(relax.op.minimum(x, number_like(x, 0)), alpha))
@@ -59,7 +66,7 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's makes 0 of NaN.
+    # TVM's converter turns NaN into 0.
     x = inputs[0]
     alpha = float(attrs.get("alpha", 1.67326319217681884765625))
     gamma = float(attrs.get("gamma", 1.05070102214813232421875))
@@ -70,7 +77,7 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 def _thresholded_relu(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    # TVM multiplies by 0 or 1, which makes NaN of minus infinity.
+    # TVM multiplies by 0 or 1, which turns minus infinity into NaN.
     x = inputs[0]
     is_above = relax.op.greater(x, number_like(x, float(attrs.get("alpha", 1.0))))
     return relax.op.where(bb.normalize(is_above), x, number_like(x, 0))
@@ -84,4 +91,4 @@ ACTIVATIONS = {
     "Softplus": _softplus,
     "ThresholdedRelu": _thresholded_relu,
 }
-"""The converters, by operator."""
+"""The converter of each activation, by the operator's name."""

@@ -1,6 +1,7 @@
-"""Numbers quantised in blocks along an axis, each with a scale of its own, made floats again.
+"""Converts `DequantizeLinear` nodes whose numbers are quantised in blocks along an axis.
 
-TVM's `dequantize` has one scale for all, or one for each index of an axis.
+Each block has its own scale. TVM's `dequantize` cannot express that: it takes one scale for the
+whole tensor or one for each index of an axis.
 
 Source: the definition of `DequantizeLinear` in the ONNX specification, opset 21.
 """
@@ -18,7 +19,10 @@ from ..lowering.static_shape import static_shape
 def import_dequantize(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The floats of a node with `block_size`; None where TVM's converter does well."""
+    """Return the floats of a node with `block_size`.
+
+    Return None for a node without `block_size` or of unknown shape: TVM's converter handles that.
+    """
     block = int(attrs.get("block_size", 0))
     x, scale, zero = (*inputs, None)[:3]
     shape = static_shape(x.ty)

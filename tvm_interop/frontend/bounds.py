@@ -1,8 +1,9 @@
-"""Keeps what a model looks up within the tensor it looks it up in.
+"""Limits indices that a model computes to elements that exist.
 
-TVM's importers take elements unchecked: an index out of range, such as a token no vocabulary holds,
-would read or write foreign memory. Nodes of ONNX are seen to one by one (see `indices`), programs
-of PyTorch as they come from TVM's importer.
+The operators that TVM's importers emit do not check indices. An index out of range, such as a token
+that is not in the vocabulary, would read or write memory outside of the tensor. Programs of PyTorch
+are changed here, after TVM has imported them. Most nodes of ONNX are changed in `indices`, one by
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .indices import bounded
 _TAKE = tvm.ir.Op.get("relax.take")
 
 Sizes = Callable[[relax.Call, tuple[int, ...]], list[npt.NDArray[np.int64]]]
-"""How many elements there are for each tensor of indices, by the call and its data's shape."""
+"""Takes a call and the shape of its data. Returns the number of elements that each of the call's
+index tensors may address."""
 
 
 def _along_axis(call: relax.Call, shape: tuple[int, ...]) -> list[npt.NDArray[np.int64]]:
@@ -39,11 +41,15 @@ _UNCHECKED: dict[str, Sizes] = {
     "relax.index_tensor": _of_several,
     "relax.scatter_elements": _along_axis,
 }
-"""Operators whose second argument, or each field of it, is of indices into the first."""
+"""Operators that do not check their indices, each with the function that gives the limits.
+
+The second argument of each operator is one index tensor, or a tuple of them. The indices address
+elements of the first argument.
+"""
 
 
 def within_bounds(value: Any) -> Any:
-    """`value`, or if it takes elements unchecked, the same with the nearest index that exists."""
+    """Return `value`; if it is an unchecked `take`, return one that clips its indices."""
     is_call = isinstance(value, relax.Call)
     if is_call and value.op == _TAKE and value.attrs.mode == "fast":
         axis = value.attrs.axis
@@ -52,7 +58,10 @@ def within_bounds(value: Any) -> Any:
 
 
 def all_within_bounds(main: relax.Function) -> relax.Function:
-    """`main`, whose operators take no index but that of an element."""
+    """Return `main` with the indices of its operators limited to elements that exist.
+
+    An operator of `_UNCHECKED` whose data has a dynamic shape stays as it is.
+    """
 
     def checked(binding: relax.Binding) -> list[relax.Binding]:
         value = binding.value if isinstance(binding, relax.VarBinding) else None
@@ -85,16 +94,17 @@ def _bounded_argument(
 def _bounded_tensor(
     before: _Bindings, indices: relax.Expr, sizes: npt.NDArray[np.int64]
 ) -> relax.Expr:
-    is_index = "int" in str(getattr(indices.ty, "dtype", ""))  # A mask of booleans is none.
+    # A tensor of booleans is a mask, not indices.
+    is_index = "int" in str(getattr(indices.ty, "dtype", ""))
     return bounded(before, indices, sizes) if is_index else indices
 
 
 class _Bindings:
-    """What a block builder would emit, to stand before a binding.
+    """Stands in for a block builder, and collects bindings to insert before another one.
 
     Attributes
     ----------
-    made: the bindings so far.
+    made: the bindings emitted so far, in order.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Adds blocks of an image up to the image: ONNX's `Col2Im`, for which TVM has no kernel.
+"""Converts ONNX's `Col2Im`, which sums overlapping blocks into an image.
+
+TVM has no kernel for it.
 
 Source: the operator's definition in the ONNX specification.
 """
@@ -19,7 +21,10 @@ from .pool_windows import Window, given_windows
 
 
 def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """The images, whose elements are the sums of those that blocks have there."""
+    """Return the images. Each element is the sum of the block elements at its position.
+
+    Return None if a shape is unknown or if the image or block size is no constant.
+    """
     x, sizes, blocks = inputs[0], constant_array(inputs[1]), constant_array(inputs[2])
     shape = static_shape(x.ty)
     if shape is None or sizes is None or blocks is None:
@@ -28,7 +33,7 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     windows = given_windows(blocks.tolist(), attrs)
     wide = [n + w.before + w.after for n, w in zip(lengths, windows, strict=True)]
     images, steps = shape[1] // prod(w.size for w in windows), _places(windows, lengths, wide)
-    # Rows of (place in the image), of all images and channels side by side.
+    # There is one row for each element of each block. The columns are all images and channels.
     parts = bb.emit(relax.op.reshape(x, (shape[0] * images, -1)))
     updates = bb.emit(relax.op.permute_dims(parts, [1, 0]))
     empty = bb.emit(relax.op.zeros((prod(wide), shape[0] * images), str(x.ty.dtype)))
@@ -43,7 +48,7 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 def _places(
     windows: Sequence[Window], lengths: Sequence[int], wide: Sequence[int]
 ) -> np.ndarray[Any, Any]:
-    """The places in the padded image: of each element of a block, then of each block."""
+    """Return flat positions in the padded image, by element of a block and then by block."""
     inner = itertools.product(*(range(w.size) for w in windows))
     steps = [range(w.steps(n, False)) for w, n in zip(windows, lengths, strict=True)]
     outer = list(itertools.product(*steps))

@@ -1,4 +1,4 @@
-"""What is known of a node's inputs before the model runs, and refusals where it must be known."""
+"""Reads constant inputs of ONNX nodes, and refuses nodes whose result has no static shape."""
 
 from __future__ import annotations
 
@@ -47,18 +47,21 @@ _MUST_BE_CONSTANT = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-"""Inputs that say which shape comes out, or along which dimensions to compute."""
+"""For each operator, the positions of the inputs that must be constants.
+
+Such an input determines the shape of the result, or the axes to compute along.
+"""
 
 _SIZE_DEPENDS_ON_NUMBERS = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 
 def constant_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """The numbers of a constant; None for what is computed as the model runs."""
+    """Return the numbers of a constant, or None for a value that is computed at run time."""
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 
 def number_like(x: Any, value: float) -> tvm.relax.Expr:
-    """A constant of the type that `x` has."""
+    """Return the constant `value` with the dtype of `x`."""
     return tvm.relax.const(value, str(x.ty.dtype))
 
 
@@ -68,7 +71,8 @@ def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:
     Raises
     ------
     UnsupportedModelError
-        Says which input must be a constant.
+        The shape depends on values that are computed at run time. If a constant input would help,
+        the message names that input.
     """
     if op_type in _SIZE_DEPENDS_ON_NUMBERS:
         raise UnsupportedModelError(

@@ -1,8 +1,9 @@
-"""Writes out control flow of ONNX, `If`, `Loop` and `Scan`, while a model is imported.
+"""Replaces ONNX's control flow, `If`, `Loop` and `Scan`, by plain operators during import.
 
-A schedule is fixed before a model runs, so there is nothing left to decide then: a branch whose
-condition is constant is taken, of others both are computed and one is selected, and a loop is
-written out turn by turn. A branch that is for inputs of other shapes is left out.
+A schedule is fixed before a model runs, so it cannot contain run-time decisions. If the condition
+of an `If` is constant, only the chosen branch is imported. Otherwise both branches are computed,
+and the condition selects between their results. A branch that cannot run on the given input shapes
+is left out. Loops are unrolled.
 
 Source: the operators' definitions in the ONNX specification.
 """
@@ -25,10 +26,10 @@ from ..lowering.static_shape import static_shape
 _LOG = logging.getLogger("tvm_interop")
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
-"""The operators that `import_control_flow` writes out."""
+"""The operators that `import_control_flow` replaces."""
 
 MOST_OPERATORS = 4096
-"""The most operators of a loop that is written out."""
+"""The largest number of operators that an unrolled loop may have."""
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """Imports a subgraph of ONNX. It is given the subgraph and its inputs by name, and returns the
@@ -42,20 +43,20 @@ def import_control_flow(
     attrs: Mapping[str, Any],
     body: Body,
 ) -> list[Any]:
-    """The outputs of `node`, one of `CONTROL_FLOW`.
+    """Return the outputs of `node`, whose type is one of `CONTROL_FLOW`.
 
     Parameters
     ----------
-    bb: where the operators go.
+    bb: emits the operators.
     inputs: relax expressions; None for an optional input that is left out.
-    attrs: the node's attributes; graphs as they are.
-    body: imports one of those graphs.
+    attrs: the node's attributes, with subgraphs as ONNX graphs.
+    body: imports one of these subgraphs.
 
     Raises
     ------
     UnsupportedModelError
-        What is computed as the model runs decides how often a loop turns or what shape comes out,
-        or the loop is too long.
+        The number of turns or the shape of a result depends on values computed at run time, or the
+        unrolled loop has more than `MOST_OPERATORS` operators.
     """
     writers = {"If": _if, "Loop": _loop, "Scan": _scan}
     return writers[node.op_type](bb, inputs, attrs, body)
@@ -85,10 +86,10 @@ def _if(
 def _only_branch(
     bb: relax.BlockBuilder, condition: Any, branches: list[list[Any]], error: UnsupportedModelError
 ) -> list[Any]:
-    """The results where one branch is for inputs of other shapes, and could not run on these.
+    """Return the results of an `If` of which only one branch could be imported.
 
-    They are NaN where the condition chooses that branch after all, so that nobody takes them for an
-    answer.
+    The other branch cannot run on inputs of these shapes. If the condition chooses it at run time,
+    the results are NaN, so that nobody takes them for an answer.
     """
     is_then = bool(branches[0])
     results = branches[0] or branches[1]
@@ -205,7 +206,7 @@ def _known(value: Any, what: str) -> int:
 
 
 def _constant(value: Any) -> int | None:
-    """The number or truth a constant of one element holds; None for what is no constant."""
+    """Return the first element of a constant as an integer, or None if `value` is no constant."""
     if not isinstance(value, tvm.ir.GenericConst):
         return None
     return int(value.value.numpy().reshape(-1)[0])

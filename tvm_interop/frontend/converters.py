@@ -1,8 +1,8 @@
-"""Our converters for ONNX operators that TVM's importer lacks, gets wrong or makes slow.
+"""Converters for ONNX operators that TVM's importer lacks, gets wrong or makes slow.
 
-Each takes the operator's inputs and attributes as TVM's importer has them and gives its result, or
-None where TVM's own converter does well. What ONNX defines and no kernel computes is refused with
-`UnsupportedModelError`; the importer adds the node's name.
+A converter takes the operator's inputs and attributes in the form that TVM's importer has. It
+returns the result, or None to leave the operator to TVM's own converter. If no kernel can compute
+the result, it raises `UnsupportedModelError`, to which the importer adds the node's name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Converter = Callable[[relax.BlockBuilder, Sequence[Any], Mapping[str, Any]], Any
 def convert(
     bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The result of an operator of ONNX, or None if TVM's converter is to make it.
+    """Return the result of an ONNX operator, or None to leave it to TVM's converter.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def convert(
 
 
 def _of_all(op: Callable[[Any, Any], Any]) -> Converter:
-    # TVM would stack the inputs and reduce: a copy of all, and nothing fuses.
+    # TVM would stack the inputs and reduce the stack. That copies all inputs and prevents fusion.
     def convert(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         return functools.reduce(lambda x, y: bb.normalize(op(x, y)), inputs)
 
@@ -67,7 +67,8 @@ def _of_all(op: Callable[[Any, Any], Any]) -> Converter:
 
 
 def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # Python's `sum` begins with 0. TVM would make a copy of that, and lose its way in lowering.
+    # Models that use Python's `sum` begin with an addition of 0, which is removed here. TVM would
+    # turn it into a copy and then fail in lowering.
     for x, other in (inputs, inputs[::-1]):
         zero = constant_array(other)
         if zero is not None and zero.ndim == 0 and zero == 0 and isinstance(x, relax.Var):
@@ -76,10 +77,10 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM makes kernels of it at once, and nobody sees any more that it ends a convolution.
+    # TVM's converter emits kernels at once. Later passes could not fuse them with a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
-    if len(inputs) == 1:  # An old operator's bounds are attributes.
+    if len(inputs) == 1:  # In old opsets the bounds are attributes.
         low, high = (
             number_like(x, attrs[name]) if name in attrs else None for name in ("min", "max")
         )
@@ -94,7 +95,7 @@ def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     ):
         known = None if bound is None else constant_array(bound)
         if bound is None or (known is not None and known != known):
-            continue  # No number is less than NaN, nor more: it bounds nothing.
+            continue  # No number is less or greater than NaN, so a bound of NaN has no effect.
         if known is not None or not _is_float(x):
             result = bb.normalize(extreme(result, bound))
         else:
@@ -119,7 +120,7 @@ def _equal(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, An
     x, y = inputs
     if not all(isinstance(z.ty, relax.TensorType) and str(z.ty.dtype) == "bool" for z in inputs):
         return None
-    # TVM's kernel compares booleans as numbers of floating point, which LLVM refuses.
+    # TVM's kernel compares booleans as floating-point numbers, which LLVM refuses.
     return relax.op.logical_not(bb.normalize(relax.op.logical_xor(x, y)))
 
 
@@ -149,8 +150,8 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
         return divided(bb, x, y, op, is_quotient=False)
     if attrs.get("fmod", 0):
         return None
-    # The remainder with the sign of the divisor. What TVM has, x - floor(x / y) * y, is not a
-    # number where x / y is infinite, and loses digits where it is large.
+    # The remainder has the sign of the divisor. TVM computes x - floor(x / y) * y, which is NaN if
+    # x / y is infinite and loses digits if x / y is large.
     rest = bb.emit(relax.op.mod(x, y))
     zero = number_like(x, 0)
     other_sign = relax.op.logical_xor(relax.op.less(rest, zero), relax.op.less(y, zero))
@@ -160,7 +161,8 @@ def _mod(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 def _bit_cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(attrs["to"])))
-    if "bool" in (dtype, str(inputs[0].ty.dtype)):  # A byte in memory, a bit for LLVM.
+    # A boolean is a byte in memory but a bit in LLVM, so its bits cannot be reinterpreted.
+    if "bool" in (dtype, str(inputs[0].ty.dtype)):
         return relax.op.astype(inputs[0], dtype)
     return bb.call_te(
         lambda x: te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at))),
@@ -174,7 +176,7 @@ def _bit_shift(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     dtype = str(x.ty.dtype)
     bits = np.iinfo(dtype).bits
     left = attrs["direction"] == b"LEFT"
-    # A shift by the width or more, or by a negative number, has no meaning in machine code.
+    # In machine code, a shift by a negative number, or by the width or more, is undefined.
     within = relax.op.less(by, number_like(by, bits))
     if dtype.startswith("int"):
         within = relax.op.logical_and(within, relax.op.greater_equal(by, number_like(by, 0)))
@@ -204,11 +206,11 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
             "its mode `max` is not supported, only `avg`: TVM takes another maximum than ONNX"
         )
     scale = float(attrs.get("spatial_scale", 1.0))
-    # Opset 16 brought the attribute, and `half_pixel` as its default.
+    # Opset 16 introduced this attribute, with `half_pixel` as its default.
     mode = attrs.get("coordinate_transformation_mode")
     if mode != b"half_pixel" or scale == 1:
         return None
-    # TVM takes the half pixel off before it scales.
+    # TVM subtracts the half pixel before it scales; ONNX subtracts it afterwards.
     x, rois, batches = inputs
     kind = str(rois.ty.dtype)
     moved = bb.emit(relax.op.subtract(rois, relax.const(0.5 / scale, kind)))
@@ -226,7 +228,7 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM makes a kernel of it at once, and nobody sees any more that a convolution follows.
+    # TVM's converter emits a kernel at once. Later passes could not fuse it with a convolution.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":
@@ -234,7 +236,7 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     if attrs.get("mode", b"constant") != b"constant" or str(x.ty.dtype) not in _FLOATS:
         return None
     if pads is None:
-        # An old operator has attributes in place of inputs.
+        # Old opsets have attributes in place of these inputs.
         widths: Any = np.array(attrs["pads"], int)
         fill = attrs.get("value", 0.0)
     else:
@@ -248,9 +250,12 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
-    """What is cut off at one end does not come again at the other, as it does by TVM's kernel."""
+    """Pad `x` periodically; a negative width cuts elements off.
+
+    Elements that are cut off at one end do not reappear at the other, as they do in TVM's kernel.
+    """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
-    assert widths is not None  # That it is constant has been checked.
+    assert widths is not None  # `check_constants` has refused other pads.
     rank = int(x.ty.ndim)
     chosen = range(rank) if given is None else (given % rank).tolist()
     for axis, before, after in zip(chosen, *widths.reshape(2, -1).tolist(), strict=True):
@@ -269,7 +274,7 @@ def _sign(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _eye_like(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's is of the input's type alone. What comes out is known before the model runs.
+    # TVM's converter ignores `dtype`. The result depends on the shape alone, so it is a constant.
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or len(shape) != 2:
@@ -286,13 +291,13 @@ def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     dtype = str(x.ty.dtype)
     if dtype == str(y.ty.dtype) and _is_float(x):
         return None
-    # The result has the type of the base. Integers are exact up to 2 to the 53.
+    # The result has the type of the base. Integers are computed in float64, exact up to 2**53.
     wide = "float32" if dtype == "float16" else "float64" if not _is_float(x) else dtype
     power = relax.op.power(relax.op.astype(x, wide), relax.op.astype(y, wide))
     if _is_float(x):
         return relax.op.astype(power, dtype)
     whole = bb.emit(power if _is_float(y) else relax.op.round(power))
-    # What is too large for the type wraps around, as it does for products.
+    # A number that is too large for the type wraps around, as products of integers do.
     return relax.op.astype(bb.emit(relax.op.astype(whole, "int64")), dtype)
 
 
@@ -302,7 +307,7 @@ def _sequence_insert(
     position = _constant(inputs[2]) if len(inputs) > 2 else None
     if position is None or position >= 0 or position < -len(inputs[0]):
         return None
-    # TVM counts one too far from the end.
+    # For a negative position TVM's converter is off by one.
     tensors = list(inputs[0])
     tensors.insert(position, inputs[1])
     return relax.Tuple(tensors)
@@ -312,7 +317,8 @@ _MOST_JOINED = 64
 
 
 def _concat(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # A kernel of thousands of arguments takes LLVM minutes: many tensors are joined by and by.
+    # LLVM needs minutes for a kernel with thousands of arguments, so many tensors are joined in
+    # groups of `_MOST_JOINED`.
     if len(inputs) <= _MOST_JOINED or not all(hasattr(x.ty, "shape") for x in inputs):
         return None
     axis, parts = int(attrs["axis"]), list(inputs)
@@ -334,7 +340,7 @@ def _constant_node(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 
 def _constant(value: Any) -> Any:
-    """The number a scalar constant holds; None for what is computed as the model runs."""
+    """Return the number of a scalar constant, or None for a value computed at run time."""
     data = getattr(value, "value", None)
     return None if data is None else data.numpy().item()
 
@@ -385,4 +391,4 @@ _CONVERTERS: dict[str, Converter] = {
 }
 
 CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
-"""Operators that have a converter here, whether TVM has one or not."""
+"""Operators with a converter in this module or in `pooling`, whether TVM has one or not."""

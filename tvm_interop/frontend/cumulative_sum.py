@@ -1,6 +1,6 @@
-"""Sums and products of all elements so far along an axis: ONNX's `CumSum` and `CumProd`.
+"""Converts ONNX's `CumSum` and `CumProd`: running sums and products along an axis.
 
-TVM has no kernel for them.
+TVM's importer has no kernel for these operators.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ _NARROW = ("float16", "bfloat16")
 def import_cumulative_sum(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The sums, as `_cumulative` makes them."""
+    """Return the running sums of a `CumSum` node."""
     return _cumulative(bb, inputs, attrs, of_products=False)
 
 
 def import_cumulative_product(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The products, as `_cumulative` makes them."""
+    """Return the running products of a `CumProd` node."""
     return _cumulative(bb, inputs, attrs, of_products=True)
 
 
 def _cumulative(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any], of_products: bool
 ) -> Any:
-    """Sums or products; with `exclusive` without the element itself, with `reverse` from the end.
+    """Return running sums or products along the axis that the second input names.
 
-    Those of 16 bits add up in float32.
+    With the attribute `exclusive`, an element is not part of its own sum. With `reverse`, sums run
+    from the last element to the first. Inputs of 16-bit floats are accumulated in float32.
     """
     x, axis_given = inputs[0], constant_array(inputs[1])
-    assert axis_given is not None  # That it is constant has been checked.
+    assert axis_given is not None  # `check_constants` has refused other axes.
     shape = tuple(int(size) for size in x.ty.shape)
     axis = int(axis_given.item()) % len(shape)
     dtype = str(x.ty.dtype)
@@ -60,7 +61,11 @@ def _cumulative(
 def cumulative_kernel(
     shape: tuple[int, int, int], dtype: str, exclusive: bool, reverse: bool, of_products: bool
 ) -> tirx.PrimFunc:
-    """A kernel with its loops already made: along the middle axis of `shape`, in and out."""
+    """Return a kernel for running sums or products along the middle axis of `shape`.
+
+    Its input and its output have that shape. Its loops are written by hand, so it needs no
+    schedule.
+    """
     outer, size, inner = shape
     data = tirx.decl_buffer(shape, dtype, "data")
     sums = tirx.decl_buffer(shape, dtype, "sums")

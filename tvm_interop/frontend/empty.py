@@ -1,8 +1,8 @@
-"""Tensors without elements: nothing computes them, and no kernel sees them.
+"""Replaces tensors without elements by constants, so that no kernel has to handle them.
 
-A value of which one size is 0 is a constant, for there is only one such. So it is put in its place
-as soon as its shape is known, and what is computed of empty tensors alone, a sum or a product over
-nothing, is a constant too.
+A tensor is empty if one of its sizes is 0. Its shape and dtype determine it fully, so it becomes a
+constant as soon as its shape is known. A result that is computed from empty tensors alone, such as
+a sum over no elements, becomes a constant too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from ..lowering.static_shape import static_shape
 from .constants import constant_array
 
 MAY_BE_EMPTY = ("Expand", "TopK")
-"""Operators that give nothing where a constant says so, and whose converters refuse that."""
+"""Operators that can give an empty result from inputs that are not empty.
+
+The result is empty if a constant input holds a size of 0, or if `k` is 0. The operators' converters
+refuse these cases.
+"""
 
 
 def empty_constant(shape: Sequence[int], dtype: str) -> relax.Expr:
-    """The tensor of this shape, of which one size is 0."""
+    """Return the empty tensor of this shape, in which at least one size is 0."""
     return relax.const(np.empty(shape, dtype), dtype)
 
 
@@ -35,7 +39,7 @@ def is_empty(value: Any) -> bool:
 
 
 def without_empty(value: Any) -> Any:
-    """`value`, or the constant that it is if it has no elements; for each field of a tuple."""
+    """Return `value` with each empty tensor replaced by a constant, also within a tuple."""
     if isinstance(value, relax.Tuple):
         fields = [without_empty(field) for field in value.fields]
         if all(map(relax.Expr.same_as, fields, value.fields)):
@@ -47,10 +51,11 @@ def without_empty(value: Any) -> Any:
 
 
 def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: int) -> Any:
-    """The result of a node of which an input or output is empty; None where it must be computed.
+    """Return the result of a node with an empty input or output, or None if a kernel is needed.
 
-    Its results are empty too, or it leaves an input as it is: what is joined with nothing, or
-    written to at no place.
+    No kernel is needed if all results are empty. A kernel is not needed either if the result equals
+    an input. That is so if a tensor is concatenated with empty tensors only, or if nothing is
+    scattered into a tensor.
     """
     if op_type in ("ScatterElements", "ScatterND", "Scatter") and is_empty(inputs[1]):
         return inputs[0]
@@ -66,10 +71,10 @@ def of_empty(op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: i
 
 
 def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
-    """The inputs of a node without those that add nothing to it."""
+    """Return the inputs of a node; for a `Concat`, leave out the empty inputs."""
     if op_type != "Concat":
         return inputs
-    kept = copy.copy(inputs)  # A list of TVM's, which has None behind its end.
+    kept = copy.copy(inputs)  # This keeps TVM's list type, which gives None past its end.
     kept[:] = [value for value in inputs if not is_empty(value)]
     return kept
 
@@ -77,7 +82,7 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
 def _inferred(
     op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], opset: int
 ) -> list[tuple[list[int], str]] | None:
-    """Shapes and types of the results by ONNX's rules; None where these do not tell."""
+    """Return the shape and dtype of each result by ONNX's shape inference, or None if unknown."""
     typed: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []
     names = []
@@ -111,4 +116,7 @@ def _inferred(
 
 
 _MOST_ELEMENTS = 64
-"""Tensors of shapes, axes and sizes have no more elements."""
+"""The most elements of a constant whose values are given to shape inference.
+
+Constants for shapes, axes and sizes are smaller.
+"""

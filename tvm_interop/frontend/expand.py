@@ -1,4 +1,4 @@
-"""Spells out operators that no converter knows, where ONNX defines them by simpler ones."""
+"""Replaces operators that have no converter by their ONNX definitions, which use simpler ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import onnx
 import onnx.inliner
 
 _OWN = "tvm_interop.written_out"
-"""A domain that no model has."""
+"""The domain of functions that are added here. No model uses it."""
 _MOST_ROUNDS = 4
-"""Definitions that use such operators again nest no deeper."""
+"""The largest number of expansions, one for each level of nested definitions."""
 
 
 def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto:
-    """`model` with each operator that is not `known` replaced by its definition, if it has one.
+    """Replace each operator of `model` that is not in `known` by its definition, if it has one.
 
     ONNX defines many of its operators as functions: `Attention`, `RotaryEmbedding`,
     `LpNormalization`, the losses. An operator without such a definition stays.
@@ -35,13 +35,16 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # A definition that depends on types ONNX cannot infer: it stays.
+        except RuntimeError:  # A definition depends on types that ONNX cannot infer.
             break
     return model
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
-    """A copy whose nodes of `wanted` spell out default attributes, which inlining would lose."""
+    """Return a copy whose nodes of the types in `wanted` have all default attributes.
+
+    Inlining would lose defaults that are not written out.
+    """
     model = _copied(model)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     for node in model.graph.node:
@@ -59,10 +62,11 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
 def _with_optional_inputs_settled(
     model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """`model` without those nodes of `wanted` that leave an input out between others.
+    """Inline the nodes that leave out an optional input and whose type is in `wanted`.
 
-    ONNX's inliner asks for the type of each input where a definition depends on types. It takes a
-    model's own function for the definition, and of that it asks nothing.
+    ONNX's inliner fails on such a node if its definition depends on types, because the missing
+    input has no type. Here the definition becomes a function of the model, which the inliner takes
+    without asking for types.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     types: dict[str, onnx.TypeProto] | None = None
@@ -100,7 +104,7 @@ def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same, where constants have types too: definitions may depend on them."""
+    """Add the types of the constants to `model`, since definitions may depend on them."""
     graph = model.graph
     typed = {value.name for value in (*graph.input, *graph.value_info)}
     graph.value_info.extend(
@@ -118,7 +122,10 @@ def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_function(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:
-    """Whether the operator sets that `model` uses define the operator of `node` by others."""
+    """Whether ONNX defines the operator of `node` as a function of other operators.
+
+    The definition must belong to the opsets that `model` uses.
+    """
     domain = "" if node.domain == "ai.onnx" else node.domain
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     if domain not in versions or not onnx.defs.has(node.op_type, versions[domain], domain):

@@ -1,8 +1,8 @@
-"""Computes, while a model is imported, what depends on constants and shapes alone.
+"""Folds nodes whose results depend on constants and shapes alone, during import.
 
-Input shapes are static, so `Shape` and `Size` are constants, and so is what exporters compute from
-them: sizes to reshape or resize to, axes, slices, ranges of positions. TVM's converters need these
-as constants. They are computed by the reference implementation that ONNX brings.
+Input shapes are static, so the results of `Shape` and `Size` are constants. Exporters compute other
+values from these: sizes to reshape or resize to, axes, slices, ranges of positions. TVM's
+converters need such values as constants. ONNX's reference implementation computes them.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
 _MOST_ELEMENTS = 1 << 16
-"""Larger tensors are weights: folding them is left to TVM, which is faster at it."""
+"""The most elements of a tensor that is folded here. Larger tensors are weights, and TVM folds them
+faster."""
 
 _FOLDED = frozenset(
     {
-        # Of each element by itself.
+        # Element-wise operators.
         *("Abs", "Add", "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
         *("Cast", "CastLike", "Ceil", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"),
         *("Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul"),
         *("Neg", "Not", "Or", "Pow", "Reciprocal", "Round", "Sign", "Sqrt", "Sub", "Sum", "Where"),
         "Xor",
-        # What moves elements.
+        # Operators that move elements.
         *("Compress", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"),
         *("GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterElements"),
         *("ScatterND", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
-        # What exporters compute sizes with.
+        # Operators that exporters use to compute sizes.
         *("ArgMax", "ArgMin", "CumSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
         "TopK",
     }
 )
-"""Operators for which the reference gives what our kernels give. It is wrong for poolings of other
-ranks than 2 and of paddings, and other than a kernel for some interpolations: all that is not
-here is left to `lowering.fold_calls`, which asks the kernels. Nor are those here that tell the
-integers of a quantised model from its floats (see `lowering.quantised`)."""
+"""Operators for which ONNX's reference implementation gives the same results as our kernels.
+
+The reference is wrong for poolings with padding and for poolings whose rank is not 2. For some
+interpolations it differs from our kernels. All operators that are not listed are left to
+`lowering.fold_calls`, which runs the kernels themselves. `QuantizeLinear` and `DequantizeLinear`
+are not listed because `lowering.quantised` looks for them later.
+"""
 
 _WITH_GRAPHS = ("If", "Loop", "Scan")
 
@@ -52,13 +56,14 @@ def fold(
     *,
     of_any_kind: bool = False,
 ) -> relax.Expr | None:
-    """The constant result of a node, or None where it is not known before the model runs.
+    """Return the constant result of a node, or None if the node is not folded.
 
     Parameters
     ----------
-    of_any_kind: operators that are otherwise left to kernels too: no kernel takes empty tensors.
     inputs: relax expressions; None for an optional input that is left out.
-    attrs: the node's attributes; `tvm_custom` says how many outputs it has.
+    attrs: the node's attributes; `tvm_custom` says how many outputs the node has.
+    of_any_kind: whether to fold operators outside `_FOLDED` too, except those with subgraphs. This
+        is needed for empty tensors, which no kernel takes.
     """
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)
@@ -69,12 +74,12 @@ def fold(
     arrays = [None if value is None else value.value.numpy() for value in inputs]
     try:
         results = _evaluate(op_type, arrays, attrs, opset)
-    except Exception:  # Whatever the reference lacks, TVM's converter may have.
+    except Exception:  # TVM's converter may support a node that the reference does not.
         return None
     usable = all(map(_dtype_is_known, results))
     if not usable or sum(result.size for result in results) > _MOST_ELEMENTS:
         return None
-    # By itself TVM makes 32 bits of 64.
+    # Without a dtype, `relax.const` would narrow 64-bit numbers to 32 bits.
     constants = [relax.const(result, str(result.dtype)) for result in results]
     return constants[0] if len(constants) == 1 else relax.Tuple(constants)
 
@@ -103,7 +108,7 @@ def _is_small_constant(value: Any) -> bool:
 def _evaluate(
     op_type: str, arrays: list[Any], attrs: Mapping[str, Any], opset: int
 ) -> list[np.ndarray[Any, Any]]:
-    """The node's results, of the types that ONNX gives them."""
+    """Return the node's results, with the dtypes that ONNX gives them."""
     names = [f"x{i}" if array is not None else "" for i, array in enumerate(arrays)]
     outputs = [f"y{i}" for i in range(attrs["tvm_custom"]["num_outputs"])]
     own = {name: value for name, value in attrs.items() if name != "tvm_custom"}
@@ -122,7 +127,7 @@ def _evaluate(
     typed = onnx.shape_inference.infer_shapes(model).graph.output
     with np.errstate(all="ignore"):
         results = ReferenceEvaluator(model).run(None, given)
-    # NumPy adds 32 bits up to 64.
+    # NumPy may widen a result: a sum of 32-bit integers has 64 bits.
     return [_as(np.asarray(result), kind) for result, kind in zip(results, typed, strict=True)]
 
 

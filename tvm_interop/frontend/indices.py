@@ -1,8 +1,8 @@
-"""Keeps what a model looks up, or writes to, within the tensor that it looks it up in.
+"""Keeps the indices of ONNX nodes that read or write elements of a tensor within its bounds.
 
-An index out of range is an error by ONNX's text. One that is known when the model is compiled is
-refused then. One that comes with data is taken as the nearest index that exists: TVM's kernels take
-indices unchecked, and would read or write foreign memory.
+ONNX calls an index out of range an error. A constant index out of range is refused when the model
+is compiled. An index that is computed at run time is replaced by the nearest index that exists.
+TVM's kernels do not check indices, so they would read or write memory outside of the tensor.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ _INDEX_INPUT = {
     "ScatterElements": 1,
     "ScatterND": 1,
 }
-"""Which input holds the indices. All of them index their first input."""
+"""For each operator, the position of the input that holds the indices.
+
+The indices address elements of the operator's first input.
+"""
 
 
 def with_safe_indices(
     bb: relax.BlockBuilder, op_type: str, inputs: list[Any], attrs: Mapping[str, Any]
 ) -> list[Any]:
-    """The inputs of a node, with indices from 0 to the last that exists.
+    """Return the inputs of a node, with every index from 0 to the last one that exists.
 
     Raises
     ------
@@ -50,13 +53,13 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # A shape, of which an importer takes the elements itself.
-    inputs = copy(inputs)  # A list of TVM's, which has None behind its end.
+        return inputs  # The input is a shape, whose elements the importer itself takes.
+    inputs = copy(inputs)  # This keeps TVM's list type, which gives None past its end.
     sizes = _sizes(op_type, shape, static_shape(inputs[at].ty) or (), attrs)
     known = constant_array(inputs[at])
     if known is not None:
         inputs[at] = relax.const(_checked(known, sizes), str(inputs[at].ty.dtype))
-    elif op_type != "Gather":  # Its index is bounded by its kernel (see `bounds`).
+    elif op_type != "Gather":  # `bounds.within_bounds` makes the kernel of `Gather` clip indices.
         inputs[at] = bounded(bb, inputs[at], sizes)
     return inputs
 
@@ -67,7 +70,11 @@ def _sizes(
     indices: tuple[int, ...],
     attrs: Mapping[str, Any],
 ) -> npt.NDArray[np.int64]:
-    """How many indices there are; for those of several dimensions, in each, shape (dimensions,)."""
+    """Return the number of elements that an index may address, as a scalar.
+
+    An index of `GatherND` or `ScatterND` has several components. For these operators the result has
+    one number for each component, shape (components,).
+    """
     if op_type in ("GatherND", "ScatterND"):
         first = int(attrs.get("batch_dims", 0))
         return np.array(shape[first : first + indices[-1]], np.int64)
@@ -76,7 +83,10 @@ def _sizes(
 
 
 def _regions_of_images(bb: relax.BlockBuilder, regions: Any, images: int) -> Any:
-    """Regions (image, left, top, right, bottom), each of an image that exists."""
+    """Return `regions` with the image of each limited to 0 to `images - 1`.
+
+    A row of `regions` is (image, left, top, right, bottom).
+    """
     dtype = str(regions.ty.dtype)
     limits = np.array([[-np.inf] * 5, [np.inf] * 5])
     limits[:, 0] = 0, images - 1
@@ -85,7 +95,7 @@ def _regions_of_images(bb: relax.BlockBuilder, regions: Any, images: int) -> Any
 
 
 def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """The same indices from 0 on."""
+    """Return constant indices counted from 0; refuse an index that is out of range."""
     wrong = (indices < -sizes) | (indices >= sizes)
     if wrong.any():
         limits = np.broadcast_to(sizes, indices.shape)
@@ -98,12 +108,15 @@ def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDA
 
 
 def bounded(bb: Any, indices: Any, sizes: npt.NDArray[np.int64]) -> Any:
-    """`indices` from 0 on, the nearest that exist; those below 0 count from the end.
+    """Return `indices` counted from 0 and limited to elements that exist.
+
+    Negative indices count from the end.
 
     Parameters
     ----------
-    bb: where operators are emitted.
-    sizes: how many elements there are, a number or one for each of the last axis of `indices`.
+    bb: emits the operators.
+    sizes: the number of elements, as a scalar or with one entry for each position along the last
+        axis of `indices`.
     """
     dtype = str(indices.ty.dtype)
     zero = relax.const(0, dtype)

@@ -1,8 +1,9 @@
-"""Quotients and remainders of integers, for which a processor stops a program.
+"""Integer division and remainders that cannot stop the program.
 
-x86 raises a signal where an integer is divided by 0, and where the smallest is divided by -1, whose
-quotient has no place. ONNX leaves both open. Here they give what NumPy gives: `x / 0` and `x % 0`
-are 0, and the smallest by -1 is itself.
+On x86, dividing an integer by 0 raises a signal that ends the program. So does dividing the
+smallest integer by -1, because the quotient overflows. ONNX does not define these cases. This
+module gives the results of NumPy: `x / 0` and `x % 0` are 0, and the smallest integer divided by -1
+is itself.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from .constants import constant_array
 def divided(
     bb: relax.BlockBuilder, x: Any, y: Any, op: Callable[[Any, Any], Any], *, is_quotient: bool
 ) -> Any:
-    """`op` of integers, a quotient or a remainder, that no divisor stops.
+    """Return the quotient or remainder of integers `x` and `y`, safe for every divisor.
 
     Parameters
     ----------
-    op: makes the call for divisors that are harmless.
+    op: makes the quotient or the remainder for divisors that are neither 0 nor -1.
+    is_quotient: whether `op` makes a quotient.
     """
     dtype = str(y.ty.dtype)
     zero, one = relax.const(0, dtype), relax.const(1, dtype)

@@ -44,20 +44,20 @@ def load_model(
     Parameters
     ----------
     model
-        The path of an ONNX file, or of a `.pt2` file that `torch.export.save` wrote; the name of a
-        network (`models.list()`, or `light:` and one of `models.light.names()`), unless there is a
-        file of that name; an `onnx.ModelProto`; a `torch.export.ExportedProgram`; or a Relax module
-        with a `main`.
+        One of these: the path of an ONNX file; the path of a `.pt2` file that `torch.export.save`
+        wrote; the name of a network, unless a file has that name; an `onnx.ModelProto`; a
+        `torch.export.ExportedProgram`; a Relax module with a `main`. The names of networks are
+        those of `models.list()`, and `light:` followed by one of `models.light.names()`.
     input_shapes
-        The shape of each input that has a dynamic dimension; other inputs may be given too,
-        and then take the shape given.
+        The shape of each input that has a dynamic dimension. A shape given for any other input
+        replaces the declared one.
 
     Returns
     -------
     mod
-        Bindings of `main` are named after the ONNX nodes they come from, its parameters after
-        the ONNX inputs; the function attribute `tvm_interop.output_names` holds the names of
-        the outputs. Weights are constants.
+        A module whose weights are constants. Bindings of `main` are named after the ONNX nodes that
+        they come from, and its parameters after the ONNX inputs. The function attribute
+        `tvm_interop.output_names` holds the names of the outputs.
 
     Raises
     ------
@@ -97,17 +97,18 @@ def load_model(
 def batch_shapes(
     model: Model, input_shapes: Mapping[str, Sequence[int]] | None, size: int
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of all inputs for a batch of `size`, which is their first dimension.
+    """Return the shapes of all inputs for the batch size `size`, the first dimension of each input.
 
     Parameters
     ----------
     input_shapes
-        As for `load_model`; what is given as first dimension does not matter.
+        As for `load_model`, except that `size` replaces the first dimension of each shape.
 
     Raises
     ------
     InputError
-        The model is not ONNX; as `load_model`.
+        The model is not ONNX, or an input has no dimensions. Also the same cases as for
+        `load_model`.
     """
     if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
         model = read_for_import(model)
@@ -130,8 +131,9 @@ def _from_onnx(
 
     Parameters
     ----------
-    origin: says in messages where it came from.
-    path: of its file, where large weights were not read with it; None where all were.
+    origin: the model's description in error messages, such as its path.
+    path: the path of the model's file, beside which large weights are read later. None if all
+        weights are in `model`.
     """
     if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
         raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
@@ -140,7 +142,7 @@ def _from_onnx(
         model = onnx.inliner.inline_local_functions(model)
     model = with_wider_weights(model)
     model = spell_out_integers(model)
-    # Before what knows the types of operators is written out.
+    # Infer output types first, because the next step may replace operators that inference needs.
     model = with_output_types(model)
     model = expand_functions(model, known_operators())
     check_operators(model.graph, origin)
@@ -151,7 +153,10 @@ def _from_onnx(
 
 
 def _check_text(message: Any, origin: str) -> None:
-    """Refuse names that are no text: protobuf hands them out as bytes, which nobody expects."""
+    """Refuse a model with names that are not UTF-8.
+
+    Protobuf returns such names as bytes, but later code expects text.
+    """
     for field, value in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
             continue
@@ -169,25 +174,27 @@ def _check_text(message: Any, origin: str) -> None:
 def _check(model: onnx.ModelProto, origin: str) -> None:
     values = (*model.graph.input, *model.graph.output)
     if any(not value.type.tensor_type.HasField("shape") for value in values):
-        # The checker wants a shape there. The user has given an input's elsewhere, and ONNX cannot
-        # tell that of each output.
+        # The checker requires a shape for every input and output, but here such a model is fine.
+        # The user gives the shapes of inputs separately, and ONNX cannot infer all output shapes.
         return
     try:
         onnx.checker.check_model(_as_the_checker_knows_it(model))
     except onnx.checker.ValidationError as err:
         raise UnsupportedModelError(f"{origin} is not valid ONNX: {err}") from err
     except ValueError:
-        # Over 2 GiB protobuf cannot serialise it, and the checker needs that.
+        # The checker serialises the model, and protobuf cannot serialise more than 2 GiB.
         return
 
 
 def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, but for weights that are still in files, and some group normalisations.
+    """Return the model in a form that ONNX's checker accepts.
 
-    The checker would look for the files: inputs of the same type stand for those weights. Opset 21
-    counts the group normalisations of 18 to 20 as deprecated, and the checker refuses them in older
-    models too, which onnxruntime runs. Instance normalisations stand for them: they have the same
-    inputs.
+    The checker would look for the files of weights that are not read yet. Inputs of the same type
+    replace these weights.
+
+    Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses it in older
+    models too, although onnxruntime runs them. Instance normalisation, which has the same inputs,
+    replaces it.
     """
     outside = [tensor for tensor in model.graph.initializer if is_outside(tensor)]
     if not outside and not any(node.op_type == "GroupNormalization" for node in model.graph.node):
@@ -205,7 +212,7 @@ def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _as_inputs(graph: onnx.GraphProto, weights: set[str]) -> None:
-    """Let inputs stand for some weights."""
+    """Replace the initializers named in `weights` by inputs of the same type."""
     kept = [tensor for tensor in graph.initializer if tensor.name not in weights]
     inputs = {value.name for value in graph.input}
     graph.input.extend(

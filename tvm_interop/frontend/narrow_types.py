@@ -1,7 +1,7 @@
-"""Weights of integers of two and four bits: held in eight where `DequantizeLinear` reads them.
+"""Stores 2-bit and 4-bit integer weights with 8 bits, if `DequantizeLinear` reads them.
 
-NumPy has no such types, and TVM's importer takes their bytes for those of wider ones. What is cast
-to such a type is rounded to it, so that is refused.
+NumPy has no such types, and TVM's importer would read their packed bytes as wider numbers. A weight
+of such a type that any other operator reads is refused.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _FEW_BITS = (*_WIDER, "FLOAT4", "FLOAT8")
 
 
 def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model`, whose weights of a few bits have 8.
+    """Return `model` with integer weights of 2 or 4 bits widened to 8.
 
     Raises
     ------
     UnsupportedModelError
-        Another operator than `DequantizeLinear` reads one.
+        An operator other than `DequantizeLinear` reads such a weight, or an operator reads floats
+        of 4 or 8 bits.
     """
     narrow = {t.name: t for t in model.graph.initializer if _kind(t).startswith(_FEW_BITS)}
     if not narrow:

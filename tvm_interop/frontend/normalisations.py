@@ -1,4 +1,4 @@
-"""Converters for normalisations."""
+"""Converters for ONNX's normalisations, for cases that TVM's converters lack or get wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter has constants for mean and inverse deviation, and no kernel for float64.
+    # TVM's converter returns constants as mean and inverse deviation, and it does not support
+    # float64.
     x, scale = inputs[0], inputs[1]
     if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64":
         return None
@@ -49,7 +50,7 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
     if len(axes) < rank:
         return None
-    # TVM's kernel lacks a dimension where it normalises over all of them.
+    # TVM's kernel loses a dimension if it normalises over all axes.
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
     square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
@@ -61,7 +62,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     x, scale, bias = inputs
     dtype, shape = str(x.ty.dtype), static_shape(x.ty)
     if dtype == "float32" or shape is None:
-        return None  # TVM's converter of opset 18 is for that alone.
+        return None  # TVM's converter, for opset 18, supports float32 only.
     groups, channels = int(attrs["num_groups"]), shape[1]
     wide = bb.emit(relax.op.astype(x, "float32")) if dtype == "float16" else x
     rows = bb.emit(relax.op.reshape(wide, (shape[0], groups, -1)))
@@ -72,7 +73,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     normal = bb.emit(relax.op.reshape(relax.op.divide(centred, deviation), shape))
 
     def of_channels(values: Any) -> Any:
-        # Opset 18 has one for each group.
+        # Opset 18 has one number for each group, later opsets have one for each channel.
         each = channels // int(values.ty.shape[0])
         repeated = bb.emit(relax.op.repeat(values, each, 0)) if each > 1 else values
         return bb.emit(relax.op.reshape(repeated, (1, channels, *[1] * (len(shape) - 2))))
@@ -96,7 +97,7 @@ def _lp_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
         squares = bb.emit(relax.op.multiply(x, x))
         norm = relax.op.sqrt(bb.emit(relax.op.sum(squares, axis, keepdims=True)))
     norm = bb.emit(norm)
-    # What is zero stays zero.
+    # A vector whose norm is 0 stays 0.
     is_zero = bb.emit(relax.op.equal(norm, number_like(x, 0)))
     return relax.op.divide(x, bb.emit(relax.op.where(is_zero, number_like(x, 1), norm)))
 
@@ -109,4 +110,4 @@ NORMALISATIONS = {
     "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,
 }
-"""The converters, by operator."""
+"""The converter of each normalisation, by the operator's name."""

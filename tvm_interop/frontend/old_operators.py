@@ -1,7 +1,8 @@
-"""Brings operators of old opsets to the form that later ones have, before anything is converted.
+"""Rewrites nodes of old ONNX opsets in the form of later opsets, before they are converted.
 
-TVM's converters are for later forms, and take the old ones for those: its `Upsample` rounds where
-ONNX cuts, and a tensor that is to be aligned with an inner axis is aligned with the last.
+TVM's converters treat an old node as if it had the later form. For example, its `Upsample` rounds
+sizes where ONNX truncates. A second operand that belongs to an inner axis is aligned with the last
+axis.
 
 Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of the operators of two
 tensors (1 to 6) in the ONNX specification.
@@ -21,16 +22,16 @@ from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
-"""From this opset on shapes are aligned at their ends, as NumPy does."""
+"""The first opset that aligns the shapes of operands at their last axes, as NumPy does."""
 _RESIZE_OPSET = 13
 _HALF_PIXELS = 16
-"""From this opset on regions are shifted by half a pixel by default."""
+"""The first opset in which `RoiAlign` shifts regions by half a pixel by default."""
 
 
 def in_later_form(
     bb: relax.BlockBuilder, op_type: str, inputs: list[Any], attrs: Mapping[str, Any], opset: int
 ) -> tuple[str, list[Any], dict[str, Any], int]:
-    """The node's type, inputs, attributes and opset, as a later opset has them."""
+    """Return the node's type, inputs, attributes and opset, in the form of a later opset."""
     own = dict(attrs)
     if op_type == "Upsample" or (op_type == "Resize" and opset == 10):
         scales = inputs[1] if len(inputs) > 1 else relax.const(_scales(own))
@@ -39,7 +40,7 @@ def in_later_form(
             own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
-        # Of the importer's own kind of list, which has None behind its end.
+        # The result keeps the importer's list type, which gives None past its end.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")
@@ -53,7 +54,7 @@ def in_later_form(
 
 
 def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """The scales of an `Upsample`, which it has as attributes."""
+    """Return the scales of an `Upsample` from its attributes, and remove these from `attrs`."""
     if "scales" in attrs:
         return np.array(attrs.pop("scales"), np.float32)
     names = ("height_scale", "width_scale")
@@ -61,7 +62,10 @@ def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 
 def _aligned(bb: relax.BlockBuilder, x: Any, y: Any, axis: int) -> Any:
-    """`y`, whose first axis is `axis` of `x`, with sizes of 1 behind its last."""
+    """Return `y` with axes of size 1 added at its end.
+
+    The first axis of `y` is then aligned with the axis `axis` of `x`.
+    """
     rank, shape = int(x.ty.ndim), static_shape(y.ty) or ()
     sizes = [*shape, *[1] * (rank - axis % rank - len(shape))]
     known = constant_array(y)

@@ -1,4 +1,4 @@
-"""ONNX's OneHot, whose result has the type of its two values."""
+"""Converts ONNX's `OneHot`, whose result has the dtype of its input `values`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .constants import constant_array
 
 
 def import_one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """The result of a OneHot node: `on` where the place along the new axis is the index.
+    """Return the result of a `OneHot` node.
 
-    Negative indices count from the end. An index that is out of range, or is no whole number, is
-    `off` everywhere, as ONNX says.
+    The result holds `on` where the position along the new axis equals the index, and `off`
+    elsewhere. Negative indices count from the end. An index that is out of range or not a whole
+    number gives `off` everywhere, as ONNX says.
 
     Raises
     ------
     UnsupportedModelError
-        The depth, which is a size of the result, is not known before the model runs, or not
-        positive.
+        The depth is not a constant, or it is less than 1. The depth is a size of the result.
     """
     indices, depth_input, values = inputs
     given = constant_array(depth_input)
@@ -51,7 +51,7 @@ def import_one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 
 def _element(bb: relax.BlockBuilder, values: Any, index: int) -> Any:
-    """One element of a tensor of two, of no dimensions."""
+    """Return the element of `values`, shape (2,), at `index`, as a scalar."""
     known = constant_array(values)
     if known is not None:
         return relax.const(known[index], str(values.ty.dtype))

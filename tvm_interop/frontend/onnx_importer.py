@@ -1,8 +1,8 @@
-"""Imports an ONNX graph with TVM's importer, keeping the names of its nodes.
+"""Imports an ONNX graph with TVM's importer and keeps the names of its nodes.
 
-TVM's importer drops them. `_NamedImporter` binds the result of each node as soon as it is
-converted, and remembers which node every binding comes from; the bindings are renamed at the
-end. Relax passes keep the names of bindings they do not touch, so that is all there is to it.
+TVM's importer drops the names of nodes. `_NamedImporter` binds the result of each node as soon as
+the node is converted, and records the node of every binding. At the end, each binding is renamed
+after its node. Relax passes keep the names of bindings that they do not touch.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ def import_graph(
     origin: str,
     path: Path | None = None,
 ) -> tvm.IRModule:
-    """Import `model`, a checked one, with the input shapes given.
+    """Import `model`, which has been checked, with the input shapes in `shapes`.
 
     Parameters
     ----------
-    path: of its file, beside which large weights may still be; None where all were read.
+    path: the path of the model's file, beside which large weights may be. None if all weights are
+        in `model`.
     """
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path)
     try:
-        # On failure the importer prints the node's inputs, weights and all.
+        # On failure TVM's importer prints the node's inputs, including weights.
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(graph, _opset(model))
     except UnsupportedModelError:
@@ -61,19 +62,19 @@ def import_graph(
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
-    # TVM's importer opens no dataflow block if there is an `If`: by now there is none left.
+    # TVM's importer opens no dataflow block for a graph with an `If`. All `If`s are replaced now.
     return relax.transform.ConvertToDataflow()(mod)
 
 
 def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that can be imported one by one."""
-    # TVM's `Attention` is another domain's operator of that name.
+    # TVM's `Attention` converter is for the operator of that name in another domain.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
     return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 
 
 def check_operators(graph: onnx.GraphProto, origin: str) -> None:
-    """Refuse a graph with operators TVM has no converter for, naming each and its nodes."""
+    """Refuse a graph with operators that have no converter, naming these and their nodes."""
     known = known_operators()
     missing: dict[str, list[str]] = {}
     for node in _nodes(graph):
@@ -99,14 +100,14 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
 
 
 def node_name(node: onnx.NodeProto) -> str:
-    """The node's name, or where it has none that of its first output."""
+    """Return the node's name, or the name of its first output if the node has no name."""
     return str(node.name or next((name for name in node.output if name), node.op_type))
 
 
 class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
-    """TVM's importer, remembering which node each binding comes from."""
+    """TVM's importer, extended to record the node that each binding comes from."""
 
-    _nodes: dict[str, Any]  # What each name of the graph stands for.
+    _nodes: dict[str, Any]  # The expression for each tensor of the graph, by its name.
 
     def __init__(self, shapes: dict[str, list[int]], path: Path | None) -> None:
         super().__init__(shapes, None, sanitize=False)
@@ -114,23 +115,26 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._path = path
 
     def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
-        """The node each binding of `main`, the function imported, comes from."""
+        """Return, for each binding of the imported function `main`, the name of its node."""
         names = dict(self._names)
         for block in main.body.blocks:
             for binding in block.bindings:
-                # The importer ends with `gv = result`, which lowering folds into `gv`.
+                # The importer ends with `gv = result`. Lowering merges both under the name `gv`.
                 if isinstance(binding, relax.VarBinding) and binding.value in names:
                     names[binding.var] = names[binding.value]
         return names
 
     def abandon(self) -> None:
-        """End what a failure has left open, of which TVM would warn on standard error."""
-        with contextlib.suppress(tvm.error.InternalError):  # None is open any more.
+        """End the blocks that a failed import left open.
+
+        TVM would warn of open blocks on standard error.
+        """
+        with contextlib.suppress(tvm.error.InternalError):  # TVM raises this if no block is open.
             while True:
                 self.bb._end_block()
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
-        # Converters are told a node's name but not its outputs: give every node a name.
+        # A converter gets the name of a node but not its outputs, so every node needs a name.
         named = onnx.GraphProto(node=graph.node)
         for node in _nodes(named):
             node.name = node_name(node)
@@ -139,7 +143,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for node in named.node:
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
                 del node.output[1:]  # the mask, which old models declare and never read
-        # TVM's importer would keep an `If`, and knows no loops.
+        # TVM's importer would keep an `If` as it is, and it does not support loops.
         for is_control_flow, nodes in itertools.groupby(
             named.node, lambda node: node.op_type in CONTROL_FLOW
         ):
@@ -161,7 +165,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._claim(result, node.name)
 
     def _import_body(self, graph: onnx.GraphProto, given: Mapping[str, Any]) -> list[Any]:
-        """The outputs of `graph`, which sees what is around it."""
+        """Import a subgraph and return its outputs.
+
+        The subgraph may use tensors of the graph around it.
+        """
         around = dict(self._nodes)
         try:
             for tensor in graph.initializer:
@@ -173,13 +180,13 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._nodes = around
 
     def _parse_array(self, tensor: onnx.TensorProto) -> Any:
-        """The values of a weight or constant; those of large weights are read now, one by one."""
+        """Return the values of a weight or constant; read them now if they are in another file."""
         if self._path is not None and is_outside(tensor):
             return tvm.runtime.tensor(array_of(tensor, self._path))
         return super()._parse_array(tensor)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Does nothing: `check_operators` has named the nodes too."""
+        """Do nothing, because `check_operators` has already refused unsupported operators."""
 
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
@@ -202,7 +209,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return result
 
     def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
-        """The result of a node: folded, or made by our converter, or else by TVM's."""
+        """Return the result of a node: a folded constant, or else that of a converter.
+
+        A converter of this package comes before TVM's.
+        """
         for i, value in enumerate(inputs):
             inputs[i] = without_empty(value)
         some_are_empty = any(map(is_empty, inputs))
@@ -222,20 +232,20 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.normalize(result)
 
     def _bind(self, result: Any, name: str) -> Any:
-        """Bind a tensor, or each of several, that `result` computes; leave shapes alone."""
+        """Bind the tensor or each of the tensors that `result` computes; do not bind shapes."""
         if isinstance(result, relax.Tuple):
             fields = [self._bind(field, name) for field in result.fields]
             return self.bb.normalize(relax.Tuple(fields))
         if not isinstance(result, (relax.Call, relax.TupleGetItem)):
             return result
-        # Some converters return calls that have no type yet, which the next converter trips over.
+        # Some converters return calls without a type, which the next converter cannot handle.
         result = self.bb.normalize(result)
         if isinstance(result.ty, (relax.TensorType, relax.TupleType)):
             return self.bb.emit(result, name)
         return result
 
     def _claim(self, expr: Any, name: str) -> None:
-        """Note that what `expr` is computed from, as far as no node has yet, is of `name`."""
+        """Record `name` for all bindings that `expr` depends on and that have no node yet."""
         pending = [expr]
         while pending:
             expr = pending.pop()
@@ -263,7 +273,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Every node of `graph`, those in the branches of an `If` too."""
+    """Yield every node of `graph` and of its subgraphs, such as the branches of an `If`."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

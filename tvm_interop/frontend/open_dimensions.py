@@ -1,4 +1,7 @@
-"""Dimensions that a model leaves open: all told at once, and given by their names."""
+"""Dimensions that an ONNX model leaves open, such as the batch size.
+
+One error message lists all open dimensions. Users can set dimensions by their names.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,20 @@ from ..errors import InputError, UnsupportedModelError, did_you_mean
 from ..models.source import read_for_import
 
 Dims: TypeAlias = "tuple[int | str, ...] | None"
-"""Sizes, or what stands for them: a name, a sum such as `past + 1`, `?`. None: of unknown rank."""
+"""The dimensions of an input; None if its rank is unknown.
+
+A dimension is a size, a name, a sum such as `past + 1`, or `?` if the model does not name it.
+"""
 _UNNAMED = "?"
 _IMAGE_SIZE, _LENGTH = 224, 64
-"""What examples say of dimensions that are neither a batch nor known."""
+"""Sizes in the example of the error message: height and width of an image, any other dimension.
+
+The example's batch size is 1.
+"""
 
 
 def declared_dims(value: onnx.ValueInfoProto) -> Dims:
-    """The dimensions of an input as the model declares them."""
+    """Return the dimensions of an input as the model declares them."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -30,12 +39,12 @@ def declared_dims(value: onnx.ValueInfoProto) -> Dims:
 
 
 def is_open(dims: Dims) -> bool:
-    """Whether a size is missing."""
+    """Whether the rank or the size of a dimension is missing."""
     return dims is None or not all(isinstance(dim, int) for dim in dims)
 
 
 def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
-    """What to say of inputs with open dimensions, with an example that sets each of them."""
+    """Return the error for inputs with open dimensions, with an example that sets all of these."""
     sizes = _example_sizes(inputs)
     shapes = {name: _example_shape(dims, sizes) for name, dims in inputs.items()}
     told = " and ".join(f"`{name}` has {_in_words(dims)}" for name, dims in inputs.items())
@@ -54,18 +63,18 @@ def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
 def shapes_of_dims(
     model: str | os.PathLike[str] | onnx.ModelProto, sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of those inputs whose dimensions all have sizes once these are given.
+    """Return the shapes of the inputs whose open dimensions all get a size from `sizes`.
 
     Parameters
     ----------
-    sizes: of dimensions, by their names in the model.
+    sizes: the sizes of dimensions, by the names that these have in the model.
 
     Raises
     ------
     InputError
-        The model has no dimension of that name; a size is below 1.
+        The model has no open dimension of that name, or a size is below 1.
     UnsupportedModelError
-        As `models.source.read_onnx`.
+        The model cannot be read, as for `models.source.read_onnx`.
     """
     graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
     weights = {tensor.name for tensor in graph.initializer}
@@ -88,13 +97,13 @@ def shapes_of_dims(
 
 
 def _names_in(dims: Dims) -> list[str]:
-    """The names that sizes of `dims` are told by."""
+    """Return the names that occur in `dims`."""
     texts = [dim for dim in dims or () if isinstance(dim, str) and dim != _UNNAMED]
     return [term for text in texts for term in _terms(text) if not term.isdigit()]
 
 
 def _terms(text: str) -> list[str]:
-    """The terms of a sum, as exporters write `past + 1`."""
+    """Return the terms of a sum such as `past + 1`, which exporters write as a dimension."""
     return [term.strip() for term in text.split("+")]
 
 
@@ -111,7 +120,7 @@ def _size(dim: int | str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _example_sizes(inputs: Mapping[str, Dims]) -> dict[str, int]:
-    """A size for each name: the same wherever it stands."""
+    """Return an example size for each name, the same for all dimensions with that name."""
     sizes: dict[str, int] = {}
     for dims in inputs.values():
         for axis, dim in enumerate(dims or ()):

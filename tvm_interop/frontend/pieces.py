@@ -1,4 +1,4 @@
-"""ONNX's Slice and Split, whose pieces may be empty, or run backwards to the very start."""
+"""Converts ONNX's `Slice` and `Split`, including empty parts and slices that run backwards."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .empty import empty_constant
 
 
 def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """The result of a Slice; None where it is of something else than a tensor of known shape.
+    """Return the result of a `Slice`.
 
-    Starts, ends, axes and steps are constants, or attributes in opset 1. Each is brought within
-    the tensor as ONNX says, so that `x[::-1]` may end at any number far below zero.
+    Starts, ends, axes and steps are constant inputs, or attributes in opset 1. Starts and ends are
+    limited to the tensor as ONNX says. For example, the end of `x[::-1]` may be any large negative
+    number. Return None if the shape of the tensor is unknown or one of these inputs is no constant.
 
     Raises
     ------
@@ -45,11 +46,11 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         if len(taken) == shape[axis] and step == 1:
             continue
         begins.append(taken.start)
-        # TVM counts a negative end from behind, where -1 stands for before the first here.
+        # An end of -1 means "before the first element" here, but "the last element" in TVM.
         stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
         jumps.append(step)
         along.append(axis)
-    if known is not None:  # ONNX's reference does not bring starts within the tensor.
+    if known is not None:  # `fold` leaves `Slice` out: ONNX's reference does not limit the starts.
         return relax.const(known, str(x.ty.dtype))
     if 0 in sizes:
         return empty_constant(sizes, str(x.ty.dtype))
@@ -59,14 +60,18 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def _axis(axis: int, rank: int) -> int:
-    """The axis, counted from the first."""
+    """Return the axis counted from the first one; refuse an axis out of range."""
     if not -rank <= axis < rank:
         raise UnsupportedModelError(f"its axis {axis} is out of range for {rank} dimensions")
     return axis % rank
 
 
 def _taken(start: int, end: int, step: int, size: int) -> range:
-    """Which of `size` elements are taken. Unlike Python's, a start is brought within the tensor."""
+    """Return the positions, among `size` elements, that a slice takes.
+
+    A start before the first element moves to the first one. With a negative step, Python would take
+    nothing there.
+    """
     start, end = (place + size if place < 0 else place for place in (start, end))
     if step > 0:
         return range(min(max(start, 0), size), min(max(end, 0), size), step)
@@ -92,9 +97,14 @@ def _slice_numbers(
 
 
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """The parts of a Split, where one of them is empty or there are many; else None.
+    """Return the parts of a `Split` if one is empty or there are more than `_MOST_PARTS`.
 
-    TVM's converter does well then.
+    Return None otherwise: TVM's converter handles that.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The sizes of the parts do not add up to the size of the axis.
     """
     x = inputs[0]
     shape = static_shape(getattr(x, "ty", None))
@@ -129,12 +139,19 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 _MOST_PARTS = 64
-"""One kernel that writes more takes LLVM minutes: 500 took one. A slice is a kernel of its own, or
-joins the kernel that uses it."""
+"""The most parts that are left to TVM's converter, which makes one kernel for all parts.
+
+LLVM compiles a kernel with many outputs slowly: one with 500 took a minute. If there are more
+parts, each becomes a slice. A slice is a kernel of its own, or is fused into the kernel that uses
+it.
+"""
 
 
 def _equal_parts(size: int, number: int) -> list[int]:
-    """The sizes of so many parts, of which the last may be smaller; empty where that fails."""
+    """Return the sizes of `number` equal parts; the last part may be smaller.
+
+    Return an empty list if the last part would have a negative size.
+    """
     each = -(-size // number)
     last = size - each * (number - 1)
     return [each] * (number - 1) + [last] if last >= 0 else []

@@ -1,4 +1,7 @@
-"""Where the largest elements of a pooling were: the second output of ONNX's `MaxPool`, and back.
+"""Converts `MaxPool` with its second output, and `MaxUnpool`.
+
+The second output of `MaxPool` holds the positions of the largest elements. `MaxUnpool` writes
+elements back to such positions.
 
 Source: the definitions of `MaxPool` and `MaxUnpool` in the ONNX specification.
 """
@@ -27,14 +30,18 @@ def pool_with_places(
     is_ceiled: bool,
     by_columns: bool,
 ) -> relax.Tuple:
-    """The largest elements and their places in `x` as a flat tensor; of equal ones the first.
+    """Return the largest element of each window, and its position in the flattened `x`.
+
+    Among equal elements, the first one counts.
 
     Parameters
     ----------
-    by_columns: an image's elements are counted down its columns, those of a volume likewise.
+    is_ceiled: whether a window may extend past the end.
+    by_columns: whether positions are counted in column-major order, with the first spatial axis
+        innermost.
     """
     shape, dtype = static_shape(x.ty), str(x.ty.dtype)
-    assert shape is not None  # The caller has seen to it.
+    assert shape is not None  # The caller checks this.
     lengths = shape[2:]
     steps = [w.steps(n, is_ceiled) for w, n in zip(windows, lengths, strict=True)]
     images, inside = prod(shape[:2]), prod(lengths)
@@ -50,9 +57,9 @@ def pool_with_places(
 def import_max_unpool(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Zeros, with the elements of the first input at the places that the second one says.
+    """Return zeros with the elements of the first input at the positions in the second input.
 
-    A place that does not exist is taken as the nearest one that does.
+    A position that does not exist is replaced by the nearest one that exists.
     """
     x, places, wanted = (*inputs, None)[:3]
     shape = static_shape(x.ty)
@@ -73,7 +80,7 @@ def import_max_unpool(
     given = None if wanted is None else constant_array(wanted)
     if given is None:
         return result
-    # Places are counted without what is added to come to the size given.
+    # Positions refer to the size without this padding, which only extends it to the given size.
     added = [max(int(n) - m, 0) for n, m in zip(given[2:], whole, strict=True)]
     widths = [0, 0, 0, 0, *(width for after in added for width in (0, after))]
     wide = bb.emit(relax.op.nn.pad(result, widths, "constant", 0.0))
@@ -89,19 +96,24 @@ def places_kernel(
     dtype: str,
     by_columns: bool,
 ) -> tirx.PrimFunc:
-    """A kernel with its loops made; takes (images, elements), makes two of (images, windows)."""
+    """Return a kernel for max pooling with positions, whose loops are written by hand.
+
+    It takes data of shape (images, elements). It returns values and int64 positions, each of shape
+    (images, windows).
+    """
     inside, number = prod(lengths), prod(steps)
     data = tirx.decl_buffer((images, inside), dtype, "data")
     values = tirx.decl_buffer((images, number), dtype, "values")
     places = tirx.decl_buffer((images, number), "int64", "places")
-    best = tirx.decl_buffer((1,), "int64", "best")  # Of the element so far; -1 before the first.
+    # The position of the largest element of the window so far; -1 before the first element.
+    best = tirx.decl_buffer((1,), "int64", "best")
     none, zero = loops.index(-1), loops.index(0)
 
     def offer(image: Any, at: Sequence[Any]) -> tirx.Stmt:
-        """Take the element at `at`, if there is one and it is larger than what is there."""
+        """Make `at` the best position if it exists and its element is larger than the best one."""
         flat = _flat(at, lengths)
         exists = [tirx.And(i >= zero, i < n) for i, n in zip(at, lengths, strict=True)]
-        # Both sides of an "and" may be computed: the index must be one of an element.
+        # Both operands of the "and" may be evaluated, so the index must always be valid.
         old = data[image, tirx.max(best[0], zero)]
         here = data[image, tirx.max(tirx.min(flat, loops.index(inside - 1)), zero)]
         wins = tirx.Or(best[0] < zero, here > old)
@@ -145,7 +157,7 @@ def _flat(at: Sequence[Any], lengths: Sequence[int]) -> Any:
 
 
 def _by_columns(flat: Any, lengths: Sequence[int]) -> Any:
-    """The place that `flat` is where the first axis is counted first."""
+    """Convert the row-major position `flat` to column-major order."""
     result, step = loops.index(0), 1
     sizes = [prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
     for length, size in zip(lengths, sizes, strict=True):

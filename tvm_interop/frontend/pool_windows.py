@@ -1,4 +1,4 @@
-"""How the windows of a pooling lie.
+"""Computes the sizes, strides and padding of pooling windows from a node's attributes.
 
 Source: the definitions of `MaxPool`, `AveragePool` and `LpPool` in the ONNX specification.
 """
@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 
 class Window(NamedTuple):
-    """How a window goes along one axis.
+    """A pooling window along one axis.
 
     Attributes
     ----------
-    before, after: zeros, or what never is the largest, at the ends.
+    size: elements in the window.
+    stride: distance between the starts of neighbouring windows, in elements.
+    dilation: distance between neighbouring elements of a window, in elements.
+    before, after: padding at the two ends of the axis, in elements. The padding never is the
+        largest element of a window; in sums it is 0.
     """
 
     size: int
@@ -25,21 +29,24 @@ class Window(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """How many elements the window spans, the gaps of its dilation included."""
+        """The number of elements that the window spans, including the gaps of its dilation."""
         return (self.size - 1) * self.dilation + 1
 
     def steps(self, length: int, is_ceiled: bool) -> int:
-        """How many windows there are along an axis of `length`."""
+        """Return the number of windows along an axis of `length` elements.
+
+        With `is_ceiled`, the last window may extend past the end.
+        """
         free = length + self.before + self.after - self.extent
         if not is_ceiled:
             return free // self.stride + 1
         steps = -(-free // self.stride) + 1
-        # A window that would begin behind the last element does not count.
+        # A window that would begin after the last element is not counted.
         return steps - ((steps - 1) * self.stride >= length + self.before)
 
 
 def windows_of(lengths: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[Window], bool]:
-    """The window of each axis, and whether a window may hang over the end."""
+    """Return the window of each axis, and whether windows may extend past the end."""
     windows = given_windows(attrs["kernel_shape"], attrs)
     auto_pad = attrs.get("auto_pad", b"NOTSET").decode()
     if auto_pad == "NOTSET":
@@ -48,7 +55,10 @@ def windows_of(lengths: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[W
 
 
 def given_windows(sizes: Sequence[int], attrs: Mapping[str, Any]) -> list[Window]:
-    """Windows of `sizes`, as strides, dilations and pads say; `auto_pad` is left aside."""
+    """Return windows of `sizes` with the strides, dilations and pads in `attrs`.
+
+    The attribute `auto_pad` is ignored.
+    """
     rank = len(sizes)
     strides = attrs.get("strides", [1] * rank)
     dilations = attrs.get("dilations", [1] * rank)
@@ -58,7 +68,7 @@ def given_windows(sizes: Sequence[int], attrs: Mapping[str, Any]) -> list[Window
 
 
 def _placed(window: Window, length: int, auto_pad: str) -> Window:
-    """The window with the padding that `auto_pad` asks for."""
+    """Return the window with the padding that `auto_pad` asks for."""
     if auto_pad == "VALID":
         return window._replace(before=0, after=0)
     steps = -(-length // window.stride)

@@ -1,8 +1,8 @@
-"""Imports poolings, whose windows TVM's converter misplaces.
+"""Converts ONNX's poolings, for which TVM's converter is wrong in several cases.
 
-It rounds the size of a result down where `auto_pad` is `SAME_LOWER`, forgets dilations there, makes
-the norm of `LpPool` too large where a window hangs over the end, and does not tell where the
-largest elements were.
+TVM's converter rounds the size of a result down if `auto_pad` is `SAME_LOWER`, and it ignores
+dilations in that case. It makes the norm of `LpPool` too large if a window extends past the end. It
+does not return the positions of the largest elements.
 
 Source: the definitions of `MaxPool`, `AveragePool` and `LpPool` in the ONNX specification.
 """
@@ -20,17 +20,20 @@ from .pool_places import pool_with_places
 from .pool_windows import Window, windows_of
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
-"""The operators that `import_pool` makes."""
+"""The operators that `import_pool` converts."""
 
 
 def import_pool(
     bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The result of a pooling; of `MaxPool` also the places, if the node has that output."""
+    """Return the result of a pooling, and for a `MaxPool` with two outputs also the positions.
+
+    Return None unless the shape is static and has 3 to 5 dimensions.
+    """
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or not 3 <= len(shape) <= 5:
-        return None  # TVM's converter says what it takes.
+        return None  # TVM's converter raises an error that says which shapes it takes.
     windows, is_ceiled = windows_of(shape[2:], attrs)
     if op_type == "LpPool":
         return _norms(bb, x, shape, windows, is_ceiled, int(attrs.get("p", 2)))
@@ -65,7 +68,11 @@ def _norms(
     is_ceiled: bool,
     p: int,
 ) -> Any:
-    """A sum of powers is a mean of as many as a window has; all of them must be there."""
+    """Return the `p`-norm of each window, computed from the mean of powers.
+
+    The sum of powers is their mean times the number of elements in a window. Padding with zeros
+    makes every window complete.
+    """
     dtype = str(x.ty.dtype)
     powers = bb.emit(relax.op.abs(x))
     if p == 2:

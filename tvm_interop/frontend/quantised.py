@@ -1,9 +1,10 @@
-"""Spells out operators of integers by operators of floats between roundings (QDQ).
+"""Rewrites quantised operators in the form of QDQ: float operators between roundings.
 
-Models come quantised in two forms. One has operators of integers: `QLinearConv`, `QLinearMatMul`,
-`ConvInteger`, `MatMulInteger`, and onnxruntime's own such as `QLinearAdd` and `QGemm`. The other
-has operators of floats, each between `DequantizeLinear` and `QuantizeLinear`. They mean the same,
-so the first becomes the second, which `lowering.quantised` turns into kernels of integers again.
+Quantised models have one of two forms. The first form uses integer operators: `QLinearConv`,
+`QLinearMatMul`, `ConvInteger`, `MatMulInteger`, and onnxruntime's own, such as `QLinearAdd` and
+`QGemm`. The second form, QDQ, has float operators between `DequantizeLinear` and `QuantizeLinear`.
+Both forms mean the same. This module turns the first form into the second, and
+`lowering.quantised` later turns that into integer kernels.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _MICROSOFT = "com.microsoft"
 
 
 def spell_out_integers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with operators of integers in the form of QDQ; itself where it has none.
+    """Return `model` with its integer operators in the form of QDQ, or `model` if it has none.
 
-    The sums of `ConvInteger` and `MatMulInteger` then pass through float32: above 2**24 they are
+    The sums of `ConvInteger` and `MatMulInteger` become float32 numbers. Sums above 2**24 are
     rounded to 24 bits.
     """
     if not any(_key(node) in _RULES for node in model.graph.node):
@@ -51,12 +52,14 @@ def _key(node: onnx.NodeProto) -> tuple[str, str]:
 
 @dataclass
 class _Writer:
-    """Writes the nodes that stand for one.
+    """Collects the nodes of the rewritten model.
 
     Attributes
     ----------
-    shapes: of the model's constants.
-    given: the constants themselves.
+    shapes: the shapes of the model's constants and of new scales, by name.
+    given: the model's constants, by name.
+    nodes: the nodes of the rewritten model so far, in order.
+    constants: the constants that the rewritten model has in addition.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -71,7 +74,7 @@ class _Writer:
         self._count = 0
 
     def op(self, kind: str, inputs: Sequence[str], output: str | None = None, **attrs: Any) -> str:
-        """Add an operator; the name of its result."""
+        """Add an operator and return the name of its result."""
         self._count += 1
         output = output or f"{self._name}/{kind}_{self._count}"
         name = self._name if kind in _NAMED else output
@@ -85,7 +88,10 @@ class _Writer:
         return name
 
     def floats(self, x: str, scale: str, zero: str, axis: int | None = None) -> str:
-        """The floats of integers; `axis` is the one of a scale that is no single number."""
+        """Add a `DequantizeLinear` and return the name of its result.
+
+        If `scale` is not a scalar, its entries belong to the indices of `axis`.
+        """
         attrs: dict[str, Any] = {} if axis is None or not self.shapes.get(scale) else {"axis": axis}
         return self.op("DequantizeLinear", [x, scale, *([zero] if zero else [])], **attrs)
 
@@ -93,7 +99,10 @@ class _Writer:
         self.op("QuantizeLinear", [x, scale, *([zero] if zero else [])], output)
 
     def bias(self, integers: str, scales: Sequence[str]) -> str:
-        """A bias as floats; its quantisation step is the product of the factors' steps."""
+        """Add the conversion of a bias to floats and return the name of its result.
+
+        The scale of the bias is the product of `scales`, the scales of the operator's factors.
+        """
         step = self.op("Mul", scales)
         self.shapes[step] = max((self.shapes.get(scale, ()) for scale in scales), key=len)
         attrs: dict[str, Any] = {"axis": 0} if self.shapes[step] else {}
@@ -104,7 +113,7 @@ _NAMED = {
     *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
     *("GlobalAveragePool", "AveragePool"),
 }
-"""Operators that take the name of the node that they stand for."""
+"""Operators that take the name of the node that they replace."""
 
 _Rule = Callable[[_Writer, onnx.NodeProto, dict[str, Any]], None]
 
@@ -170,7 +179,7 @@ def _global_average_pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]
 
 
 def _pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any], kind: str) -> None:
-    """Images have their channels last where the node says so."""
+    """Rewrite a pooling, whose images have the channels last if `channels_last` is set."""
     is_last = attrs.pop("channels_last", 0)
     x = w.floats(*node.input[:3])
     x = w.op("Transpose", [x], perm=[0, 3, 1, 2]) if is_last else x
@@ -188,11 +197,12 @@ def _concat(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 
 
 def _products_of_zero(w: _Writer, node: onnx.NodeProto) -> str | None:
-    """What the zero point of dynamic quantisation adds to each column of a product.
+    """Add the term by which a dynamic zero point changes a matrix product, and return its name.
 
-    It is known only as the model runs. The product of integers whose zero point is 0, less the zero
-    point times the sum of each column, is the same. None where the zero point is a constant, or
-    where the columns are not.
+    The zero point of dynamic quantisation is known only at run time. The caller computes the
+    product as if the zero point were 0, and subtracts this term. The term is the zero point times
+    the sum of each column of the right factor. Return None if the zero point is a constant, or if
+    the right factor is not a constant matrix.
     """
     zero = _input(node, 2)
     right, of_right = (w.given.get(_input(node, i)) for i in (1, 3))
@@ -208,7 +218,7 @@ def _products_of_zero(w: _Writer, node: onnx.NodeProto) -> str | None:
 
 
 def _integer(kind: str, axis: int) -> _Rule:
-    """Sums of products, as they are."""
+    """Return the rule for an operator whose result is an int32 sum of products, without a scale."""
 
     def rule(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
         one = w.constant(np.float32(1))
@@ -242,4 +252,4 @@ _RULES: dict[tuple[str, str], _Rule] = {
     (_MICROSOFT, "QLinearAveragePool"): _average_pool,
     (_MICROSOFT, "QLinearGlobalAveragePool"): _global_average_pool,
 }
-"""How each operator of integers is spelt out."""
+"""The function that rewrites each integer operator, by domain and operator name."""

@@ -1,10 +1,10 @@
-"""Imports LSTM, GRU and RNN nodes of ONNX.
+"""Converts the LSTM, GRU and RNN nodes of ONNX, for which TVM's importer has no converter.
 
-TVM's importer has no converter for them. Here each direction of a node becomes two operators: one
-matrix product of the whole sequence with the input weights, and one kernel that walks the sequence
-and carries the state along. The length of the sequence changes neither the number of operators nor
-the time to compile. The two directions of a bidirectional node do not depend on each other, so a
-schedule can run them side by side.
+Each direction of a node becomes two operators. One is a matrix product of the whole sequence with
+the input weights. The other is a kernel that goes through the sequence step by step and updates the
+state. The length of the sequence changes neither the number of operators nor the time to compile.
+The two directions of a bidirectional node do not depend on each other, so a schedule can run them
+concurrently.
 
 Source: the operators' definitions in the ONNX specification (`LSTM`, `GRU`, `RNN`).
 """
@@ -32,20 +32,20 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def import_recurrent(
     bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> relax.Tuple:
-    """The outputs of a recurrent node, `Y`, `Y_h` and, of an LSTM, `Y_c`.
+    """Return the outputs of a recurrent node: `Y`, `Y_h` and, for an LSTM, `Y_c`.
 
     Parameters
     ----------
-    bb: where the operators go.
+    bb: emits the operators.
     op_type: `LSTM`, `GRU` or `RNN`.
-    inputs: `X`, `W`, `R`, `B`, `sequence_lens`, `initial_h` and, of an LSTM, `initial_c` and `P`;
-        None or missing at the end where the node leaves one out.
+    inputs: `X`, `W`, `R`, `B`, `sequence_lens`, `initial_h` and, for an LSTM, `initial_c` and `P`.
+        An input that the node leaves out is None, or missing at the end.
     attrs: the node's attributes.
 
     Raises
     ------
     UnsupportedModelError
-        The node has an attribute or a type of data that there is no kernel for.
+        The node has an attribute or a dtype that no kernel supports.
     """
     return _Importer(bb, op_type, inputs, attrs).outputs()
 
@@ -68,7 +68,8 @@ class _Importer:
                 f"its input `X` has {x.ty.ndim} dimensions, and ONNX has 3 for it"
             )
         self._batch_first = bool(attrs.get("layout", 0))
-        # X is (length, batch, inputs) from here on, states are (directions, batch, hidden).
+        # From here on, X has shape (length, batch, inputs) and states have shape
+        # (directions, batch, hidden).
         self._x = self._swap(x) if self._batch_first else x
         if self._batch_first:
             self._h0 = None if self._h0 is None else self._swap(self._h0)
@@ -93,7 +94,7 @@ class _Importer:
             )
         if self._length == 0:
             return self._nothing()
-        # By output, then by direction.
+        # `results` is indexed by output, then by direction.
         results = list(
             zip(*(self._one(d, back) for d, back in enumerate(directions[name])), strict=True)
         )
@@ -105,7 +106,7 @@ class _Importer:
         return relax.Tuple([sequence, *states])
 
     def _nothing(self) -> relax.Tuple:
-        """The outputs for a sequence without steps: the states stay what they are."""
+        """Return the outputs for a sequence without steps: an empty `Y` and unchanged states."""
         shape = [0, self._directions, self._batch, self._hidden]
         if self._batch_first:
             shape = [self._batch, 0, *shape[1::2]]
@@ -117,9 +118,12 @@ class _Importer:
         return relax.Tuple([relax.const(np.empty(shape), self._dtype), *states])
 
     def _one(self, direction: int, reverse: bool) -> list[relax.Expr]:
-        """The hidden state at each step, (length, batch, hidden), and the last states."""
+        """Return the hidden state at each step and the last states, for one direction.
+
+        The shapes are (length, batch, hidden) and (batch, hidden).
+        """
         gates = _GATES[self._op_type]
-        bias = self._of(self._b, direction)  # Of the inputs, then of the recurrence.
+        bias = self._of(self._b, direction)  # The input biases, then the recurrent biases.
         after_reset = self._op_type == "GRU" and bool(self._attrs.get("linear_before_reset", 0))
         weights = relax.op.permute_dims(self._of(self._w, direction), [1, 0])
         inputs = relax.op.reshape(self._x, [self._length * self._batch, -1])
@@ -133,7 +137,7 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                arguments.append(of_state)  # The reset gate scales it too.
+                arguments.append(of_state)  # The reset gate scales the recurrent bias too.
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
             product = relax.op.add(product, of_inputs)
@@ -179,7 +183,7 @@ class _Importer:
         return self._of(given, direction)
 
     def _of(self, stacked: Any, direction: int) -> Any:
-        """The slice of one direction, without that axis; None stays None."""
+        """Return the slice of one direction, without the axis of directions; None stays None."""
         if stacked is None:
             return None
         if self._directions == 1:
@@ -202,7 +206,7 @@ class _Importer:
 
 @dataclass(frozen=True)
 class _Rule:
-    """An activation by ONNX's name, with the defaults of its parameters."""
+    """An activation function, with the defaults of its parameters `alpha` and `beta`."""
 
     alpha: float
     beta: float
@@ -247,7 +251,7 @@ def _softsign(x: Any, *_: float) -> Any:
 
 
 def _softplus(x: Any, *_: float) -> Any:
-    # log(1 + exp(x)) without overflow for large x.
+    # This equals log(1 + exp(x)), but does not overflow for large x.
     return tirx.max(x, _const(x, 0)) + tirx.log(_const(x, 1) + tirx.exp(-tirx.abs(x)))
 
 
@@ -271,7 +275,7 @@ _WITH_BETA = ("affine", "hardsigmoid", "scaledtanh")
 def _activations(
     op_type: str, attrs: Mapping[str, Any], directions: int
 ) -> list[tuple[Activation, ...]]:
-    """The activations of each direction, in ONNX's order: `f`, `g` and, of an LSTM, `h`."""
+    """Return the activations of each direction, in ONNX's order: `f`, `g` and, for an LSTM, `h`."""
     usual = _DEFAULT_ACTIVATIONS.get(op_type, ("tanh",))
     names = [_text(name).lower() for name in attrs.get("activations", usual * directions)]
     if len(names) != len(usual) * directions:
@@ -279,7 +283,7 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # Parameters are listed for those activations alone that have any.
+    # These lists have entries only for the activations that have such a parameter.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

@@ -1,9 +1,10 @@
-"""The loops that walk a sequence: one kernel for an LSTM, a GRU or a plain recurrent layer.
+"""Kernels that compute an LSTM, a GRU or a plain recurrent layer over a whole sequence.
 
-What depends on the inputs alone is computed beforehand, as one matrix product. Left are, for each
-step, the product of the hidden state with the recurrent weights and the cell's few element-wise
-operations. The weights lie with the gates innermost, so that a vector of sums takes one row of
-them at a time; several vectors, and several rows of the batch, keep the processor's adders busy.
+The products of the inputs with the input weights are computed beforehand, as one matrix product. At
+each step, the kernel computes the product of the hidden state with the recurrent weights, and the
+cell's few element-wise operations. The weights are stored with the gates innermost, so that a
+vector of sums reads contiguous weights. Several vectors and several rows of the batch are computed
+at a time, to keep the CPU's floating-point units busy.
 """
 
 from __future__ import annotations
@@ -18,27 +19,30 @@ from tvm import s_tir, tirx
 from ..kernels import loops
 
 Activation: TypeAlias = Callable[[Any], Any]
-"""From an expression to an expression."""
+"""An activation function: takes a TIR expression and returns one."""
 
 _LANES = 16
-"""Elements in a vector; LLVM divides it where registers are narrower."""
+"""Elements in a vector. LLVM splits the vector if the CPU's registers are narrower."""
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What a kernel computes.
+    """The layer that a kernel computes, and its sizes.
 
     Attributes
     ----------
     cell: `LSTM`, `GRU` or `RNN`.
-    length, batch, hidden: steps, rows, and elements of a row's hidden state.
-    activations: ONNX's `f`, `g` and, of an LSTM, `h`.
-    reverse: whether it walks from the last step to the first.
-    clip: what goes into an activation is limited to this, upwards and downwards.
-    couple_gates: an LSTM's forget gate is one minus its input gate.
-    linear_before_reset: a GRU's reset gate scales the product, not the state that goes into it.
-    has_peepholes: an LSTM's gates see its cell state.
-    has_lengths: each row has a length of its own.
+    length: steps of the sequence.
+    batch: rows of the batch.
+    hidden: elements of the hidden state of one row.
+    activations: ONNX's `f`, `g` and, for an LSTM, `h`.
+    reverse: whether the kernel goes from the last step to the first.
+    clip: the inputs of activations are limited to the range from `-clip` to `clip`.
+    couple_gates: whether an LSTM's forget gate is one minus its input gate.
+    linear_before_reset: whether a GRU's reset gate scales the product of the state with the weights
+        instead of the state itself.
+    has_peepholes: whether an LSTM's gates depend on its cell state.
+    has_lengths: whether each row has its own number of steps.
     """
 
     cell: str
@@ -56,19 +60,26 @@ class Recurrence:
 
 
 def recurrent_kernel(recurrence: Recurrence) -> tirx.PrimFunc:
-    """A kernel with its loops already made.
+    """Return a kernel that needs no schedule, because its loops are written by hand.
 
-    Its parameters, inputs first: the products of the inputs, (length, batch, gates * hidden);
-    the recurrent weights, (hidden, gates * hidden); with `linear_before_reset` the recurrent bias;
-    the first hidden state, (batch, hidden), and of an LSTM the first cell state; with
-    `has_peepholes` their weights, (3 * hidden,); with `has_lengths` the lengths, (batch,), int32.
-    Then the hidden states of all steps, (length, batch, hidden), and the last states.
+    The kernel has these inputs, in this order:
+
+    - the products of the inputs with the input weights, (length, batch, gates * hidden);
+    - the recurrent weights, (hidden, gates * hidden);
+    - with `linear_before_reset`, the recurrent bias, (gates * hidden,);
+    - the first hidden state, (batch, hidden);
+    - for an LSTM, the first cell state, (batch, hidden);
+    - with `has_peepholes`, the peephole weights, (3 * hidden,);
+    - with `has_lengths`, the number of steps of each row, (batch,), int32.
+
+    Its outputs are the hidden states of all steps, (length, batch, hidden), the last hidden state,
+    (batch, hidden), and for an LSTM the last cell state, (batch, hidden).
     """
     return {"LSTM": _Lstm, "GRU": _Gru, "RNN": _Rnn}[recurrence.cell](recurrence).build()
 
 
 class _Kernel:
-    """The base of the three cells: the walk, and products with the hidden state."""
+    """The base class of the three cells: the loop over steps and the products with the state."""
 
     gates: int
     has_cell_state = False
@@ -103,11 +114,11 @@ class _Kernel:
         return loops.kernel(parameters, loops.in_turn([*start, walk]), self._scratch)
 
     def step(self, step: Any) -> list[tirx.Stmt]:
-        """What one step computes from the state, and what it leaves in it."""
+        """Return the statements of one step, which read the state and update it."""
         raise NotImplementedError
 
     def add_products(self, state: Any, first: int, last: int) -> tirx.Stmt:
-        """Fill `sums`, columns `first` to `last`, with `state` times the weights."""
+        """Store `state` times the weights in the columns `first` to `last - 1` of `sums`."""
         rows = min(4, self.r.batch)
         vectors = 4 if rows == 1 else 2
         widths = [vectors * _LANES, _LANES, 1]
@@ -121,7 +132,7 @@ class _Kernel:
         )
 
     def _tile(self, state: Any, row: Any, rows: int, column: Any, width: int) -> tirx.Stmt:
-        """Some rows by some columns of the product, kept in registers until they are done."""
+        """Return statements for a tile of `rows` by `width` sums, which stay in registers."""
         lanes = min(width, _LANES)
         spots = [(i, j) for i in range(rows) for j in range(0, width, lanes)]
         held = [self._buffer((lanes,), f"sum{n}", "local") for n in range(len(spots))]
@@ -152,7 +163,10 @@ class _Kernel:
     def for_elements(
         self, step: Any, update: Callable[[Any, Any, Any], Sequence[tirx.Stmt]]
     ) -> tirx.Stmt:
-        """Run `update(row, element, time)` for all; rows that have ended keep their state."""
+        """Run `update(row, element, time)` for every row of the batch and element of the state.
+
+        A row whose sequence has ended keeps its state, and its output for this step is 0.
+        """
         r = self.r
 
         def row(b: Any) -> tirx.Stmt:
@@ -170,26 +184,26 @@ class _Kernel:
         return loops.loop(r.batch, row)
 
     def set_hidden(self, b: Any, j: Any, time: Any, value: Any) -> list[tirx.Stmt]:
-        """Make `value` the hidden state, and put it into the sequence."""
+        """Store `value` as the hidden state, and as the output of the step `time`."""
         return [
             tirx.BufferStore(self.hidden, value, [b, j]),
             tirx.BufferStore(self.sequence, self.hidden[b, j], [time, b, j]),
         ]
 
     def gate(self, number: int, b: Any, j: Any, time: Any) -> Any:
-        """The sum that a gate's activation is applied to."""
+        """Return the sum to which a gate applies its activation."""
         at = number * self.r.hidden + j
         return self.projected[time, b, at] + self.sums[b, at]
 
     def activate(self, number: int, value: Any) -> Any:
-        """The activation `number` of what has been clipped."""
+        """Clip `value` and apply the activation `number` to it."""
         if self.r.clip < math.inf:
             most = tirx.const(self.r.clip, self.r.dtype)
             value = tirx.max(tirx.min(value, most), -most)
         return self.r.activations[number](value)
 
     def scratch(self, shape: tuple[int, ...], name: str) -> Any:
-        """A buffer of the kernel's own."""
+        """Return a new buffer that the kernel allocates for itself."""
         buffer = self._buffer(shape, name)
         self._scratch.append(buffer)
         return buffer
@@ -208,7 +222,7 @@ class _Kernel:
 
 
 class _Rnn(_Kernel):
-    """`h = f(x + h R)`."""
+    """A plain recurrent layer: `h = f(x + h R)`."""
 
     gates = 1
 
@@ -223,7 +237,7 @@ class _Rnn(_Kernel):
 
 
 class _Lstm(_Kernel):
-    """Gates in ONNX's order: input, output, forget, cell."""
+    """An LSTM. Its gates have ONNX's order: input, output, forget, cell."""
 
     gates = 4
     has_cell_state = True
@@ -242,7 +256,7 @@ class _Lstm(_Kernel):
             candidate = self.activate(1, self.gate(3, b, j, time))
             enter = gate(0, 0)
             keep = one - enter if self.r.couple_gates else gate(2, 2)
-            # The output gate sees the new cell state, which is stored before it is read.
+            # The output gate depends on the new cell state, so that is stored before it is read.
             return [
                 tirx.BufferStore(self.cell, keep * self.cell[b, j] + enter * candidate, [b, j]),
                 *self.set_hidden(b, j, time, gate(1, 1) * self.r.activations[2](self.cell[b, j])),
@@ -255,7 +269,7 @@ class _Lstm(_Kernel):
 
 
 class _Gru(_Kernel):
-    """Gates in ONNX's order: update, reset, hidden."""
+    """A GRU. Its gates have ONNX's order: update, reset, hidden."""
 
     gates = 3
 
@@ -291,7 +305,7 @@ class _Gru(_Kernel):
         return self.gate(2, b, j, time)
 
     def _reset(self, b: Any, j: Any, time: Any) -> Any:
-        """The candidate where the reset gate scales the product and the recurrent bias."""
+        """Return the candidate state, with the reset gate applied to the product and its bias."""
         at = 2 * self.r.hidden + j
         reset = self.activate(0, self.gate(1, b, j, time))
         return self.projected[time, b, at] + reset * (self.sums[b, at] + self.bias[at])
@@ -306,7 +320,10 @@ class _Gru(_Kernel):
 def _tiled(
     first: int, last: int, sizes: Sequence[int], body: Callable[[Any, int], tirx.Stmt]
 ) -> tirx.Stmt:
-    """`body(start, size)` for tiles that cover a range, as large ones as there is room for."""
+    """Run `body(start, size)` for tiles that cover the range from `first` to `last - 1`.
+
+    `sizes` holds the sizes of tiles, the largest first. The largest tiles that fit are used.
+    """
     tiles = []
     for size in sizes:
         number = (last - first) // size
@@ -321,7 +338,7 @@ def _tiles(first: int, number: int, size: int, body: Callable[[Any, int], tirx.S
 
 
 def _elements(extent: int, body: Callable[[Any], Sequence[tirx.Stmt]]) -> tirx.Stmt:
-    """`body` for each element, a vector at a time."""
+    """Run `body` for each index below `extent`, vectorized."""
 
     def vector(start: Any, size: int) -> tirx.Stmt:
         return loops.vector(size, lambda v: loops.in_turn(body(start + v)))

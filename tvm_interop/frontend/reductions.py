@@ -1,8 +1,9 @@
-"""ONNX's reductions, all by one rule.
+"""Converts ONNX's reductions, such as `ReduceSum`, by one rule.
 
-Each computes something of every element, reduces, and computes something of the result: `ReduceL2`
-squares, sums and takes the root. Where `noop_with_empty_axes` is set and no axes are given it
-reduces nothing, and the rest is still computed; TVM's importer leaves that out.
+A reduction has three steps: an element-wise function, the reduction itself, and an element-wise
+function of the result. For example, `ReduceL2` squares, sums and takes the square root. If
+`noop_with_empty_axes` is set and no axes are given, only the second step is left out. TVM's
+importer leaves out all three.
 
 Source: the operators' definitions in the ONNX specification, opsets 1 to 20.
 """
@@ -22,11 +23,14 @@ Each = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class _Reduction:
-    """What is done before, the reduction, and what is done after.
+    """The steps of a reduction operator.
 
     Attributes
     ----------
-    is_real: whether the result is a real number, which for integers is cut to one.
+    reduce: the reduction itself.
+    before: the element-wise function of the input; None if there is none.
+    after: the element-wise function of the result; None if there is none.
+    is_real: whether integers can give a fractional result. It is computed in float64 and truncated.
     """
 
     reduce: Callable[..., Any]
@@ -51,15 +55,16 @@ _REDUCTIONS = {
     "ReduceSumSquare": _Reduction(relax.op.sum, before=_square),
 }
 REDUCTIONS = (*_REDUCTIONS, "ReduceLogSumExp")
-"""The operators that `import_reduction` makes."""
+"""The operators that `import_reduction` converts."""
 
 
 def import_reduction(
     bb: relax.BlockBuilder, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The result of a node that reduces, of type `op_type`, one of `REDUCTIONS`.
+    """Return the result of a reduction node, whose type `op_type` is one of `REDUCTIONS`.
 
-    Its axes are an attribute, or a constant input in later opsets; without any it reduces over all.
+    The axes are an attribute, or a constant input in later opsets. Without axes, the node reduces
+    over all axes unless it has `noop_with_empty_axes`.
     """
     x = inputs[0]
     dtype, rank = str(x.ty.dtype), int(x.ty.ndim)
@@ -84,7 +89,7 @@ def import_reduction(
 
 
 def _axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> list[int]:
-    """The axes to reduce over, from 0 on; none where nothing is reduced."""
+    """Return the axes to reduce over, counted from 0; an empty list if nothing is reduced."""
     given = attrs.get("axes")
     if len(inputs) > 1 and inputs[1] is not None:
         given = constant_array(inputs[1])
@@ -94,11 +99,14 @@ def _axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> list[in
 
 
 def _log_sum_exp(bb: relax.BlockBuilder, x: Any, axes: list[int], keepdims: bool) -> Any:
-    """The largest is taken off first: its power would overflow."""
+    """Return log(sum(exp(x))) over `axes`.
+
+    The largest element is subtracted first, because its exponential could overflow.
+    """
     if not axes:
         return x
     largest = bb.emit(relax.op.max(x, axes, keepdims=True))
-    # Infinity less infinity is NaN, and here they cancel out: with them nothing is taken off.
+    # An infinite maximum is not subtracted, because infinity minus infinity is NaN.
     is_infinite = bb.emit(relax.op.isinf(largest))
     shift = bb.emit(relax.op.where(is_infinite, relax.const(0, str(x.ty.dtype)), largest))
     powers = bb.normalize(relax.op.exp(bb.normalize(relax.op.subtract(x, shift))))

@@ -1,9 +1,11 @@
-"""Imports those `Resize` nodes that TVM's converter gets wrong, as products with matrices.
+"""Converts the `Resize` nodes that TVM's converter gets wrong.
 
-TVM's kernels know no antialiasing, resize the last dimensions alone, and take the quotient of the
-sizes for the scale, which differs where the scaled size is no whole number. Resizing a dimension is
-a linear map, so it is a product with a matrix: the one that resizes the identity. The nearest
-elements are taken from where that has ones: a product would spread infinity and NaN.
+TVM's kernels do not support antialiasing, and they resize only the last dimensions. They use the
+quotient of the sizes as the scale, which is wrong if the scaled size is not a whole number.
+
+Resizing one dimension is a linear map, so it is a product with a matrix. That matrix is the result
+of resizing the identity matrix. In the mode `nearest`, each column of the matrix has a single 1.
+The element at that position is copied instead, because a product would spread infinity and NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from ..lowering.static_shape import static_shape
 from .constants import constant_array
 
 SHRINKING = "nearest_mode_of_smaller"
-"""An attribute that no node has: `nearest_mode` along axes that get smaller, as before opset 11."""
+"""The name of an attribute that is not ONNX's: the `nearest_mode` for axes that get smaller.
+
+`old_operators` sets it on nodes of opset 10, in which such axes have their own rounding.
+"""
 _TVM_MODES = (
     "align_corners",
     "asymmetric",
@@ -35,18 +40,18 @@ _TVM_MODES = (
 def import_resize(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> relax.Expr | None:
-    """The result of a `Resize`, or None where TVM's converter makes it right.
+    """Return the result of a `Resize`, or None if TVM's converter is right for this node.
 
     Raises
     ------
     UnsupportedModelError
-        Neither way computes what the node's attributes ask for.
+        Neither TVM's kernels nor matrices can compute the result.
     """
     x, roi, scales, sizes = (*inputs, None, None, None)[:4]
     shape, mode = static_shape(x.ty), _text(attrs, "coordinate_transformation_mode", "half_pixel")
     given = [None if v is None else constant_array(v) for v in (scales, sizes)]
     if shape is None or all(v is None or v.size == 0 for v in given):
-        return None  # TVM's converter says what is missing.
+        return None  # TVM's converter raises an error that says what is missing.
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
     is_nearest = _text(attrs, "mode", "nearest") == "nearest"
@@ -70,7 +75,7 @@ def import_resize(
     limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
     if "float" not in dtype and not is_nearest:
-        # Where a mean is a whole number, rounding decides which one is cut off to.
+        # If a mean is a whole number, the rounding error decides which integer it is truncated to.
         raise UnsupportedModelError(
             f"means of {dtype} are supported for whole factors of the last dimensions alone, "
             "without antialiasing: resize floats, and cast them"
@@ -83,7 +88,7 @@ def import_resize(
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
             matrices[axis] = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
-    # What is outside of the image is made of none of its elements.
+    # A result outside of the image depends on no element, so its column of the matrix is 0.
     inside = np.ones(1, bool)
     for axis, matrix in matrices.items():
         others = [1] * len(shape)
@@ -101,7 +106,7 @@ def import_resize(
 
 
 def _has_no_ties(factors: Iterable[float], attrs: Mapping[str, Any], coordinates: str) -> bool:
-    """Whether float32, in which TVM's kernel computes places, rounds none of them wrongly."""
+    """Whether TVM's kernel, which computes positions in float32, rounds all positions right."""
     between = coordinates.endswith("half_pixel") and _text(
         attrs, "nearest_mode", "round_prefer_floor"
     ).startswith("round")
@@ -109,7 +114,7 @@ def _has_no_ties(factors: Iterable[float], attrs: Mapping[str, Any], coordinates
 
 
 def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, Any]]) -> Any:
-    """Of `x` the elements at `places` of each axis."""
+    """Return the elements of `x` at the positions that `places` lists for each resized axis."""
     shape = [len(places[a]) if a in places else int(n) for a, n in enumerate(x.ty.shape)]
 
     def kernel(x: te.Tensor, *rows: te.Tensor) -> te.Tensor:
@@ -123,7 +128,7 @@ def _taken(bb: relax.BlockBuilder, x: Any, places: Mapping[int, np.ndarray[Any, 
 
 
 def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Where the region begins and ends on each axis, as parts of its size."""
+    """Return where the region begins and ends on each axis, as fractions of the axis's size."""
     known = None if roi is None else constant_array(roi)
     if known is None:
         raise UnsupportedModelError(
@@ -134,14 +139,17 @@ def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
 
 
 def _given_sizes(sizes: np.ndarray[Any, Any], axes: Sequence[int]) -> dict[int, int]:
-    """The size that the node gives for each axis."""
+    """Return the size that the node gives for each axis."""
     return {axis: int(size) for axis, size in zip(axes, sizes, strict=True)}
 
 
 def _limit(
     shape: Sequence[int], attrs: Mapping[str, Any], sizes: dict[int, int] | None
 ) -> tuple[int, int] | None:
-    """Old and new size of the axis that says the scale of all; None where each has its own."""
+    """Return the old and new size of the axis that determines the scale of all axes.
+
+    Return None if each axis has its own scale.
+    """
     policy = _text(attrs, "keep_aspect_ratio_policy", "stretch")
     if sizes is None or policy == "stretch":
         return None
@@ -156,7 +164,7 @@ def _factors(
     scales: np.ndarray[Any, Any] | None,
     sizes: np.ndarray[Any, Any] | None,
 ) -> tuple[dict[int, float], dict[int, int]]:
-    """The scale and the new size of each axis."""
+    """Return the scale and the new size of each axis."""
     if scales is not None and scales.size:
         factors = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True)}
         return factors, {axis: int(shape[axis] * scale) for axis, scale in factors.items()}
@@ -175,8 +183,12 @@ class _Axis(NamedTuple):
 
     Attributes
     ----------
-    region: its beginning and end, of `tf_crop_and_resize`.
-    limit: old and new size of the axis that gives the scale.
+    old, new: elements along the axis, before and after.
+    factor: the scale.
+    region: beginning and end of the region of `tf_crop_and_resize`, as fractions of the size; None
+        in other modes.
+    limit: old and new size of the axis that determines the scale of all axes; None if each axis has
+        its own scale.
     """
 
     old: int
@@ -186,7 +198,13 @@ class _Axis(NamedTuple):
     limit: tuple[int, int] | None
 
     def matrix(self, attrs: Mapping[str, Any], size: int | None) -> np.ndarray[Any, Any]:
-        """Of `old` rows and `new` columns: what the identity of `old` rows is resized to."""
+        """Return the resized identity matrix, shape (old, new).
+
+        Parameters
+        ----------
+        attrs: the node's attributes.
+        size: the size that the node gives for this axis; None if the node gives scales.
+        """
         kept = {
             name: value
             for name, value in attrs.items()
@@ -200,10 +218,11 @@ class _Axis(NamedTuple):
         if size is None:
             feed["scales"] = np.array([self.factor], np.float32)
         elif self.limit is None:
-            # Not the quotient of the sizes, which float32 rounds: 7 times it may come to 6.999999.
+            # Give the size, because float32 rounds a scale: 7 times the scale may be 6.999999.
             feed["sizes"] = np.array([self.new], np.int64)
         else:
-            # Beside an axis with nothing new in it, for the scale.
+            # Add an axis of equal elements with the sizes of the limiting axis. From these sizes
+            # the reference implementation computes the right scale.
             feed["x"] = np.repeat(feed["x"][:, :, None], self.limit[0], axis=2)
             feed["sizes"] = np.array([size, self.limit[1]], np.int64)
         axes = [1] if self.limit is None or size is None else [1, 2]

@@ -1,6 +1,7 @@
-"""Takes rows from where numbers that come with the data say: `ReverseSequence`, `TensorScatter`.
+"""Converts `ReverseSequence` and `TensorScatter`, for which TVM has no converter.
 
-TVM has no converter for them. No place is taken that does not exist: the nearest one is.
+Both take rows of a tensor at positions that are computed at run time. A position that does not
+exist is replaced by the nearest one that exists.
 
 Source: the operators' definitions in the ONNX specification.
 """
@@ -20,7 +21,11 @@ from .constants import number_like
 def import_reverse_sequence(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Reverses the first elements of each sequence of a batch, as many as its length says."""
+    """Reverse the first elements of each sequence of a batch.
+
+    The second input holds the number of elements to reverse in each sequence. Return None if the
+    shape is unknown.
+    """
     x, lengths = inputs
     shape = static_shape(x.ty)
     if shape is None:
@@ -41,7 +46,11 @@ def import_reverse_sequence(
 def import_tensor_scatter(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """A cache with rows of an update in it, from where each sequence of the batch says."""
+    """Return the cache, the first input, with the rows of the update, the second input, in it.
+
+    The third input holds the first row to overwrite in each sequence of the batch; without that
+    input it is row 0. Return None if a shape is unknown.
+    """
     cache, update, begins = (*inputs, None)[:3]
     shape, new = static_shape(cache.ty), static_shape(update.ty)
     if shape is None or new is None:
@@ -68,7 +77,11 @@ def import_tensor_scatter(
 
 
 def _rows(bb: relax.BlockBuilder, x: Any, places: Any) -> Any:
-    """Of `x`, (batch, rows, ...), the rows at `places`, (batch, places)."""
+    """Return the rows of `x` at `places`.
+
+    The shapes are (batch, rows, ...) for `x`, (batch, number) for `places` and (batch, number, ...)
+    for the result.
+    """
     batch, size, *rest = (int(n) for n in x.ty.shape)
     last = relax.const(size - 1, "int64")
     inside = relax.op.minimum(relax.op.maximum(places, relax.const(0, "int64")), last)

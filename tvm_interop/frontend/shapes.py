@@ -1,4 +1,4 @@
-"""Makes every input shape static, or says which one is not."""
+"""Makes the shapes of a model's inputs static, or raises an error that names the dynamic ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Shape = tuple[int, ...]
 
 
 def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dict[str, Shape]:
-    """The static shape of each input of `graph`, initializers left out.
+    """Return the static shape of each input of `graph`, except inputs that are initializers.
 
-    ONNX before IR version 4 lists every initializer among the graph's inputs too: those are
-    weights, not inputs.
+    Before IR version 4, ONNX lists every initializer among the graph's inputs too, although it is a
+    weight.
     """
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
@@ -35,7 +35,7 @@ def onnx_input_shapes(graph: onnx.GraphProto, given: Mapping[str, Shape]) -> dic
 def onnx_batch_shapes(
     graph: onnx.GraphProto, given: Mapping[str, Shape], size: int
 ) -> dict[str, Shape]:
-    """The shape of each input of `graph` with `size` in place of its first dimension.
+    """Return the shape of each input of `graph`, with `size` as its first dimension.
 
     Raises
     ------
@@ -58,7 +58,10 @@ def onnx_batch_shapes(
 
 
 def with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model`, or a copy whose outputs all have types, which ONNX's checker asks for."""
+    """Return `model`, or a copy with inferred types if an output has no type.
+
+    ONNX's checker requires the types of outputs.
+    """
     if all(value.type.WhichOneof("value") for value in model.graph.output):
         return model
     inferred = onnx.shape_inference.infer_shapes(model)
@@ -71,7 +74,7 @@ def with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_outputs(graph: onnx.GraphProto) -> None:
-    """Refuse outputs of `graph` that are no tensors."""
+    """Refuse a graph with outputs that are not tensors."""
     for value in graph.output:
         kind = value.type.WhichOneof("value")
         if kind not in (None, "tensor_type"):
@@ -81,7 +84,7 @@ def check_outputs(graph: onnx.GraphProto) -> None:
 
 
 def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRModule:
-    """`mod` with the symbolic dimensions of `main`'s inputs replaced by those `given`."""
+    """Return `mod` with the symbolic dimensions of `main` replaced by sizes from `given` shapes."""
     functions = [var.name_hint for var in mod.get_global_vars()]
     if "main" not in functions or not isinstance(mod["main"], relax.Function):
         raise UnsupportedModelError(
@@ -115,7 +118,7 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
 
 
 def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, int]) -> None:
-    """Add to `bindings` what the shape `given` for `param` says of its symbolic dimensions."""
+    """Add the sizes of the symbolic dimensions of `param` to `bindings`, from its `given` shape."""
     if given is None:
         return
     dims = list(param.ty.shape)
@@ -131,7 +134,7 @@ def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, i
 
 
 def _check_kinds(inputs: Iterable[onnx.ValueInfoProto]) -> None:
-    """Refuse inputs that are no tensors."""
+    """Refuse inputs that are not tensors."""
     for value in inputs:
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
@@ -142,7 +145,7 @@ def _check_kinds(inputs: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _static_shape(name: str, dims: Dims, given: Shape | None) -> Shape:
-    """The shape `given`; the declared one, which is not open, where none is."""
+    """Return the shape `given`; if it is None, return the declared shape, which is static then."""
     if given is None:
         return tuple(int(dim) for dim in dims or ())
     if dims is not None:
@@ -151,7 +154,13 @@ def _static_shape(name: str, dims: Dims, given: Shape | None) -> Shape:
 
 
 def _check_names(given: Mapping[str, Shape], inputs: Mapping[str, str]) -> None:
-    """Refuse what is given for an input there is none of; `inputs` has their shapes, as text."""
+    """Refuse a shape for an input that does not exist, and a shape with a size below 1.
+
+    Parameters
+    ----------
+    given: the shapes that the user gives, by input.
+    inputs: the declared shape of each input, as text for the error message.
+    """
     for name, shape in given.items():
         if name not in inputs:
             raise InputError(

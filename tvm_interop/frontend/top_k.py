@@ -1,4 +1,7 @@
-"""The largest or smallest elements along an axis: ONNX's `TopK`, for which TVM has no kernel."""
+"""Converts ONNX's `TopK`, the largest or smallest elements along an axis.
+
+TVM has no kernel for it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ from .constants import constant_array
 
 
 def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """The values and their indices, the best first; of equal ones the one that stands first.
+    """Return the `k` largest or smallest values along an axis and their indices, the best first.
 
-    NaN is larger than any number.
-
-    ONNX leaves the order open where `sorted` is 0, so that is ignored.
+    Among equal values, the one with the lower index comes first. NaN is larger than any number. The
+    attribute `sorted` is ignored, because ONNX allows any order if it is 0.
     """
     x = inputs[0]
     shape = tuple(int(size) for size in x.ty.shape)
@@ -49,11 +51,15 @@ def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -> tirx.PrimFunc:
-    """A kernel with its loops already made; takes (rows, size), makes two of (rows, number).
+    """Return a kernel for top-k, whose loops are written by hand.
 
-    Goes through a row once, and keeps what is best so far in order: an element that is better than
-    the last of those moves up past all that it is better than. That is O(size) for most rows, and
-    O(size * number) for one that gets better and better.
+    The kernel takes data of shape (rows, size). It returns values and int64 indices, each of shape
+    (rows, number).
+
+    The kernel goes through a row once and keeps the `number` best elements so far in order. If an
+    element is better than the last of these, it is inserted at its place. This takes O(size) steps
+    for most rows, and O(size * number) for a row in which each element is better than the one
+    before.
     """
     data = tirx.decl_buffer((rows, size), dtype, "data")
     values = tirx.decl_buffer((rows, number), dtype, "values")
@@ -64,7 +70,7 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
     def is_better(x: Any, y: Any) -> Any:
         if "float" not in dtype:
             return x > y if largest else x < y
-        # NaN is larger than any number, as it is for NumPy.
+        # NaN is larger than any number, as in NumPy's sort order.
         greater, other = (x, y) if largest else (y, x)
         return tirx.And(tirx.Not(greater <= other), tirx.Not(tirx.isnan(other)))
 
@@ -77,7 +83,7 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
         )
 
     def enter(row: Any, i: Any) -> tirx.Stmt:
-        # Both sides of an "and" may be computed: the index before the first would be outside.
+        # Both operands of the "and" may be evaluated, so the index must not be below 0.
         before = tirx.max(at - one, zero)
         passes = tirx.And(at > zero, is_better(data[row, i], values[row, before]))
         step = loops.in_turn(
@@ -112,7 +118,7 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
 
 
 def _number(value: Any) -> Any:
-    """The number a constant holds; that it is constant has been checked."""
+    """Return the number that a constant holds; `check_constants` has refused other values."""
     array = constant_array(value)
     assert array is not None
     return array.item()

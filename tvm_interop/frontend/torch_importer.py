@@ -1,8 +1,8 @@
-"""Imports programs that `torch.export` made, with TVM's importer. Needs the extra `torch`.
+"""Imports programs of `torch.export` with TVM's importer. It needs the extra `torch`.
 
-Bindings are named after the modules that they come from (`layer1.0.conv1`), which TVM's importer
-does not do. Recurrent layers become one kernel a layer and direction, see `recurrent.py`: TVM's
-importer would write out every step.
+Two things differ from TVM's importer. Bindings are named after the PyTorch modules that they come
+from, such as `layer1.0.conv1`. A recurrent layer becomes one kernel for each direction (see
+`recurrent.py`), where TVM's importer would unroll all steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .bounds import all_within_bounds
 from .recurrent import import_recurrent
 
 SUFFIX = ".pt2"
-"""What `torch.export.save` calls its files."""
+"""The file name suffix of programs that `torch.export.save` wrote."""
 
 _RECURRENT = {
     "lstm.input": "LSTM",
@@ -30,11 +30,11 @@ _RECURRENT = {
     "rnn_relu.input": "RNN",
 }
 _ONNX_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
-"""Where each gate of ONNX's order stands in PyTorch's."""
+"""For each gate in ONNX's order, its position in PyTorch's order."""
 
 
 def is_exported_program(model: Any) -> bool:
-    """Whether `model` is a `torch.export.ExportedProgram`; does not import torch."""
+    """Whether `model` is a `torch.export.ExportedProgram`. This does not import PyTorch."""
     return any(
         kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.export")
         for kind in type(model).__mro__
@@ -42,7 +42,10 @@ def is_exported_program(model: Any) -> bool:
 
 
 def is_torch_module(model: Any) -> bool:
-    """Whether `model` is a `torch.nn.Module`, TorchScript's too; does not import torch."""
+    """Whether `model` is a `torch.nn.Module` or a TorchScript module.
+
+    This does not import PyTorch.
+    """
     return any(
         kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
         for kind in type(model).__mro__
@@ -50,12 +53,12 @@ def is_torch_module(model: Any) -> bool:
 
 
 def read_exported_program(path: str | os.PathLike[str]) -> Any:
-    """The `torch.export.ExportedProgram` in a file that `torch.export.save` wrote.
+    """Return the `torch.export.ExportedProgram` in a file that `torch.export.save` wrote.
 
     Raises
     ------
     InputError: PyTorch is not installed.
-    UnsupportedModelError: there is no such file, or it is none of PyTorch's.
+    UnsupportedModelError: the file does not exist, or PyTorch cannot read it.
     """
     if not Path(path).is_file():
         raise UnsupportedModelError(f"there is no file `{path}`: check the path")
@@ -70,9 +73,14 @@ def read_exported_program(path: str | os.PathLike[str]) -> Any:
 
 
 def import_exported_program(program: Any, origin: str) -> tvm.IRModule:
-    """Import `program`, a `torch.export.ExportedProgram`; `origin` says in messages what it is.
+    """Import a `torch.export.ExportedProgram`.
 
     Dimensions that were exported as dynamic stay symbolic.
+
+    Parameters
+    ----------
+    program: the exported program.
+    origin: its description in error messages, such as its path.
 
     Raises
     ------
@@ -117,7 +125,7 @@ def _import(program: Any) -> tvm.IRModule:
 
 
 def _name_of(node: Any) -> str:
-    """The module that an operator was in, or the operator's own name outside all modules."""
+    """Return the name of the innermost module around an operator, or else the operator's name."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     module = str(stack[-1][0]) if stack else ""
     return module or str(node.name)
@@ -164,7 +172,10 @@ def _converter(kind: str) -> Callable[[Any, Any], tuple[relax.Expr, ...]]:
 def _weights_of(
     bb: relax.BlockBuilder, kind: str, weights: Sequence[relax.Expr], directions: int
 ) -> list[relax.Expr | None]:
-    """One layer's `W`, `R` and `B` as ONNX has them: (directions, gates * hidden, ...)."""
+    """Return `W`, `R` and `B` of one layer in ONNX's form; `B` is None without biases.
+
+    Each has shape (directions, gates * hidden, ...).
+    """
     each = len(weights) // directions
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]
 

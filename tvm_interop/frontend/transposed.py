@@ -1,4 +1,4 @@
-"""Imports transposed convolutions whose result is to have a size that the node says.
+"""Converts transposed convolutions that have the attribute `output_shape`.
 
 Source: the definition of `ConvTranspose` in the ONNX specification.
 """
@@ -18,10 +18,13 @@ _LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
 def import_transposed_convolution(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """The result of a `ConvTranspose` with `output_shape`; None where TVM's converter does well.
+    """Return the result of a `ConvTranspose` with the attribute `output_shape`, else None.
 
-    What the full result has more than that is cut off at its ends, the larger half behind where
-    `auto_pad` is `SAME_UPPER`, and before otherwise. What it lacks is zeros behind.
+    If the full result is larger than `output_shape`, it is cut at both ends. The larger half is cut
+    at the end if `auto_pad` is `SAME_UPPER`, and at the beginning otherwise. If the full result is
+    smaller, zeros are added at the end.
+
+    Return None for a node without `output_shape` or of unknown shape: TVM's converter handles that.
     """
     if "output_shape" not in attrs:
         return None

@@ -1,1 +1,1 @@
-"""This computer: its CPU and vector instructions, targets, and the kernel libraries installed."""
+"""Describes this machine: its CPU and vector instructions, TVM targets, and kernel libraries."""

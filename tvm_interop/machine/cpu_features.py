@@ -1,7 +1,7 @@
-"""The vector instructions of this machine's CPU, as LLVM names them.
+"""Finds the vector instructions of this machine's CPU, by LLVM's names for them.
 
-Read from the system, not guessed from the CPU's name: virtual machines often give a processor
-another's name, and switch off instructions that the real one has.
+The operating system tells which instructions the CPU has. The CPU's name does not: a virtual
+machine often shows the name of another processor, and may switch off instructions of the real one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _X86_64 = {
-    # What /proc/cpuinfo calls it, and what LLVM does.
+    # The flag in /proc/cpuinfo, and LLVM's name for it.
     "pni": "sse3",
     "ssse3": "ssse3",
     "sse4_1": "sse4.1",
@@ -38,10 +38,10 @@ _X86_64 = {
 
 @functools.cache
 def host_features() -> tuple[str, ...]:
-    """LLVM's names of this CPU's vector instructions, sorted.
+    """Return LLVM's names of this CPU's vector instructions, sorted.
 
-    Empty on processors other than x86-64, where LLVM's own default is used, and where the system
-    does not say.
+    The result is empty on processors other than x86-64, for which LLVM's default is used. It is
+    also empty if the system does not list the instructions.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
@@ -53,7 +53,7 @@ def host_features() -> tuple[str, ...]:
 
 
 def parse_cpuinfo(lines: Iterable[str]) -> tuple[str, ...]:
-    """LLVM's names of the vector instructions in the first `flags` line of `/proc/cpuinfo`."""
+    """Return LLVM's names of the instructions in the first `flags` line of `/proc/cpuinfo`."""
     for line in lines:
         key, _, value = line.partition(":")
         if key.strip() == "flags":
@@ -62,20 +62,23 @@ def parse_cpuinfo(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def missing_features(features: Iterable[str], host: tuple[str, ...] | None = None) -> list[str]:
-    """Those of `features` that a CPU lacks, sorted; none where it does not say what it has.
+    """Return the instructions in `features` that a CPU lacks, sorted.
+
+    The result is empty if `host` is empty, that is, if the CPU's instructions are unknown.
 
     Parameters
     ----------
-    host: what the CPU has; by default this machine's.
+    host: the instructions that the CPU has; by default those of this machine's CPU.
     """
     host = host_features() if host is None else host
     return sorted(set(features) - set(host)) if host else []
 
 
 def target_features(target: Any) -> tuple[str, ...]:
-    """The instructions in this module's list that kernels compiled for `target` may use, sorted.
+    """Return the vector instructions that kernels compiled for `target` may use, sorted.
 
-    Those of its `mattr`, and those that LLVM counts to its `mcpu`.
+    These are the instructions in the target's `mattr` and those of its `mcpu` according to LLVM, as
+    far as this module knows them. The result is empty for targets other than x86-64.
     """
     import tvm
     import tvm_ffi
@@ -83,7 +86,7 @@ def target_features(target: Any) -> tuple[str, ...]:
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
         return ()
-    # Asked about a target without a CPU, LLVM leaves `mattr` out.
+    # For a target without `mcpu`, LLVM would ignore `mattr`.
     known = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", **attrs})
     of_cpu = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(known)
     return tuple(sorted({str(name) for name in of_cpu} & set(_X86_64.values())))
@@ -91,17 +94,17 @@ def target_features(target: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Registers:
-    """A CPU's vector registers: how many there are, and bytes in each."""
+    """The number of vector registers of a CPU, and the size of each in bytes."""
 
     count: int
     nbytes: int
 
 
 def vector_registers(target: Any) -> Registers:
-    """The vector registers that kernels compiled for `target` may use."""
+    """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        return Registers(32, 16)  # AArch64; on others LLVM makes the best of it.
+        return Registers(32, 16)  # These are AArch64's; LLVM adapts vectors for other CPUs.
     features = target_features(target)
     if "avx512f" in features:
         return Registers(32, 64)

@@ -1,4 +1,4 @@
-"""What this machine is called, for figures and for keys of measurements."""
+"""A name for this machine's CPU, for figures and for the keys of stored measurements."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import platform
 
 @functools.cache
 def cpu_model() -> str:
-    """The CPU's name, its vector instructions, and how many CPUs this process may use.
+    """Return the CPU's name, its vector instructions, and the number of CPUs this process may use.
 
-    Virtual machines often give different processors one name; the flags tell those apart.
+    Virtual machines often give different processors the same name. Their instructions tell such
+    processors apart.
     """
     model, flags = platform.processor() or platform.machine(), ""
     try:
@@ -26,5 +27,5 @@ def cpu_model() -> str:
                     )
                     break
     except OSError:
-        pass  # Not Linux: the platform module's name has to do.
+        pass  # The system is not Linux, so use the name that `platform` gives.
     return f"{model} [{flags}] x{len(os.sched_getaffinity(0))}"

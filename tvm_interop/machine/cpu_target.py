@@ -1,4 +1,4 @@
-"""A target for CPUs, with the vector instructions of the machine at hand."""
+"""Makes TVM targets for CPUs, by default with the vector instructions of this machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from .cpu_features import host_features, missing_features, target_features
 
 
 def cpu_target(target: Any) -> Any:
-    """The TVM target to compile for: what `target` leaves open is taken from this machine's CPU.
+    """Return the TVM target to compile for.
+
+    If `target` is for this machine's architecture and names no CPU and no instructions, the result
+    has the instructions of this machine's CPU.
 
     Raises
     ------
     DeviceError
-        It is no target, or not a CPU's; LLVM does not know the CPU.
+        TVM cannot read `target`, it is not a target for CPUs, or LLVM does not know its CPU.
     """
     import tvm
 
@@ -35,13 +38,13 @@ def cpu_target(target: Any) -> Any:
     elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
     if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
         return resolved
-    # A baseline CPU with instructions added: LLVM then uses vectors as wide as it is given.
+    # Name a baseline CPU and add instructions. LLVM then uses the widest vectors that these allow.
     features = [f"+{name}" for name in host_features()]
     return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
 
 
 def runs_here(target: Any) -> bool:
-    """Whether this machine's CPU runs what is compiled for `target`, one for CPUs."""
+    """Whether this machine's CPU can run code that was compiled for the CPU target `target`."""
     import tvm
 
     here = tvm.target.Target("llvm").attrs.get("mtriple")

@@ -1,6 +1,6 @@
 """Finds the kernel libraries of this machine: oneDNN for CPUs, cuDNN and cuBLASLt for GPUs.
 
-A library is looked for once in a process. Where one is missing, TVM's kernels do its work.
+A process looks for each library once. If a library is missing, TVM's kernels replace its kernels.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ..program.library_op import LibraryOp
 _LOG = logging.getLogger("tvm_interop")
 
 TVM = "tvm"
-"""The provider that is always there: kernels that TVM compiles."""
+"""The provider of the kernels that TVM compiles. It is always available."""
 
 Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
 class _Library:
-    """Where a library may be.
+    """Where to look for a kernel library.
 
     Attributes
     ----------
-    device: what its kernels run on.
-    override: environment variable that names its file.
-    package: what brings it, as an installer knows it.
-    file: its name, for which the system is asked where the package is not installed.
+    device: the kind of device that its kernels run on.
+    override: the environment variable that can name the library's file.
+    package: the Python package that contains the library.
+    file: the library's file name. The system's loader looks for it if the package is not installed.
     """
 
     device: Device
@@ -45,11 +45,11 @@ class _Library:
 
     @property
     def native(self) -> Any:
-        """The module of native functions that load it and ask it."""
+        """The module with the native functions for this library."""
         return _cpu if self.device == "cpu" else _cuda
 
     def find(self) -> str:
-        """The file to load."""
+        """Return the path or name of the file to load."""
         override = os.environ.get(self.override)
         if override:
             return override
@@ -74,17 +74,20 @@ _WHY_MISSING: dict[str, str] = {}
 
 
 def provider_names(device: Device | None = None) -> tuple[str, ...]:
-    """Every provider of kernels there could be, by default for any device; `tvm` first."""
+    """Return the names of all known kernel providers for `device`, or for any device; `tvm` first.
+
+    A provider in this list may be missing on this machine.
+    """
     return (TVM, *(name for name, lib in _LIBRARIES.items() if device in (None, lib.device)))
 
 
 def check_provider_names(names: Iterable[str], device: Device) -> None:
-    """See that each of `names` is a provider of kernels for `device`.
+    """Check that each of `names` is a provider of kernels for `device`.
 
     Raises
     ------
     InputError
-        Names the one that is not.
+        A name is not such a provider; the message names it.
     """
     known = provider_names(device)
     for name in names:
@@ -102,12 +105,12 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
 def available_providers(
     wanted: Iterable[str] | None = None, device: Device = "cpu"
 ) -> tuple[str, ...]:
-    """Those of the `wanted` providers that are there, by default of all; what is not is logged.
+    """Return the `wanted` providers that are available, by default all; log the missing ones.
 
     Raises
     ------
     InputError
-        There is no provider of that name for `device`.
+        A name is not that of a provider for `device`.
     """
     names = provider_names(device) if wanted is None else tuple(dict.fromkeys(wanted))
     check_provider_names(names, device)
@@ -116,7 +119,7 @@ def available_providers(
 
 @functools.cache
 def library_version(name: str) -> str | None:
-    """The version of kernel library `name`, which is loaded now; None where it cannot be.
+    """Load kernel library `name` and return its version, or None if it cannot be loaded.
 
     Raises
     ------
@@ -133,14 +136,15 @@ def library_version(name: str) -> str | None:
 
 
 def why_missing(name: str) -> str | None:
-    """Why library `name` cannot be used; None where it can."""
+    """Return why library `name` cannot be loaded, or None if it can."""
     return None if library_version(name) is not None else _WHY_MISSING[name]
 
 
 def why_refused(name: str, op: LibraryOp) -> str:
-    """Why library `name` does not compute `op` on this machine, in words; empty where it does.
+    """Return why library `name` does not compute `op` on this machine, or "" if it does.
 
-    A library for GPUs that is missing is not the reason: models are compiled where there is none.
+    A missing GPU library is not a reason, because models for GPUs may be compiled on a machine
+    without one.
     """
     if _library(name).device == "cpu":
         missing = why_missing(name)
@@ -150,12 +154,15 @@ def why_refused(name: str, op: LibraryOp) -> str:
 
 
 def is_supported(name: str, op: LibraryOp) -> bool:
-    """Whether library `name` can compute `op`; one for CPUs has to be loaded."""
+    """Whether library `name` can compute `op`. A library for CPUs must be loaded already."""
     return not why_unsupported(name, op)
 
 
 def why_unsupported(name: str, op: LibraryOp) -> str:
-    """Why library `name` cannot compute `op`, empty where it can; one for CPUs has to be loaded."""
+    """Return why library `name` cannot compute `op`, or "" if it can.
+
+    A library for CPUs must be loaded already.
+    """
     return str(_library(name).native.why_unsupported(name, op.fields()))
 
 

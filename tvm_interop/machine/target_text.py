@@ -1,4 +1,7 @@
-"""Targets as they used to be written: `llvm -mcpu=skylake-avx512`. TVM itself reads JSON alone."""
+"""Reads targets in TVM's old notation, such as `llvm -mcpu=skylake-avx512`.
+
+TVM itself reads options only as JSON now.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ _INTEGERS = ("num-cores", "max_num_threads", "thread_warp_size")
 _TEXTS = ("arch", "mabi", "mcpu", "mtriple")
 
 TARGET_OPTIONS = (*_TEXTS, *_LISTS, *_INTEGERS)
-"""The options a target may be written with."""
+"""The options that a target in the old notation may have."""
 
 
 def read_target(text: str) -> Any:
-    """A target from text: a kind (`llvm`), a JSON object, or a kind and its options.
+    """Read a target from text: a kind such as `llvm`, a JSON object, or a kind and its options.
 
     Returns
     -------
-    `text` itself where TVM reads it, else a dict for `tvm.target.Target`.
+    `text` itself if it is only a kind, else a dict for `tvm.target.Target`.
 
     Raises
     ------
     DeviceError
-        An option that today's TVM has no word for, or JSON that cannot be read; names it.
+        TVM no longer has an option, or the JSON cannot be read. The message names the problem.
 
     Examples
     --------

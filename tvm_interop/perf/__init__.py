@@ -1,1 +1,1 @@
-"""Measures artifacts, and other engines beside them, each in a process of its own."""
+"""Measures the latency and throughput of artifacts and other engines, each in its own process."""

@@ -1,8 +1,9 @@
-"""Contestants take turns, in an order drawn anew, after a rest; what was found of each.
+"""Lets engines run in turns, and computes latencies, throughput and ratios from their turns.
 
-Whatever drifts (clock, caches, a neighbour's load) falls on all alike. The artifact takes part
-twice, in two processes: how far it is from itself is the noise, and no difference smaller than that
-says anything.
+In each round, every engine has one turn, in a new random order and after a rest. Drift of the clock
+frequency, of caches or of other load then affects all engines alike. The artifact takes part twice,
+in two processes. The difference between these two is the noise; a smaller difference between
+engines means nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .engines import Feed
 
 PERCENTILES = (50, 90, 95, 99)
 REST_S = 0.5
-"""Between turns: as long as the threads of any engine may spin after a run, and more."""
+"""The rest between turns, in seconds. It is longer than any engine's threads spin after a run."""
 _CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
@@ -32,10 +33,10 @@ class Timing:
 
     Attributes
     ----------
-    warmup_s: of each, before anything is timed.
-    duration_s: of each, in all its turns together.
-    turn_s: of a turn.
-    rest_s: before each turn.
+    warmup_s: the untimed run of each contestant before all turns, in seconds.
+    duration_s: the total time of the turns of each contestant, in seconds.
+    turn_s: the time of one turn, in seconds.
+    rest_s: the rest before each turn, in seconds.
     """
 
     warmup_s: float = 1.0
@@ -45,21 +46,25 @@ class Timing:
 
     @property
     def rounds(self) -> int:
-        """How many turns each has."""
+        """The number of rounds, in each of which every contestant has one turn."""
         return max(1, round(self.duration_s / self.turn_s))
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was found of a contestant.
+    """The results of a contestant.
+
+    Latencies are in microseconds. With a request rate, they count from when a request was due.
 
     Attributes
     ----------
-    runs: that were timed.
-    percentiles_us: by percentile; with a rate, of latencies that count from when a run was due.
-    throughput: runs a second.
-    cpu_s_per_run: what all threads of the process computed for a run, spinning included.
-    peak_mib: the largest resident memory of its process, in MiB.
+    name, setting: names of the contestant and of the setting with which its engine is fastest.
+    runs: the number of timed runs.
+    mean_us, max_us: mean and largest latency.
+    percentiles_us: latencies by percentile.
+    throughput: runs per second.
+    cpu_s_per_run: CPU time of all threads of the process per run, in seconds. Spinning counts.
+    peak_mib: the largest resident memory of the process, in MiB.
     """
 
     name: str
@@ -75,11 +80,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The artifact's median over another's, below 1 is faster: the mean of all rounds' ratios.
+    """The median latency of the artifact over that of another contestant; below 1 is faster.
 
     Attributes
     ----------
-    interval: where it lies with 95% confidence, by rounds drawn anew; None of a single round.
+    value: the geometric mean of the ratios of all rounds.
+    interval: the interval of `value` with 95% confidence, by bootstrap over rounds. None if there
+        was a single round.
     """
 
     value: float
@@ -96,11 +103,22 @@ def hold(
     progress: Callable[[int, int], object] = lambda done, total: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Let contestants take turns; what each found is with it.
+    """Let contestants run in turns. The results are in `turns` of each contestant.
+
+    A contestant that fails gets no further turns.
+
+    Parameters
+    ----------
+    feed: the inputs, by name.
+    load: how requests arrive.
+    timing: how long contestants run.
+    seed: seed of the order of turns and of arrival times.
+    progress: a function that gets the numbers of finished turns and of all turns.
+    sleep: the function that waits for the rest before a turn.
 
     Returns
     -------
-    Why those that failed did, by name; they are out of the turns from then on.
+    The reasons of failures, by the names of the contestants that failed.
 
     Raises
     ------
@@ -121,7 +139,7 @@ def hold(
             for place, contestant in enumerate(order):
                 if contestant.name not in failed:
                     sleep(timing.rest_s)
-                # All have the same arrivals in a round.
+                # All contestants have the same arrival times in a round.
                 turn_seed = seed + round_
 
                 def take(one: Contestant, turn_seed: int = turn_seed) -> None:
@@ -152,7 +170,7 @@ def _do(
 
 
 def found_of(contestant: Contestant) -> Found:
-    """Its figures, of all its turns."""
+    """Return the results of a contestant, from all of its turns."""
     latencies_us = latencies_of(contestant)
     wall_s = sum(turn.wall_s for turn in contestant.turns)
     cpu_s = sum(turn.cpu_s for turn in contestant.turns)
@@ -170,12 +188,12 @@ def found_of(contestant: Contestant) -> Found:
 
 
 def latencies_of(contestant: Contestant) -> npt.NDArray[np.float64]:
-    """The latencies of all its runs, in microseconds."""
+    """Return the latencies of all runs of a contestant, in microseconds."""
     return np.array([us for turn in contestant.turns for us in turn.latencies_us])
 
 
 def ratio_of(ours: Contestant, theirs: Contestant, seed: int = 0) -> Ratio:
-    """How the two compare, round by round."""
+    """Return the ratio of two contestants' median latencies, from the ratios of all rounds."""
     medians = [
         [float(np.median(turn.latencies_us)) for turn in one.turns] for one in (ours, theirs)
     ]
@@ -189,7 +207,7 @@ def ratio_of(ours: Contestant, theirs: Contestant, seed: int = 0) -> Ratio:
 
 
 def as_json(found: Sequence[Found], ratios: Mapping[str, Ratio]) -> dict[str, object]:
-    """Figures as plain data."""
+    """Return results and ratios as plain data for JSON."""
     return {
         "contestants": [
             {

@@ -1,7 +1,7 @@
-"""An engine in a process of its own, which runs when it is told to.
+"""Runs an engine in its own process, which takes commands from the main process.
 
-One process for all would measure something else: the threads of one engine go on spinning for a
-while after a run, and take a core from whoever runs next.
+With one process for all engines, the results would be wrong: after a run, the threads of an engine
+spin for a while and take cores from the next engine.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from .engines import Engine, Feed
 from .load import Arrivals, Turn, closed_loop, open_loop
 
 _STARTED_WITHIN_S = 600.0
-"""For compilers among the engines."""
+"""The longest wait for an answer, in seconds. It is long because some engines compile the model."""
 _LEAD_IN = 2
-"""Runs before those that count in each turn: they wake threads that slept meanwhile."""
+"""The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
 
 
 @dataclass
 class Load:
-    """How a model is asked.
+    """How requests for runs arrive.
 
     Attributes
     ----------
-    concurrency: runs at once at most.
-    rate: requests a second; None asks again as soon as an answer is there.
+    concurrency: the largest number of concurrent runs.
+    rate: requests per second; None sends the next request as soon as a run has ended.
+    arrivals: `poisson` for random gaps between requests, `uniform` for equal gaps.
     """
 
     concurrency: int = 1
@@ -42,13 +43,13 @@ class Load:
 
 @dataclass
 class Contestant:
-    """An engine with a model, and what was found of it.
+    """An engine with a model, and its results.
 
     Attributes
     ----------
-    turns: one after the other.
-    setting: what the engine found to be its best.
-    peak_mib: the largest resident memory of its process.
+    turns: the results of its turns, in order.
+    setting: the setting with which the engine is fastest, as text.
+    peak_mib: the largest resident memory of its process, in MiB.
     """
 
     engine: Engine
@@ -59,7 +60,7 @@ class Contestant:
 
     @property
     def name(self) -> str:
-        """Whose figures these are."""
+        """The engine's name."""
         return self.engine.name
 
     def start(self, feed: Feed, load: Load) -> None:
@@ -68,7 +69,7 @@ class Contestant:
         Raises
         ------
         ExecutionError
-            The engine cannot run the model; says why.
+            The engine cannot run the model; the message says why.
         """
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
@@ -79,16 +80,16 @@ class Contestant:
         self.setting = str(self._answer())
 
     def warm_up(self, seconds: float) -> None:
-        """Run without being timed."""
+        """Run for some seconds and ignore the results."""
         self._ask("warm up", seconds, 0)
 
     def take_turn(self, seconds: float, seed: int) -> None:
-        """Run for so long, and keep what was found."""
+        """Run for some seconds and add the results to `turns`; `seed` is for arrival times."""
         turn, self.peak_mib = self._ask("turn", seconds, seed)
         self.turns.append(turn)
 
     def outputs(self) -> list[np.ndarray]:
-        """What the model answers, in the model's order."""
+        """Run once and return the model's outputs, in the model's order."""
         found: list[np.ndarray] = self._ask("outputs", 0.0, 0)
         return found
 
@@ -101,7 +102,7 @@ class Contestant:
                 self._process.kill()
 
     def _ask(self, what: str, seconds: float, seed: int) -> Any:
-        with contextlib.suppress(OSError):  # It has ended, which the answer tells.
+        with contextlib.suppress(OSError):  # If the process has ended, `_answer` raises an error.
             self._connection.send((what, seconds, seed))
         return self._answer()
 
@@ -122,7 +123,7 @@ class Contestant:
 
 
 def _serve(connection: Connection, engine: Engine, model: Any, feed: Feed, load: Load) -> None:
-    """What the process does: prepare, then do as it is told until the other end is closed."""
+    """Run in the engine's process: prepare the model, then obey commands until the pipe closes."""
     try:
         runners = engine.lanes(model, feed, load.concurrency)
         connection.send(("ok", engine.setting))
@@ -145,7 +146,10 @@ def _serve(connection: Connection, engine: Engine, model: Any, feed: Feed, load:
 
 
 def peak_mib() -> float:
-    """The largest resident memory of this process; `getrusage` would count its parent's too."""
+    """Return the largest resident memory of this process, in MiB.
+
+    `getrusage` is not used because it may return the parent process's memory.
+    """
     status = Path("/proc/self/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) / 1024

@@ -1,8 +1,8 @@
-"""Whom an artifact is measured against: one small interface, one class an engine.
+"""The engines that can be measured, such as onnxruntime: one interface and a class per engine.
 
-An engine says why it is missing, or prepares a model and returns what runs it once. Whatever it
-needs beyond the model (thread settings, warm-up, compilation) it finds before it is timed: each is
-taken at its best.
+An engine either says why it is missing, or prepares a model and returns a function that runs the
+model once. Before it is timed, an engine warms up, compiles the model and finds its best setting,
+such as the number of threads.
 """
 
 from __future__ import annotations
@@ -20,40 +20,47 @@ import numpy as np
 
 Feed: TypeAlias = Mapping[str, np.ndarray]
 Runner: TypeAlias = Callable[[], list[np.ndarray]]
-"""One inference: returns the outputs, in the model's order."""
+"""Runs the model once and returns the outputs, in the model's order."""
 
 
 class Engine(ABC):
-    """Someone who can run a model.
+    """The interface of an engine that can run models.
 
     Attributes
     ----------
-    setting: what `prepare` or `lanes` found to be best, told beside the figures.
+    name: the engine's name.
+    setting: the fastest setting that `prepare` or `lanes` found, as text to show with results.
     """
 
     name: str
     setting: str = ""
 
     def missing(self) -> str | None:
-        """Why it cannot take part here; None where it can."""
+        """Return why the engine cannot run on this machine, or None if it can."""
         return None
 
     @abstractmethod
     def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
-        """Get ready to run `model` on `feed`, `number` runs at once: what each thread calls.
+        """Prepare to run `model` on `feed` in `number` threads at once.
 
         Parameters
         ----------
-        model: an ONNX file's path, or an `onnx.ModelProto`.
+        model: the path of an ONNX file, or an `onnx.ModelProto`.
+        feed: the inputs, by name.
+        number: the number of concurrent runs.
+
+        Returns
+        -------
+        The function that each thread calls to run the model once.
         """
 
     def prepare(self, model: Any, feed: Feed) -> Runner:
-        """Get ready to run `model` on `feed`, one run at a time."""
+        """Prepare to run `model` on `feed`, one run at a time."""
         return self.lanes(model, feed, 1)[0]
 
 
 class OnnxRuntime(Engine):
-    """onnxruntime, operators in sequence or in parallel, with the best number of threads."""
+    """onnxruntime with the best number of threads; operators run in sequence or in parallel."""
 
     def __init__(self, parallel: bool = False, threads: tuple[int, ...] | None = None) -> None:
         self.name = f"onnxruntime, {'parallel' if parallel else 'sequential'}"
@@ -70,7 +77,7 @@ class OnnxRuntime(Engine):
         return found[self.best_threads]
 
     def session(self, model: Any, threads: int, profile_prefix: str | None = None) -> Any:
-        """A session; its profile goes to a file whose path begins with `profile_prefix`."""
+        """Return a session, which writes a profile to a path with `profile_prefix`, if given."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -91,14 +98,16 @@ class OnnxRuntime(Engine):
 
 
 class OpenVino(Engine):
-    """OpenVINO on the CPU: in float32, or in what it picks by itself, which may be bfloat16.
+    """OpenVINO on the CPU.
 
-    Several runs at once have a request each; whether its settings for latency or those for
-    throughput are better then is tried.
+    Each concurrent run has its own request. For several concurrent runs, OpenVINO's settings for
+    latency and for throughput are both tried, and the faster are used.
 
     Parameters
     ----------
-    threads: by default as many as it picks.
+    float32: whether to compute in float32. Otherwise OpenVINO chooses a precision, which may be
+        bfloat16.
+    threads: the number of threads; by default OpenVINO chooses it.
     """
 
     def __init__(self, float32: bool = True, threads: int | None = None) -> None:
@@ -146,7 +155,7 @@ class OpenVino(Engine):
 
 
 class TorchProgram(Engine):
-    """PyTorch, running a program of torch.export: as it is, or compiled by inductor if faster."""
+    """PyTorch, which runs a program of torch.export: eagerly, or compiled by inductor if faster."""
 
     name = "PyTorch"
 
@@ -157,7 +166,7 @@ class TorchProgram(Engine):
         return not_installed("torch")
 
     def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
-        """`model` is a `.pt2` file; `feed` has its inputs in order."""
+        """Prepare the program in the `.pt2` file `model`; `feed` has its inputs in order."""
         import torch
 
         network = torch.export.load(os.fspath(model)).module()
@@ -177,7 +186,7 @@ class TorchProgram(Engine):
         compiled = torch.compile(network)
         try:
             with_threads(compiled, max(self._threads))()
-        except Exception:  # Inductor wants a C++ compiler, and does not know every operator.
+        except Exception:  # Inductor needs a C++ compiler, and does not support every operator.
             self.setting = "eager, as inductor cannot compile it here, "
         else:
             found |= {("compiled", n): [with_threads(compiled, n)] * number for n in self._threads}
@@ -187,7 +196,7 @@ class TorchProgram(Engine):
 
 
 class Artifact(Engine):
-    """An artifact of ours; several runs at once have an instance each."""
+    """An artifact of this package. Each concurrent run has its own instance."""
 
     def __init__(
         self,
@@ -214,11 +223,11 @@ class Artifact(Engine):
 
 
 def read_in_place(module: Any, feed: Feed) -> Runner:
-    """Runs `module` as the others run: inputs are read where they are, outputs come in arrays.
+    """Return a function that runs `module` in the way other runtimes run.
 
-    The arrays are the same each time, as other runtimes keep theirs in a pool: the first touch of
-    fresh memory costs more than a small operator does. A module on a GPU has its inputs copied in
-    once.
+    Inputs are read in place; a module on a GPU copies them once, beforehand. Outputs are copied to
+    the same arrays in each run. Other runtimes reuse memory from a pool in the same way. The first
+    access to new memory would take longer than a small operator.
     """
     from ..errors import DeviceError
     from ..program.host_memory import aligned_copy
@@ -241,15 +250,16 @@ def read_in_place(module: Any, feed: Feed) -> Runner:
 
 
 def thread_choices() -> tuple[int, ...]:
-    """The numbers of threads worth trying here."""
+    """Return the numbers of threads that engines try on this machine."""
     cores = len(os.sched_getaffinity(0))
     return tuple(range(1, cores + 1)) if cores <= 4 else (1, cores // 2, cores)
 
 
 def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
-    """The key of the runners that do a few runs, all of them at once, in the least time.
+    """Return the key of the fastest candidate.
 
-    Each is judged by the median of five tries, after one to warm up.
+    The time of a candidate is that of calling all of its runners at once. It is the median of five
+    tries, after one try to warm up.
     """
     if len(candidates) == 1:
         return next(iter(candidates))
@@ -271,12 +281,12 @@ def _quick_median_s(runners: Sequence[Runner], tries: int = 5) -> float:
 
 
 def not_installed(package: str) -> str | None:
-    """Why an engine that needs `package` is missing; None where it is there."""
+    """Return a message if the Python package `package` is not installed, or None if it is."""
     found = importlib.util.find_spec(package) is not None
     return None if found else f"the package `{package}` is not installed"
 
 
 def _as_given(model: Any) -> Any:
-    """A path as text, and a model as bytes."""
+    """Return a path as text, or a model as bytes."""
     is_path = isinstance(model, (str, Path))
     return str(model) if is_path else model.SerializeToString()

@@ -1,7 +1,8 @@
-"""Requests to runners: as fast as they come back, or at given times whether they come back or not.
+"""Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
 
-Latencies of the second kind count from when a request was due, so that one that waits for another
-is not left out of the figures.
+In a closed loop, a runner gets its next request when it has finished the last one. In an open loop,
+requests arrive at given times, whether or not runners are free. Latencies in an open loop count
+from when a request was due, so they include the time that the request waits for a runner.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ Arrivals: TypeAlias = Literal["poisson", "uniform"]
 
 
 class Turn(NamedTuple):
-    """What one turn of requests took.
+    """The measurements of one turn of requests.
 
     Attributes
     ----------
-    latencies_us: of each request, in the order in which they ended.
-    wall_s: from the first request to the end of the last.
-    cpu_s: what all threads of this process computed meanwhile, those that only spin included.
+    latencies_us: the latency of each request in microseconds, in the order in which requests ended.
+    wall_s: the time from the start of the turn to the end of the last request, in seconds.
+    cpu_s: the CPU time of all threads of this process in that time, in seconds. Spinning counts.
     """
 
     latencies_us: list[float]
@@ -33,11 +34,12 @@ class Turn(NamedTuple):
 
 
 def closed_loop(runners: Sequence[Callable[[], object]], seconds: float, least: int = 1) -> Turn:
-    """Each runner has a thread, which calls it again as soon as it has returned.
+    """Call each runner in its own thread, again and again, as soon as it returns.
 
     Parameters
     ----------
-    least: how often each is called even where the time is over.
+    seconds: no call begins after this time, in seconds.
+    least: the least number of calls of each runner, even after that time.
     """
     until = time.perf_counter() + seconds
 
@@ -59,12 +61,14 @@ def open_loop(
     arrivals: Arrivals = "poisson",
     seed: int = 0,
 ) -> Turn:
-    """Requests are due at times of their own; the first runner that is free takes the next.
+    """Send requests at given arrival times; the first free runner takes the next request.
 
     Parameters
     ----------
-    rate: requests a second.
-    arrivals: gaps of random length, or all of one.
+    seconds: requests arrive during this time, in seconds.
+    rate: requests per second.
+    arrivals: `poisson` for random gaps between requests, `uniform` for equal gaps.
+    seed: seed of the random gaps.
     """
     due_s = iter(arrival_times(seconds, rate, arrivals, seed))
     lock = threading.Lock()
@@ -86,7 +90,7 @@ def open_loop(
 
 
 def arrival_times(seconds: float, rate: float, arrivals: Arrivals, seed: int) -> list[float]:
-    """When requests are due, in seconds from the beginning; at least one."""
+    """Return when requests are due, in seconds from the beginning; there is at least one."""
     if arrivals == "uniform":
         return [i / rate for i in range(max(1, round(seconds * rate)))]
     gaps = np.random.default_rng(seed).exponential(1 / rate, max(1, round(2 * seconds * rate) + 20))
@@ -98,7 +102,7 @@ def _timed(
     runners: Sequence[Callable[[], object]],
     calls: Callable[[Callable[[], object], list[float]], None],
 ) -> Turn:
-    """Let `calls` call each runner, in a thread of its own; the first in this one."""
+    """Run `calls` for each runner in its own thread, and for the first one in this thread."""
     latencies_us: list[float] = []
     wrong: list[BaseException] = []
 

@@ -1,1 +1,1 @@
-"""`Session`: runs a model under the names that users of onnxruntime know."""
+"""`Session`, which loads or compiles a model and runs it with onnxruntime's method names."""

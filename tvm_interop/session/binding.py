@@ -1,4 +1,4 @@
-"""Memory of the caller's under the inputs and outputs of a model."""
+"""`Binding`, with which a model reads and writes the caller's memory, without copies."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from ..execution.graph_module import GraphModule
 
 
 class Binding:
-    """An instance whose inputs are read from, and outputs written to, the caller's memory.
+    """An instance of a model that reads inputs from and writes outputs to the caller's memory.
 
-    Made by `Session.io_binding`. What is bound is not copied: an output of one run that is bound as
-    an input too, such as the cache of a transformer, stays where it is. One thread at a time may
-    run it.
+    `Session.io_binding` makes it. Bound arrays are not copied. An array may be bound to an output
+    and also to an input, for example for the cache of a transformer. Only one thread at a time may
+    run a binding.
     """
 
     def __init__(self, artifact: Artifact) -> None:
         self._module = GraphModule(artifact)
 
     def bind_cpu_input(self, name: str, array: Any) -> None:
-        """Read input `name` from `array`'s own memory from the next run on.
+        """From the next run on, read input `name` from the memory of `array`, without a copy.
+
+        `tvm_interop.aligned_empty` makes arrays at suitable addresses.
 
         Raises
         ------
         InputError
-            No input of that name, the wrong shape or type; not contiguous, or not at an address
-            that is a multiple of 64 (`tvm_interop.aligned_empty` makes such arrays).
+            There is no input of that name, or `array` has the wrong shape or dtype, is not
+            contiguous, or is not at an address that is a multiple of 64 bytes.
         DeviceError
             The model runs on a GPU.
         """
         self._module.set_input_zero_copy(name, array)
 
     def bind_output(self, name: str, array: Any = None) -> np.ndarray:
-        """Write output `name` into `array`'s memory from the next run on; into a new one for None.
+        """From the next run on, write output `name` into the memory of `array`, without a copy.
+
+        If `array` is None, a new array is made.
 
         Returns
         -------
@@ -44,14 +48,15 @@ class Binding:
         Raises
         ------
         InputError, DeviceError
-            As for `bind_cpu_input`; `array` is read-only.
+            The same cases as for `bind_cpu_input`. Also `InputError` if `array` is read-only or the
+            output has no memory of its own.
         """
         return self._module.set_output_zero_copy(name, array)
 
     def run(self) -> None:
-        """Run the model on what is bound."""
+        """Run the model on the bound inputs and outputs."""
         self._module.run()
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
-        """Copies of all outputs of the last run."""
+        """Return copies of all outputs of the last run, in the model's order."""
         return [self._module.get_output(i).numpy() for i in range(self._module.get_num_outputs())]

@@ -1,4 +1,4 @@
-"""A model's artifact: the one that was kept, or compiled now and kept."""
+"""Finds the stored artifact of a model, or else compiles the model and stores the artifact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .source import Source
 _LOG = logging.getLogger("tvm_interop")
 
 _NOT_IN_KEY = ("fresh", "latency_db", "progress")
-"""Options of `compile` that change nothing in the artifact."""
+"""Options of `compile` that do not affect the artifact."""
 
 
 def compiled_once(
@@ -23,18 +23,21 @@ def compiled_once(
     options: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Artifact:
-    """The artifact of a model; what takes long, and where it is kept, is told by the logger.
+    """Return the artifact of a model, from storage or compiled now.
+
+    The logger reports when a compilation begins and ends, and where the artifact is stored.
 
     Parameters
     ----------
-    options: for `compile`; with `fresh` nothing that was kept before is found. With some that do
-        not tell all by themselves, such as a schedule or tuning records, nothing is kept.
-    shapes: of inputs, by name, beside those in `options`.
+    options: the options for `compile`. With `fresh`, a stored artifact is not used. If equal
+        options do not guarantee equal artifacts, nothing is stored; examples are a schedule or
+        tuning records.
+    shapes: the shapes of more inputs, by name. They override `input_shapes` of `options`.
 
     Raises
     ------
     UnsupportedModelError, InputError, ScheduleError, DeviceError
-        As `compile`.
+        The same cases as for `compile`.
     """
     from ..compiler.api import compile
 
@@ -62,7 +65,11 @@ def compiled_once(
 
 
 def _tell_all(options: Mapping[str, Any]) -> bool:
-    """Whether equal options always make equal artifacts: none is an object, a file, or code."""
+    """Whether equal options always give equal artifacts.
+
+    This is not so if an option is an object, names a file of tuning records, or is a scheduler that
+    this package does not contain.
+    """
     counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
     return (
         options.get("tuning_records") is None

@@ -1,7 +1,7 @@
-"""Artifacts of models that were given as they are: compiled once, and kept for the next time.
+"""A folder in which sessions store the artifacts of models that they compiled.
 
-An artifact holds machine code. So the folder is made for its owner alone, and a file that somebody
-else could have written is not used (see `ownership`).
+An artifact contains machine code. So only the owner can access the folder, and a file that another
+user could have written is not used (see `ownership`).
 """
 
 from __future__ import annotations
@@ -27,28 +27,32 @@ _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
 MAX_BYTES = 8 << 30
-"""Of all kept artifacts together; those that were not used for the longest go first."""
+"""The largest total size of the stored artifacts, in bytes.
+
+The least recently used artifacts are deleted first.
+"""
 
 
 class KeptArtifacts:
-    """Artifacts by key, in a folder that several processes may share.
+    """Stores artifacts by key, in a folder that several processes may share.
 
-    Each is whole or not there, and its own digests show damage: one that is damaged is compiled
-    anew. Keeping is never needed: where the folder cannot be used, that is logged.
+    Files are written atomically. The digests in an artifact reveal damage, and a damaged artifact
+    is ignored, so the model is compiled again. If the folder cannot be used, a warning is logged
+    and nothing is stored.
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
-        """Nothing is made yet."""
+        """Remember the folder, which is created when the first artifact is stored."""
         self.folder = Path(folder)
         self._max_bytes = max_bytes
 
     def path_of(self, name: str, key: str) -> Path:
-        """Where the artifact of that key is, or will be; `name` is for people who look there."""
+        """Return the path for the artifact of a key; `name` makes the file name readable."""
         readable = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
         return self.folder / f"{readable}-{key[:16]}.tar"
 
     def find(self, name: str, key: str) -> Artifact | None:
-        """The artifact that was kept; None where there is none that may be used."""
+        """Return the stored artifact of a key, or None if there is none that may be used."""
         path = self.path_of(name, key)
         if not path.is_file():
             return None
@@ -57,22 +61,22 @@ class KeptArtifacts:
             self._tell_untrusted(reason)
             return None
         try:
-            artifact = load(path, trusted_keys=())  # We made it: nobody signed it.
+            artifact = load(path, trusted_keys=())  # Stored artifacts have no signature.
         except ArtifactError as error:
             _LOG.warning("%s: it is compiled anew", error)
             return None
-        artifact.from_elsewhere = False  # It was made here, as it is asked for now.
+        artifact.from_elsewhere = False  # It was made on this machine with the same options.
         with contextlib.suppress(OSError):
-            os.utime(path)  # Those that are used go last.
+            os.utime(path)  # Mark it as used, so that it is deleted last.
         return artifact
 
     def keep(self, name: str, key: str, artifact: Artifact) -> Path | None:
-        """Write the artifact there; where to, None if that cannot be."""
+        """Store an artifact and return its path, or None if it cannot be stored."""
         reason = why_not_trusted(self.folder)
         if reason is None:
             try:
                 make_own_folder(self.folder)
-                # Somebody else may have made it meanwhile.
+                # Check again, because another user may have created the folder meanwhile.
                 reason = why_not_trusted(self.folder)
                 if reason is None:
                     path = self.path_of(name, key)
@@ -97,7 +101,7 @@ class KeptArtifacts:
     def _trim(self, newest: Path) -> None:
         found = []
         for path in self.folder.glob("*.tar"):
-            with contextlib.suppress(OSError):  # Another process may remove it meanwhile.
+            with contextlib.suppress(OSError):  # Another process may have deleted the file.
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))
         nbytes = sum(size for _, size, _ in found)
@@ -111,19 +115,24 @@ class KeptArtifacts:
 
 
 def kept_artifacts(latency_db: str | os.PathLike[str] | None) -> KeptArtifacts | None:
-    """The folder beside what else is kept (see `measure.kept_files.kept_beside`); None: none is."""
+    """Return the store of artifacts, in a folder beside the database of latencies.
+
+    Return None if nothing is to be stored (see `measure.kept_files.kept_beside`).
+    """
     beside = kept_beside(latency_db)
     return None if beside is None else KeptArtifacts(beside.folder / _FOLDER)
 
 
 def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
-    """A digest of all that an artifact depends on: model, options, this machine, our own code.
+    """Return a digest of everything that an artifact depends on.
 
-    Of the machine that is the processor, and how many of its cores this process may use.
+    An artifact depends on the model, the options, the CPU, the number of threads of this process,
+    the versions of kernel libraries and of TVM, and this package's code.
 
     Parameters
     ----------
-    options: what `compile` is given, but for what changes nothing in the artifact.
+    model_digest: the digest of the model's content.
+    options: the options of `compile` that affect the artifact.
     """
     from .._native.cpu import num_threads
     from .._native.tvm_runtime import tvm_version
@@ -143,7 +152,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _code_digest() -> str:
-    """A digest of our Python code: what it would compile today."""
+    """Return a digest of this package's Python code, which determines what it compiles."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`Session`: a model that is loaded, compiled first if need be, and run by names."""
+"""`Session`, which runs a model with onnxruntime's method names and compiles it if needed."""
 
 from __future__ import annotations
 
@@ -27,26 +27,33 @@ from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo, infos_of_plan
 
 _MOST_SHAPES = 16
-"""Of a model with open dimensions: for so many shapes of its inputs it stays in memory."""
+"""The largest number of input shapes for which a model with open dimensions stays in memory.
+
+The instances for the least recently used shapes are dropped.
+"""
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
-"""What onnxruntime calls after `run_async`: the results, the user's data, and the error if any."""
+"""The function that is called after `run_async`, as in onnxruntime.
+
+It gets the results or None, the user's data, and the error message, which is "" on success.
+"""
 
 
 class Session(AbstractContextManager["Session"]):
-    """A model ready to run, under the names that users of onnxruntime know.
+    """A model ready to run, with the method names of onnxruntime's `InferenceSession`.
 
-    `run` may be called from several threads: each call takes one of the session's instances, and
-    waits for one where all are busy. Outputs are new arrays, which no later run changes.
+    Several threads may call `run` at once. Each call takes one of the session's instances, and
+    waits if all instances are busy. Outputs are new arrays, which later runs do not change.
 
-    A model that is no artifact is compiled, which takes from seconds to minutes and is told by the
-    logger `tvm_interop`, and the artifact is kept beside the database of latencies: the next
-    session of the same file, with the same options on the same machine, finds it. A model with open
-    dimensions is compiled for each shape that `run` is given.
+    A model that is not an artifact is compiled, which takes from seconds to minutes. The logger
+    `tvm_interop` reports this. The artifact is stored beside the database of latencies. The next
+    session with the same file and options on the same machine uses the stored artifact. A model
+    with open dimensions is compiled for each combination of input shapes that `run` gets.
 
     Attributes
     ----------
-    inputs, outputs: what the model takes and gives.
-    path: of the artifact that runs; None where there is none yet, or it is in no file.
+    inputs, outputs: names, shapes and dtypes of the model's inputs and outputs.
+    path: the path of the last artifact that was loaded or compiled; None if there is none yet, or
+        it is not in a file.
 
     Examples
     --------
@@ -68,18 +75,21 @@ class Session(AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        model: an artifact or its path, or what `compile` takes: an ONNX file's path, a network's
-            name, an `onnx.ModelProto`; also the bytes of an ONNX file.
-        sess_options: an `onnxruntime.SessionOptions`, of which `intra_op_num_threads` counts.
-        providers: as onnxruntime has them; the CPU must be among them, unless `target` is given.
-        threads: cores to compile for; by default all that this process may use.
-        instances: how many runs may go on at once. All share the threads of this process.
-        options: more for `compile`, such as `input_shapes`, `scheduler` or `progress`.
+        model: an artifact, its path, the bytes of an ONNX file, or a model as `compile` takes it,
+            such as the path of an ONNX file, the name of a network or an `onnx.ModelProto`.
+        sess_options: an `onnxruntime.SessionOptions`. Only `intra_op_num_threads` has an effect.
+        providers: execution providers as in onnxruntime. They must include the CPU, unless `target`
+            is another device.
+        threads: the number of cores to compile for; by default all that this process may use.
+        instances: the number of runs that can be active at once. All instances share the threads of
+            this process.
+        options: more options for `compile`, such as `input_shapes`, `scheduler` or `progress`.
 
         Raises
         ------
         UnsupportedModelError, ArtifactError, InputError, DeviceError
-            As `compile`, `load` and `GraphModule`; what compiles is not installed.
+            The same cases as for `compile`, `load` and `GraphModule`. Also `DeviceError` if the
+            model must be compiled and a package for that is not installed.
         """
         if not is_whole(instances) or instances < 1:
             raise InputError(f"`instances` is {instances!r}; give a whole number, 1 or more")
@@ -97,7 +107,7 @@ class Session(AbstractContextManager["Session"]):
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
             self._check_artifact_options(given.plan.streams, threads)
-            # Who says how many threads there are to be knows of cores that stay idle.
+            # A user who gives `threads` needs no warning about cores that stay idle.
             self._take(given if threads is None else replace(given, from_elsewhere=False))
             return
         self._source = given
@@ -109,7 +119,7 @@ class Session(AbstractContextManager["Session"]):
             self._take(compiled_once(given, self._options))
 
     def _take(self, artifact: Artifact) -> None:
-        """Run `artifact`, whatever comes."""
+        """Use `artifact` for all runs, whatever the shapes of their inputs."""
         self._pool = _Pool(artifact, self._instances)
         self.inputs, self.outputs = infos_of_plan(artifact.plan)
         self.path = artifact.path
@@ -143,36 +153,38 @@ class Session(AbstractContextManager["Session"]):
         self.close()
 
     def close(self) -> None:
-        """Give memory and threads back, once the runs that go on have ended."""
+        """Free memory and threads, after waiting for runs in the background to end."""
         self._is_closed = True
         self._workers.shutdown()
         self._pool = None
         self._by_shape.clear()
 
-    # What there is.
+    # Information about the model.
 
     def get_inputs(self) -> list[TensorInfo]:
-        """The inputs: each has `name`, `shape` and `type`."""
+        """Return the inputs, each with `name`, `shape` and `type`."""
         return list(self.inputs)
 
     def get_outputs(self) -> list[TensorInfo]:
-        """The outputs: each has `name`, `shape` and `type`."""
+        """Return the outputs, each with `name`, `shape` and `type`."""
         return list(self.outputs)
 
     def get_providers(self) -> list[str]:
-        """The device that it runs on, under onnxruntime's name for it."""
+        """Return the device that the model runs on, as onnxruntime's name of a provider."""
         on_gpu = self._pool is not None and any(
             stream.device.startswith("cuda") for stream in self._pool.artifact.plan.streams
         )
         return ["CUDAExecutionProvider"] if on_gpu else ["CPUExecutionProvider"]
 
     def get_modelmeta(self) -> Any:
-        """`custom_metadata_map` holds what the exporter wrote into the model, by name.
+        """Return an object whose `custom_metadata_map` holds the model's metadata, by name.
+
+        An exporter writes this metadata into the model.
 
         Raises
         ------
         InputError
-            The session was made of an artifact, which does not hold it.
+            The session was made from an artifact, which contains no metadata.
         """
         if self._source is None:
             raise InputError(
@@ -193,9 +205,10 @@ class Session(AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        output_names: the outputs that are wanted, in this order; None wants all.
-        input_feed: by name: arrays, tensors of any library that speaks DLPack, or lists of numbers.
-        run_options: as onnxruntime has them; none of them counts here.
+        output_names: the names of the outputs to return, in this order; None returns all.
+        input_feed: the inputs by name. A value is an array, a tensor of a library that supports
+            DLPack, or a list of numbers.
+        run_options: ignored. onnxruntime has such a parameter.
 
         Returns
         -------
@@ -204,7 +217,8 @@ class Session(AbstractContextManager["Session"]):
         Raises
         ------
         InputError
-            An input is missing, unknown, or of the wrong shape or type; there is no such output.
+            An input is missing or unknown, has the wrong shape or dtype, or there is no such
+            output.
         ExecutionError
             An operator failed, or the session was closed.
         """
@@ -229,16 +243,18 @@ class Session(AbstractContextManager["Session"]):
     ) -> Future[list[np.ndarray]]:
         """Run the model in the background.
 
-        The arrays in `input_feed` must stay as they are until the run has ended.
+        The arrays in `input_feed` must not change until the run has ended.
 
         Parameters
         ----------
-        callback: called with the results, `user_data` and an empty text; or with None, `user_data`
-            and what went wrong.
+        output_names, input_feed: as for `run`.
+        callback: a function to call after the run. It gets the results, `user_data` and "", or
+            after a failure None, `user_data` and the error message.
+        user_data: any object to pass to `callback`.
 
         Returns
         -------
-        A future of what `run` returns or raises.
+        A future with the result or the error of `run`.
         """
         self._check_is_open()
         future = self._workers.submit(self.run, output_names, input_feed)
@@ -253,7 +269,7 @@ class Session(AbstractContextManager["Session"]):
         return future
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[OpProfile]:
-        """Run once and tell when each operator ran (see `GraphModule.profile`)."""
+        """Run once and return when each operator ran (see `GraphModule.profile`)."""
         feed = self._checked_feed(input_feed)
         pool = self._pool_for(feed)
         module = pool.modules.get()
@@ -264,7 +280,13 @@ class Session(AbstractContextManager["Session"]):
             pool.modules.put(module)
 
     def io_binding(self) -> Binding:
-        """Memory of the caller's that inputs are read from and outputs are written to."""
+        """Return a new `Binding`, which uses the caller's memory for inputs and outputs.
+
+        Raises
+        ------
+        InputError
+            The model has open dimensions.
+        """
         self._check_is_open()
         if self._pool is None:
             raise InputError(
@@ -274,7 +296,7 @@ class Session(AbstractContextManager["Session"]):
         return Binding(self._pool.artifact)
 
     def run_with_iobinding(self, binding: Binding) -> None:
-        """Run the model on what was bound."""
+        """Run the model on the inputs and outputs of `binding`."""
         self._check_is_open()
         binding.run()
 
@@ -293,7 +315,7 @@ class Session(AbstractContextManager["Session"]):
         return [known.index(name) for name in (known if names is None else names)]
 
     def _checked_feed(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs, lists of numbers as arrays; all that there are, and none besides."""
+        """Return the inputs, with lists of numbers as arrays; refuse missing or unknown inputs."""
         self._check_is_open()
         if not isinstance(feed, Mapping):
             raise InputError(
@@ -315,7 +337,7 @@ class Session(AbstractContextManager["Session"]):
     # Compiling.
 
     def _pool_for(self, feed: Mapping[str, Any]) -> _Pool:
-        """The instances that run inputs of these shapes; compiled now if need be."""
+        """Return the instances for inputs of these shapes; compile the model for them if needed."""
         if self._pool is not None:
             return self._pool
         assert self._source is not None, "what is compiled already has its instances"
@@ -334,7 +356,7 @@ class Session(AbstractContextManager["Session"]):
 
 
 class _Pool:
-    """Instances of one artifact, of which each call takes one."""
+    """The instances of one artifact. A run takes one from `modules` and puts it back."""
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact
@@ -344,7 +366,10 @@ class _Pool:
 
 
 def _is_open(source: Source, options: Mapping[str, Any]) -> bool:
-    """Whether shapes must be waited for: an input has open dimensions that nobody gave."""
+    """Whether an input has open dimensions for which `options` gives no shape.
+
+    Such a model can be compiled only when `run` gets inputs.
+    """
     given = options.get("input_shapes") or {}
     if options.get("batch_sizes") is not None or not isinstance(given, Mapping):
         return False
@@ -352,7 +377,7 @@ def _is_open(source: Source, options: Mapping[str, Any]) -> bool:
 
 
 def _with_type(value: Any, info: TensorInfo) -> Any:
-    """A list of numbers as an array of the input's type; arrays and tensors as they are."""
+    """Convert a list of numbers to an array of the input's dtype; return other values as is."""
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
         return value
     try:

@@ -1,4 +1,4 @@
-"""What a session is made of: an artifact, or a model that is compiled for it."""
+"""Reads the model that a session gets: an artifact to load, or a model to compile."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Source(NamedTuple):
 
     Attributes
     ----------
-    model: what `compile` takes.
-    name: what to call it in messages and file names.
-    digest: of its content; None where it has none that could be told again, such as an IRModule's.
-    inputs, outputs: as far as they are known without compiling it.
-    metadata: what the exporter wrote into it, by name.
+    model: the model, in a form that `compile` takes.
+    name: a name for messages and file names.
+    digest: a digest of the model's content. None if there is no reproducible digest, for example
+        for an IRModule.
+    inputs, outputs: the inputs and outputs, as far as they are known before compilation.
+    metadata: the metadata that the exporter wrote into the model, by name.
     """
 
     model: Any
@@ -37,16 +38,16 @@ class Source(NamedTuple):
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
-    """The artifact, loaded if `given` is the path of one; or the model to compile.
+    """Return the artifact, loaded if `given` is its path, or else the model to compile.
 
     Raises
     ------
     ArtifactError
-        As `load`.
+        The same cases as for `load`.
     UnsupportedModelError
-        It is neither.
+        `given` is a path that is neither that of an artifact nor that of a model.
     DeviceError
-        It is a model, and what compiles is not installed.
+        `given` is a model, and a package that is needed to compile it is not installed.
     """
     if isinstance(given, Artifact):
         return given
@@ -80,10 +81,11 @@ def _source_of_path(path: Path) -> Source:
 
     name = path.name.removesuffix(".onnx")
     try:
-        # Its weights are not needed yet, and may be gigabytes.
+        # The weights are not needed yet, and may have gigabytes.
         model = onnx.load(path, format="protobuf", load_external_data=False)
     except Exception:  # protobuf's DecodeError lives in no stable place
-        model = read_onnx(path)  # The network of that name; or says what is wrong with the file.
+        # Return the network of that name, or raise an error that says what is wrong with the file.
+        model = read_onnx(path)
         digest = _digest_of_message(model)
     else:
         located = sorted(set(_locations(model.graph)))
@@ -96,7 +98,7 @@ def _metadata(model: Any) -> dict[str, str]:
 
 
 def _locations(graph: Any) -> Iterator[str]:
-    """The files that hold weights of `graph` and of the graphs in it."""
+    """Yield the names of the files with weights of `graph` and its subgraphs."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     tensors = [each for a in attributes for each in (a.t, *a.tensors)]
     for tensor in (*graph.initializer, *tensors):
@@ -107,7 +109,10 @@ def _locations(graph: Any) -> Iterator[str]:
 
 
 def _digest_of_files(paths: list[Path]) -> str | None:
-    """None where one cannot be read, which whoever compiles says in words."""
+    """Return a digest of the files' content, or None if a file cannot be read.
+
+    The compilation then raises an error that describes the problem.
+    """
     digest = hashlib.sha256()
     try:
         for path in paths:
@@ -128,7 +133,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
 def _digest_of_message(model: Any) -> str | None:
     try:
         return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
-    except ValueError:  # Over 2 GiB protobuf cannot write it.
+    except ValueError:  # Protobuf cannot serialise more than 2 GiB.
         return None
 
 

@@ -1,4 +1,4 @@
-"""What a model takes and gives: names, shapes and types, under onnxruntime's names for them."""
+"""Describes the inputs and outputs of a model as onnxruntime does: name, shape and type."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ if TYPE_CHECKING:
     from ..plan.plan import Plan, PlannedValue
 
 _OF_ONNX = {"float32": "float", "float64": "double"}
-"""Types whose name in onnxruntime is not NumPy's."""
+"""onnxruntime's names of the types for which they differ from NumPy's."""
 
 
 class TensorInfo(NamedTuple):
-    """An input or output.
+    """An input or output of a model.
 
     Attributes
     ----------
-    shape: sizes; a dimension that the model leaves open is its name, or None where it has none.
-    dtype: as NumPy names it, such as `float32`.
+    name: its name.
+    shape: its sizes. An open dimension is given by its name, or None if it has no name.
+    dtype: NumPy's name of its type, such as `float32`.
     """
 
     name: str
@@ -26,7 +27,7 @@ class TensorInfo(NamedTuple):
 
     @property
     def type(self) -> str:
-        """The type as onnxruntime names it, such as `tensor(float)`."""
+        """onnxruntime's name of the type, such as `tensor(float)`."""
         return f"tensor({_OF_ONNX.get(self.dtype, self.dtype)})"
 
     @property
@@ -40,7 +41,7 @@ class TensorInfo(NamedTuple):
 
 
 def infos_of_plan(plan: Plan) -> tuple[list[TensorInfo], list[TensorInfo]]:
-    """The inputs and the outputs of a compiled model."""
+    """Return the inputs and the outputs of a compiled model."""
 
     def info(value: PlannedValue) -> TensorInfo:
         return TensorInfo(value.name, value.shape, value.dtype)
@@ -52,7 +53,7 @@ def infos_of_plan(plan: Plan) -> tuple[list[TensorInfo], list[TensorInfo]]:
 
 
 def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
-    """The inputs, weights left out, and the outputs of an `onnx.ModelProto`."""
+    """Return the inputs, without weights, and the outputs of an `onnx.ModelProto`."""
     import onnx
 
     def info(value: Any) -> TensorInfo:

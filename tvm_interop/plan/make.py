@@ -46,7 +46,7 @@ def make_plan(
     Raises
     ------
     ScheduleError
-        The schedule does not fit the program, or the CPU is to be several devices.
+        The schedule does not fit the program, or names several CPUs or too many GPUs.
     """
     graph = program.graph()
     schedule.validate(graph)
@@ -104,14 +104,14 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies take turns on a link in this order: the list of stages says which is urgent.
+        # Copies take turns on a link in launch order: the order of the stages says what is urgent.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
 
 
 def _stream_devices(schedule: Schedule, device: str) -> list[str]:
-    """The device of each stream that has operators; `device` where the schedule names none."""
+    """The device of each stream that has operators; `device` if the schedule names none."""
     if not schedule.devices:
         return [device for ops in schedule.streams if ops]
     kind = device.partition(":")[0]

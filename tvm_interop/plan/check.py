@@ -26,7 +26,7 @@ def read_plan(text: str | bytes) -> Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Prove the plan safe: every dependency is ordered, and so are all that share storage.
+    """Prove the plan safe: every dependency is ordered, and so are all uses of shared storage.
 
     `stream_form` finds out from the plan what each operator reads, writes and waits for. Then
     `checking.races.check_program` proves that there are no races. Neither uses code of the planner.

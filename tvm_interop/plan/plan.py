@@ -77,7 +77,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel: name of TVM's kernel; `PEER_COPY` for a copy to another GPU, which needs no kernel.
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
-    waits: indices of earlier operators, on other streams, that must have ended.
+    waits: indices of earlier operators, on other streams, that must end before this one starts.
     library: the kernel library that runs it; `description` says what it is to compute. None if
         TVM's `kernel` runs it.
     share: for an operator that runs one share of a TVM kernel, the share's index and the number of

@@ -1,6 +1,6 @@
 """Runs tvmc's command lines by `tvm-interop`: `python -m tvm_interop.tvmc compile model.onnx`.
 
-tvmc left TVM in 0.20. Its verbs `compile` and `run` are read here as tvmc read them, with
+tvmc left TVM in 0.20. Its verbs `compile` and `run` are read here as tvmc read them, including
 abbreviations. Options that mean the same here are passed on. Options that change nothing here are
 accepted, and a message says so. Options that have no counterpart are refused, and a message says
 what to use instead.

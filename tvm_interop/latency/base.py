@@ -44,9 +44,9 @@ class LatencyModel(ABC):
         """Microseconds of a stage: groups run side by side, operators of a group in order."""
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each stage, shape (len(stages),). Calls `stage` for one after the other.
+        """Microseconds of each stage, shape (len(stages),), by one call of `stage` for each.
 
-        `stages` may be a `StageBatch`, which holds the same as three flat arrays.
+        `stages` may be a `StageBatch`, which holds the same stages in three flat arrays.
         """
         return as_prices([self.stage(groups) for groups in stages], len(stages))
 
@@ -60,7 +60,7 @@ class LatencyModel(ABC):
         return 0
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds to copy the value that operator `v` reads from `u` from one GPU to another.
+        """Microseconds to copy the output of operator `u` that operator `v` reads to another GPU.
 
         Raises
         ------

@@ -23,7 +23,8 @@ class DeviceDescription:
         device.
     launch_us: microseconds that the smallest operator takes.
     cores: a CPU's cores or a GPU's multiprocessors.
-    values_a_core: an operator keeps one core busy per this many values that it writes.
+    values_a_core: number of values written per busy core. An operator that writes more values
+        keeps more cores busy.
     bandwidth: how many operators that only move bytes run at once at full speed.
     link: the connection to another device of this kind; None if there is none.
     """

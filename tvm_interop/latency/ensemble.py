@@ -23,7 +23,7 @@ _MOST_TREES = 70
 _DEPTH = 5
 _LEARNING_RATE = 0.2
 _GROWTH = 1.5
-"""All trees are trained anew when the samples have grown by more than this factor since then."""
+"""All trees are trained anew when the number of samples has grown by more than this factor."""
 
 
 class TreeEnsemble:

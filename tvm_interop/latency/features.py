@@ -45,7 +45,7 @@ operators of a stage. For everything else they are over its groups."""
 
 
 LEAST_US = 0.5
-"""Shorter latencies count as this many microseconds: below, differences come from the clock."""
+"""Least latency in microseconds. Shorter ones count as this, since they differ by clock noise."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class PredictionError:
 
 @dataclass(frozen=True)
 class Samples:
-    """Stages of one setting and their measured latencies.
+    """Stages that were measured in one setting, and their latencies.
 
     Attributes
     ----------

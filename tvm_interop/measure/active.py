@@ -119,13 +119,14 @@ def active_search(
 class ActiveSearch:
     """Finds IOS's schedule while measuring few of its stages.
 
-    First the search measures each operator alone. An operator in parts is also measured as a
-    whole. All other stages are predicted. Then the search goes in rounds of three steps:
+    First the search measures each operator alone. An operator that is divided into parts is also
+    measured as a whole. All other stages are predicted. Then the search goes in rounds of three
+    steps:
 
-    1. Solve the search with an optimistic latency for each unmeasured stage. This is the expected
-       latency less its uncertainty.
-    2. Measure the stages of the best schedule found in this way, the stages of the best expected
-       schedule, and the stages of schedules close to the first of these two.
+    1. Find the best schedule, with an optimistic latency for each unmeasured stage. This is the
+       expected latency less its uncertainty.
+    2. Measure the stages of this schedule, the stages of the best schedule by expected latencies,
+       and the stages of schedules that are nearly as good as the first one.
     3. Learn from the measurements.
 
     So a stage that could change the optimum is measured before a stage that could not. This is
@@ -138,11 +139,11 @@ class ActiveSearch:
     the stages to measure are drawn at random. Such rounds do not count towards the three.
 
     A block that exceeds its share of `max_transitions` has too many stages to consider all of them.
-    `ios` then searches with expected latencies, by its beams. The candidates are the stages that
-    fit into windows of neighbouring stages of the schedule it finds, or of the best known schedule
-    if that is no slower. When there is nothing left to gain, this is repeated with a model that has
-    learned more and with other windows. The search ends after two such repetitions in a row that
-    have gained less than 1% each.
+    Scheduler `ios` then does its beam search with expected latencies. The candidates are the stages
+    that fit into windows of neighbouring stages of the schedule it finds, or of the best known
+    schedule if that is no slower. When there is nothing left to gain, this is repeated with a model
+    that has learned more, and with other windows. The search ends after two such repetitions in a
+    row that have gained less than 1% each.
 
     Attributes
     ----------
@@ -305,13 +306,13 @@ class ActiveSearch:
         return max(_ROUND, int(_ROUND_SHARE * len(self._space.kinds)))
 
     def _space_of(self, search: Any) -> StageSpace:
-        """The stages of a native search. Stages of one operator are measured at once."""
+        """The stages of a native search. Stages of one operator are measured immediately."""
         self._space = StageSpace(search, self._device, self._packed)
         self._take(self._space.of_one_operator)
         return self._space
 
     def _windows(self) -> StageSpace:
-        """The stages near the best expected schedule, or the best known one if no slower."""
+        """The stages in windows around the best expected or known schedule, whichever is faster."""
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
         options = replace(self._options, streams=None, max_transitions=most)

@@ -17,7 +17,7 @@ _ENVIRONMENT = "TVM_INTEROP_KEPT"
 _DIGEST_BYTES = 32
 _SUFFIX = ".kept"
 _VERSION = 2
-"""Version of the files' contents. Files of another version are not found, and go in time."""
+"""Version of the files' contents. Files of another version are not found, and get removed."""
 MAX_BYTES = 1 << 30
 """Most bytes of all files together, unless another limit is given."""
 

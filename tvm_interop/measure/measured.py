@@ -45,7 +45,10 @@ def tell(progress: Progress | None, what: str) -> None:
 
 
 def counter(progress: Progress | None) -> Progress | None:
-    """`progress` if it has `say`, and so can tell what is counted (see `tell`); otherwise None."""
+    """`progress`, for counting other things than stages; None if it has no method `say`.
+
+    Without `say`, nothing would tell what is counted (see `tell`).
+    """
     return progress if hasattr(progress, "say") else None
 
 
@@ -125,7 +128,7 @@ class MeasuredLatency(LatencyModel):
 
         An operator that is far slower is run only once. The result of this run is kept, and is
         used first from then on, so the same kept latencies always give the same answer. The other
-        operators are measured in one go, and no further operators are.
+        operators of `ops` are measured in one go.
         """
         near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
@@ -265,7 +268,7 @@ class MeasuredLatency(LatencyModel):
         if self._progress is not None and programs:
             self._progress(done, len(programs))
         for found in self._timed(programs):
-            # Keep results at once: an interrupted search then loses only the job in progress.
+            # Keep results immediately: an interrupted search then loses only the job in progress.
             joined = {key: new.joined((earlier or {}).get(key)) for key, new in found.items()}
             self._keep({key: programs[key] for key in found}, joined)
             self._known.update((key, new.latency_us) for key, new in found.items())

@@ -24,11 +24,12 @@ _LONG_S = 0.5
 """A stage that takes longer is run only once. A library's kernel may be a thousand times slower
 than others on an operator that it is not made for. Its exact latency does not matter."""
 _ENOUGH = 3
-"""A stage is run again as long as fewer of its runs were not held up."""
+"""A stage is run again while fewer than this many of its runs were not held up."""
 _KNOWN_WELL = 0.01
 """A stage needs no further runs where the standard error of its latency is at most this share."""
 _TO_TELL = REPEATS[1]
-"""With fewer runs that were not held up, their spread does not tell how well a latency is known."""
+"""With fewer than this many runs that were not held up, their spread does not tell how well the
+latency is known."""
 
 
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:

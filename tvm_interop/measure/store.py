@@ -21,7 +21,7 @@ from ..ownership import make_own_folder, why_not_trusted
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
 _APPLICATION_ID = 0x74766D69
-"""Marks the file as ours: "tvmi"."""
+"""SQLite's application id, which marks a file as ours: "tvmi" in ASCII."""
 _LAYOUT = 3
 _WAIT_S = 60.0
 """Seconds to wait for another process that is writing."""

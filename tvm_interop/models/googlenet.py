@@ -19,7 +19,7 @@ _BLOCKS = {
 
 
 def googlenet(net: OnnxNet, batch: int, image_size: int) -> None:
-    """Images of 3x224x224 by default; no auxiliary classifiers.
+    """GoogLeNet for images of 3x224x224 by default; no auxiliary classifiers.
 
     Batch norms, which are folded here, replace the local response normalisation of 2015, as is
     usual today. The 5x5 convolutions are 5x5, as published.

@@ -6,7 +6,7 @@ from .onnx_net import OnnxNet
 
 
 def inception_v3(net: OnnxNet, batch: int, image_size: int) -> None:
-    """Images of 3x299x299 by default; no auxiliary classifier; batch norms are folded.
+    """Inception-V3 for 3x299x299 by default; no auxiliary classifier; batch norms are folded.
 
     Blocks have their usual names, `mixed_5b` to `mixed_7c`. The last two blocks have one concat of
     six inputs in place of nested concats.

@@ -26,7 +26,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     for part in range(3):
         filters = _FILTERS << part
         if part:
-            # A part's first cell skips the reduction and the cell before it: `before` stays.
+            # `before` stays: it skips the reduction and the cell before the reduction, and goes
+            # into the part's first cell.
             x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
         name = f"cell_{cells}"
         x, before = _first(net, x, before, name, filters), x

@@ -18,7 +18,7 @@ _HEAD_CHANNELS = 1280
 
 
 def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
-    """Images of 3x224x224 by default; four Watts-Strogatz graphs WS(4, 0.75).
+    """RandWire for images of 3x224x224 by default; four Watts-Strogatz graphs WS(4, 0.75).
 
     The graphs have 16, 32, 32 and 32 operators with 154, 308, 616 and 1232 channels. An operator
     sums its inputs, then is a 3x3 ReLU-SepConv. Operators without inputs in their graph read the

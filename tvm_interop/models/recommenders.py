@@ -17,7 +17,7 @@ _CROSSED = 8
 
 
 def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
-    """Wide & Deep: 26 embeddings of 32 into layers of 1024, 512 and 256, beside a linear part.
+    """Wide & Deep: 26 embeddings of width 32, layers of 1024, 512 and 256, and a linear part.
 
     The widths of the layers and embeddings follow section 4. The paper does not list its
     categories, so the categories follow the data of Criteo. The wide part has 8 crossed categories,
@@ -38,10 +38,10 @@ def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
 
 
 def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
-    """DLRM: 26 embeddings of 64, bottom layers of 512, 256 and 64, top layers of 512, 256 and 1.
+    """DLRM: 26 embeddings of width 64; layers of 512, 256 and 64 below, 512, 256 and 1 above.
 
-    The top layers read the output of the bottom layers, and the dot product of each pair among this
-    output and the embeddings (section 2.2).
+    The layers above read the output of the layers below, and the dot product of each pair among
+    this output and the embeddings (section 2.2).
 
     Inputs are float32 [batch, 13] and int64 [batch, 26]. Integers are below `rows`.
     """

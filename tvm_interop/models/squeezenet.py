@@ -18,7 +18,7 @@ _FIRES = {
 
 
 def squeezenet(net: OnnxNet, batch: int, image_size: int) -> None:
-    """Images of 3x224x224 by default; a bypass around every fire module.
+    """SqueezeNet for images of 3x224x224 by default; a bypass around every fire module.
 
     The first convolution is 7x7 with 96 channels, and is padded. The bypass is a 1x1 convolution
     where a fire module changes the number of channels. The logits are the pooled output of the last

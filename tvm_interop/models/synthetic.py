@@ -28,7 +28,6 @@ def layered_workload(
     num_edges: number of edges. There are more if the operators behind the first layer are more,
         because each of them reads an operator.
     latency_us: least and greatest latency of an operator, in microseconds.
-        necessary where that is more.
 
     Returns
     -------

@@ -64,7 +64,7 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
     Every operator is a unit of its own, with these exceptions:
 
     1. An operator that computes with constants alone is no unit. An operator that only changes the
-       shape is none either: its readers read the tensor behind it.
+       shape is none either: its readers count as readers of its input.
     2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both are a SepConv.
        A ReLU joins a SepConv that is its only reader.
     3. A ReLU joins the convolution or matrix product that it reads if it is the only reader. Other

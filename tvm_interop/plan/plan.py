@@ -1,8 +1,7 @@
-"""An execution plan: what runs on which stream, what waits for what, and where tensors live.
+"""An execution plan: the stream and the waits of each operator, and the place of each tensor.
 
-A plan is all the executor needs besides kernels and weights. `make.make_plan` makes one,
-`check.check_plan` proves it safe, and the artifact holds it as JSON. Nothing in it depends on
-Relax.
+A plan is all the executor needs besides kernels and weights. `make.make_plan` makes a plan,
+`check.check_plan` proves it safe, and the artifact holds it as JSON. Plans do not depend on Relax.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     device: `cpu:0`, or a GPU such as `cuda:0`.
-    threads: threads its kernels may use.
+    threads: number of threads that its kernels may use.
     urgent: whether a GPU should prefer this stream's work to the work of other streams.
     """
 
@@ -78,7 +77,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
     waits: indices of earlier operators, on other streams, that must end before this one starts.
-    library: the kernel library that runs it; `description` says what it is to compute. None if
+    library: the kernel library that runs the operator, which `description` describes. None if
         TVM's `kernel` runs it.
     share: for an operator that runs one share of a TVM kernel, the share's index and the number of
         shares. None if it runs the whole kernel.
@@ -106,7 +105,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _SHOWN = 4
-"""How many inputs, and how many outputs, one line about a plan names."""
+"""How many inputs, and how many outputs, `Plan.summary` names."""
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -115,7 +115,7 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
 
 
 def check_fallback(fallback: Plan, plan: Plan) -> None:
-    """Check that the plan for machines without libraries needs none, and fits the other plan.
+    """Check that the plan for machines without kernel libraries needs no library, and fits `plan`.
 
     Both plans must have the same inputs and outputs.
 
@@ -161,12 +161,12 @@ def check_shapes(plans: Sequence[Plan]) -> None:
 
 
 def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
-    """Check that plans are of one model, with one plan for each batch size, if there are any sizes.
+    """Check that plans are of one model, one for each batch size; do nothing without batch sizes.
 
     Raises
     ------
     ArtifactError
-        Names the input or output whose first axis is not the batch; or says what sizes there are.
+        Names the input or output whose first axis is not the batch; or says which sizes are wrong.
     """
     if not sizes:
         return

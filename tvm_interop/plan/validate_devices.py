@@ -1,4 +1,4 @@
-"""Checks on which devices a plan's operators and tensors are, and the copies between devices."""
+"""Checks the devices of a plan's operators and tensors, and the copies between devices."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     input, weight or reshape, and has no place in another result already. Other concatenations stay,
     as kernels that copy.
 
-    In networks such as DenseNet, a concatenation often joins all inputs of an earlier one and more.
-    Then the longest one is put in place, and the results of the others are the beginning of its
+    In networks such as DenseNet, each concatenation joins all inputs of an earlier one and more.
+    There the longest one is put in place, and the results of the others are the beginning of its
     result.
 
     Parameters

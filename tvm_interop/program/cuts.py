@@ -12,10 +12,11 @@ import numpy as np
 from .storage import ALIGNMENT, BLOCK, Layout, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""Least floating-point operations of a part: five to ten microseconds on a core of today."""
+"""Least number of floating-point operations of a part. They take five to ten microseconds on a
+core of today."""
 _READS_A_PART = 1 << 15
-"""Least numbers that a part of a pooling, of a depthwise convolution or of a divided weight reads:
-some microseconds."""
+"""Least number of values that a part reads, of a pooling, a depthwise convolution or a divided
+weight. This takes some microseconds."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Tensors(Protocol):
 
 
 def most_products(op: Tensors, *, shares_weight: bool) -> int:
-    """The most parts worth making of an operator that sums up products.
+    """The most parts into which an operator that sums up products is worth dividing.
 
     The latency is the time of the operations, or the time to read the weight if that is longer. It
     is longer for few pixels or a single row. Parts that share the weight each read all of it.
@@ -75,7 +76,7 @@ def most_products(op: Tensors, *, shares_weight: bool) -> int:
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The most parts worth making of an operator that reads `numbers_each` numbers per result."""
+    """The most parts worth making if each number of the result reads `numbers_each` numbers."""
     return prod(op.shapes[-1]) * numbers_each // _READS_A_PART
 
 

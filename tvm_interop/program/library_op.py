@@ -23,8 +23,8 @@ _NOTHING = Ending()
 class LibraryOp:
     """The description of an operator of one kind, independent of any model and any kernel.
 
-    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Differences between kinds are
-    answers to the methods of this class. No other code compares kinds.
+    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Kinds differ only
+    in the results of the methods here. No other code compares kinds.
     """
 
     __slots__ = ()
@@ -106,11 +106,11 @@ class LibraryOp:
 
     @property
     def most_parts(self) -> int:
-        """The most parts that are worth making."""
+        """The most parts into which the operator is worth dividing."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """Up to `parts` parts by rows, if there is a `row_axis`; fewer than 2 mean no division."""
+        """Up to `parts` parts by rows, if there is a `row_axis`; less than 2 parts: no division."""
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
@@ -195,9 +195,9 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
     stored: type in memory of each argument's numbers; empty if all of them are `dtype`.
     cut: for an argument that is cut out of a larger given tensor: the index of the argument, the
         axis, where the argument begins on that axis, and the tensor's size along it. Empty if no
-        argument is cut out. `shapes` has the shape of the argument. Only oneDNN takes
-        cut arguments: the data of convolutions by rows, and the right side of products by columns.
-        All of them are plain.
+        argument is cut out. `shapes` has the shape of the argument. Only oneDNN takes cut
+        arguments: the data of convolutions by rows, and the right side of products by columns. All
+        of them are plain.
     """
 
     shapes: tuple[tuple[int, ...], ...]

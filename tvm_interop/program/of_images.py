@@ -22,7 +22,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
         return (0, *[last - 1] * self.has_sum, last)
 
     def cuts(self) -> list[Cut] | None:
-        """By images if there are several; else as a single image is divided."""
+        """Cut by images if there are several; otherwise cut the single image."""
         return self.cuts_by_image() if self.shapes[0][0] > 1 else self.cuts_of_one()
 
     def cuts_by_image(self) -> list[Cut]:
@@ -69,7 +69,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making: each number of the result takes reading a window."""
+        """The most parts worth making, since each number of the result reads a whole window."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:

@@ -61,7 +61,7 @@ class Operator:
         outermost loop is divided among them. None if the call runs the whole kernel.
     whole: name of the operator that this operator is a part of; None if it is no part.
     kernel_flops: floating-point operations of TVM's whole kernel, before it was scheduled.
-    refused: the description that the operator would have had, had a kernel library taken it.
+    refused: a description for kernel libraries that all of them refused; None if there is none.
     """
 
     name: str

@@ -19,7 +19,9 @@ class _Slides(Tensors, Protocol):
 
 
 def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
-    """Up to `parts` parts of `op`, for one image whose rows go along `axis`; fewer than 2 for none.
+    """Divide `op`, for one image whose rows go along `axis`, into up to `parts` parts.
+
+    A result of fewer than 2 parts means that `op` is not divided.
 
     Each part begins at an aligned address of the result, of a tensor that is added, and of the
     image. If parts read their rows out of the whole image (`reads_rows_of_whole`), a part may begin

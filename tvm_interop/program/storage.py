@@ -44,7 +44,7 @@ class Stored(Protocol):
 
 
 class Writer(Protocol):
-    """An operator, as far as tensors are concerned."""
+    """An operator, reduced to the tensors that it reads and writes."""
 
     @property
     def inputs(self) -> tuple[int, ...]: ...

@@ -32,7 +32,7 @@ class PlacedLibrary:
 
 
 class Library:
-    """The result of `build`, with the names of Relay's library for the graph executor.
+    """The result of `build`, with the methods of Relay's library for the graph executor.
 
     Attributes
     ----------

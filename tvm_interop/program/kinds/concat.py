@@ -1,7 +1,7 @@
 """Concatenation of images along their channels.
 
-No library computes this kind. `concat_in_place` removes a concatenation whose inputs can be written
-straight into their places, so that it costs nothing.
+No library computes this kind, because a concatenation may cost nothing: `concat_in_place` removes a
+concatenation whose inputs can be written straight into their places.
 """
 
 from __future__ import annotations

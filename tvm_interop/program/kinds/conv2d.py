@@ -39,7 +39,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """By channels of the result, in whole blocks; a convolution with groups, by groups."""
+        """Cut a single image by channels of the result, in whole blocks; with groups, by groups."""
         step = self.aligned_channels
         by_block = Cut(1, step)
         more = [Cut(0, step)] * self.has_bias + [by_block] * self.has_sum

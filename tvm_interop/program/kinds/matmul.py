@@ -40,7 +40,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
         return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
 
     def cuts(self) -> list[Cut] | None:
-        """By the first axis with more than one element: by matrices, or by rows of a single matrix.
+        """Cut along the first axis of more than one element: by matrices, or rows of a single one.
 
         A product with a single row is divided by columns.
         """
@@ -81,7 +81,7 @@ class Matmul(Product, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def by_columns(self) -> list[Cut] | None:
-        """Each part takes some columns of the right side."""
+        """Cut a single row by columns: each part takes some columns of the right side."""
         made = len(self.shapes[-1]) - 1
         step = aligned_step(self, [self.shapes[-1]], made)
         by_column = Cut(made, step)

@@ -60,7 +60,7 @@ class LatencyModel(ABC):
         return 0
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds to copy the output of operator `u` that operator `v` reads to another GPU.
+        """Microseconds to copy operator `u`'s output for operator `v` to another GPU.
 
         Raises
         ------

@@ -90,7 +90,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:
-    """A key for a stage, made from all that decides its latency, whatever model it is from.
+    """A key for a stage, from everything that decides its latency. The model does not matter.
 
     Databases contain these keys. If a key changes, its stage has to be measured again.
 

@@ -63,9 +63,9 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
     Raises
     ------
     TVMInteropError
-        As `LatencyStore` raises, for a file named by `path` or by the environment variable.
+        As `LatencyStore` raises.
     OSError
-        The folder of a file named in this way cannot be made.
+        The folder of a file named by `path` or by the environment variable cannot be made.
     """
     if path is not None or os.environ.get(_ENVIRONMENT):
         return LatencyStore(path)

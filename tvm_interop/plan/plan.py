@@ -201,7 +201,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def arena_buffers(self) -> dict[str, dict[int, Buffer]]:
         """The buffers in each device's arena, by value, with their writers and readers.
 
-        An operator that writes or reads an alias counts for the value with the storage.
+        An operator that writes or reads an alias counts as a writer or reader of the value whose
+        storage the alias uses.
         """
         writers: dict[int, list[int]] = {}
         readers: dict[int, list[int]] = {}

@@ -40,7 +40,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
         return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
 
     def cuts(self) -> list[Cut] | None:
-        """Cut along the first axis of more than one element: by matrices, or rows of a single one.
+        """Cut along the first axis longer than 1: by matrices, or by rows of a single matrix.
 
         A product with a single row is divided by columns.
         """

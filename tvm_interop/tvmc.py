@@ -54,7 +54,7 @@ _OPTION = "target option "
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line of tvmc; returns the exit code: 0, or 2 for a wrong request."""
+    """Run a command line of tvmc; returns `run_app`'s exit code, or 2 for a wrong request."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         translated = translate(given)

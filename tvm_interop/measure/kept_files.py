@@ -17,8 +17,8 @@ _ENVIRONMENT = "TVM_INTEROP_KEPT"
 _DIGEST_BYTES = 32
 _SUFFIX = ".kept"
 _VERSION = 2
-"""Version of the files' contents. Files of another version are no longer found. They are removed once
-all files together exceed the limit."""
+"""Version of the files' contents. Files of another version are no longer found. They are removed
+once all files together exceed the limit."""
 MAX_BYTES = 1 << 30
 """Most bytes of all files together, unless another limit is given."""
 

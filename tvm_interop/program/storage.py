@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-import ml_dtypes  # noqa: F401  This import makes NumPy know `bfloat16` by name.
+import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
 import numpy as np
 
 Layout = Literal["plain", "blocked16"]

@@ -1,9 +1,9 @@
 """Run a model's independent operators side by side.
 
-`Session` runs a model under onnxruntime's names; `compile` takes one to an artifact, `load` and
-`GraphModule` run that; `schedule` and `OpGraph` schedule any graph of operators;
-`transform.InterOpSchedule` is the pass, also found at `tvm.relax.transform.InterOpSchedule` once
-this package is imported.
+`Session` runs a model with onnxruntime's interface. `compile` turns a model into an artifact,
+`load` reads the artifact, and `GraphModule` runs it. `schedule` and `OpGraph` schedule any graph of
+operators. `transform.InterOpSchedule` is the Relax pass. Once this package is imported, the pass is
+also found at `tvm.relax.transform.InterOpSchedule`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import os as _os
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-# By default TVM confines every thread that calls a kernel to one core, all of them to the same:
-# streams would take turns. Read when the first kernel runs, so this is early enough.
+# By default TVM binds every thread that calls a kernel to the same core, so streams would take
+# turns. TVM reads this variable when the first kernel runs, so setting it here is early enough.
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 from . import _pass_hook
@@ -107,8 +107,8 @@ _HOME = {
     "schedulers": "scheduling",
     "set_num_threads": "execution.threads",
 }
-"""Modules of the names that are imported when they are first asked for: TVM takes seconds to
-import, and help and shell completion do without."""
+"""Modules of the names that are imported only when they are first asked for. Importing TVM takes
+seconds, and help and shell completion do not need TVM."""
 
 _NEEDS_COMPILER = ("compare", "compile", "explain", "operator_graph", "transform")
 
@@ -133,7 +133,7 @@ def __dir__() -> list[str]:
 
 
 def _require_compiler(name: str) -> None:
-    """Where only TVM's runtime is installed, artifacts are run and nothing is compiled."""
+    """Raise DeviceError if only TVM's runtime is loaded: it runs artifacts, but cannot compile."""
     import tvm
 
     if tvm.base._RUNTIME_ONLY:

@@ -1,4 +1,4 @@
-"""`python -m tvm_interop` is `tvm-interop`."""
+"""Makes `python -m tvm_interop` run the command `tvm-interop`."""
 
 from .cli import main
 

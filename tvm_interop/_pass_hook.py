@@ -1,4 +1,4 @@
-"""Hangs our pass at `tvm.relax.transform.InterOpSchedule`, now or once TVM is imported."""
+"""Adds our pass to TVM as `tvm.relax.transform.InterOpSchedule`, now or once TVM is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Hang it there; TVM is not imported for that."""
+    """Add the pass to TVM's module, without importing TVM for that."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -23,7 +23,7 @@ def install() -> None:
 
 
 def _hang(module: ModuleType) -> None:
-    """The pass is imported when it is first asked for: `module` is still being imported now."""
+    """Add the pass to `module`. It is imported when first asked for, as `module` is loading now."""
 
     def find(name: str) -> Any:
         if name != _PASS:
@@ -37,7 +37,7 @@ def _hang(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds TVM's module as others do, and sees to it that the pass is there."""
+    """Finds TVM's module as other finders do, and has the pass added to the module."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""The package's version, as its distribution has it."""
+"""The package's version, from the metadata of the installed distribution."""
 
 from importlib.metadata import PackageNotFoundError, version
 

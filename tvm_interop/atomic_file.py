@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Writes files that are either complete or not there at all."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .errors import InputError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A temporary path beside `path` to write to; it takes `path`'s place when the block ends well.
+    """A temporary path beside `path` to write to. It replaces `path` when the block ends well.
 
-    Where the block raises, the temporary file goes and `path` is as it was.
+    If the block raises, the temporary file is removed and `path` stays as it was.
 
     Raises
     ------
     InputError
-        The folder is not there.
+        The folder of `path` does not exist.
     OSError
-        It cannot be written to.
+        The folder cannot be written to.
     """
     path = Path(path)
     if not path.parent.is_dir():

@@ -1,7 +1,7 @@
 """Every exception that `tvm_interop` raises on purpose.
 
-A message names the offender, says why it is one, and says what to do. The native code raises
-the same classes: `_native.library` registers each with tvm-ffi under its own name.
+A message names the offender, says what is wrong with it, and says what to do. The native code
+raises the same classes: `_native.library` registers each class with tvm-ffi under its own name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 class TVMInteropError(Exception):
-    """Base of all errors below; catch it to catch them all."""
+    """Base class of all errors below; catch it to catch them all."""
 
 
 class UnsupportedModelError(TVMInteropError):
@@ -19,7 +19,8 @@ class UnsupportedModelError(TVMInteropError):
 
     Attributes
     ----------
-    node: the node at which the import ended, with its operator; empty where it is not of one.
+    node: the node at which the import ended, with its operator; empty if no single node is at
+        fault.
     """
 
     def __init__(self, message: str, node: str = "") -> None:
@@ -56,7 +57,7 @@ class InputError(TVMInteropError):
 
 
 class LatencyError(TVMInteropError, ValueError):
-    """A latency is negative, not a number, or missing: names the operator."""
+    """A latency is negative, not a number, or missing; the message names the operator."""
 
 
 class ExecutionError(TVMInteropError):
@@ -76,7 +77,7 @@ class OverloadedError(ServingError):
 
     Attributes
     ----------
-    retry_after_s: in how many seconds there should be room.
+    retry_after_s: seconds after which there should be room in the queue.
     """
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
@@ -85,7 +86,7 @@ class OverloadedError(ServingError):
 
 
 class AccessError(ServingError):
-    """Whoever sent a request may not use the server."""
+    """The sender of a request may not use the server."""
 
 
 class TokenError(AccessError):
@@ -97,19 +98,19 @@ class TooLargeError(ServingError):
 
 
 class UnavailableError(ServingError):
-    """A server takes no requests: it ends, or it is not ready yet."""
+    """A server takes no requests: it is ending, or is not ready yet."""
 
 
 class DeadlineError(ServingError):
-    """A request could not be served by its deadline; it was never started."""
+    """A request could not be served by its deadline; the request was never started."""
 
 
 class CancelledError(ServingError):
-    """Whoever made a request has gone; it was never started."""
+    """The sender of a request has gone; the request was never started."""
 
 
 def cut(value: object, most: int = 100) -> str:
-    """`value` as a message may repeat it: what somebody sent may be of any length.
+    """`value` as text for a message, cut after `most` characters: users send texts of any length.
 
     Examples
     --------
@@ -121,9 +122,10 @@ def cut(value: object, most: int = 100) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A question with the name of `known` that is closest to `name`; empty if none is close.
+    """A question with the name in `known` that is closest to `name`; empty if none is close.
 
-    Nothing is close to a name of more than 200 characters: comparing takes their square.
+    A name of more than 200 characters has no close name: comparing takes time that grows with the
+    square of its length.
 
     Examples
     --------
@@ -135,6 +137,6 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What `error` says without TVM's backtrace, or its class where it says nothing."""
+    """The first line of `error`'s message, without TVM's backtrace; its class if that is empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

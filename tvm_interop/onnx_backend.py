@@ -4,8 +4,8 @@
     >>> prepared = onnx_backend.prepare(onnx.load("model.onnx"))  # doctest: +SKIP
     >>> outputs = prepared.run([x])  # doctest: +SKIP
 
-It runs a model in turn, on TVM's kernels alone: nothing is measured, so preparing is as fast as
-compiling gets. For speed, use `tvm_interop.compile`.
+The backend runs operators one after the other, on TVM's kernels alone. It measures nothing, so
+preparing a model is as fast as compiling gets. For speed, use `tvm_interop.compile`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["PreparedModel", "TVMInteropBackend", "prepare", "run_model", "suppor
 
 
 class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
-    """A compiled model that `run`s."""
+    """A compiled model, which `run` runs."""
 
     def __init__(self, model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]]) -> None:
         shapes = {name: tuple(shape) for name, shape in input_shapes.items()}
@@ -75,13 +75,13 @@ class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]
 
         Parameters
         ----------
-        device: `CPU`.
-        kwargs: `input_shapes`, by name, of inputs whose shapes the model leaves open.
+        device: must be `CPU`.
+        kwargs: `input_shapes` has shapes by name, for inputs whose shapes the model leaves open.
 
         Raises
         ------
         UnsupportedModelError
-            The model cannot be imported; names the node and says why.
+            The model cannot be imported; the message names the node and says why.
         InputError
             The device is no CPU.
         """

@@ -1,7 +1,7 @@
-"""Who owns a file: machine code and prices are read only from files of the user or of root.
+"""Checks who owns a file: machine code and latencies are read only from files of the user or root.
 
-Whoever can write to a file, or to a folder above it, decides what is in it. So, as ssh does with
-keys, a file is not used if somebody else owns it or may write to it.
+Whoever can write to a file, or to a folder above it, decides on its contents. So a file is not used
+if somebody else owns it or may write to it. ssh treats its keys in the same way.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import stat
 from pathlib import Path
 
 TRUSTED_FOLDERS = "TVM_INTEROP_TRUSTED_FOLDERS"
-"""The environment variable that names folders, with colons between, that others may write to."""
+"""Environment variable with trusted folders, separated by colons, which others may write to."""
 
 
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
-    """Why what lies at `path` may be another's; None where it is one's own or root's, or not there.
+    """Why somebody else may decide on the contents of `path`, in words; None if nobody else may.
 
-    The file or folder is looked at, and each folder above it, links followed. In a folder with the
-    sticky bit, such as `/tmp`, others may make files, and not replace those of others.
+    The result is None for a file of the user or of root, and for a missing file. The check looks at
+    the file or folder and at each folder above it, and follows links. In a folder with the sticky
+    bit, such as `/tmp`, others may make files, but may not replace the files of other users.
     """
     real = Path(os.path.realpath(path))
     trusted = [
@@ -57,22 +58,22 @@ def why_not_own(status: os.stat_result) -> str | None:
 
 
 def make_own_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder, and those above it that are missing, for its owner alone, whatever the umask.
+    """Make a folder and its missing parents for their owner alone, whatever the umask.
 
     Raises
     ------
     OSError
-        It cannot be made.
+        A folder cannot be made.
     """
     folder = Path(path)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)  # The umask takes away, and adds nothing.
-    folder.mkdir(exist_ok=True)  # Raises where something else has its name.
+        place.mkdir(mode=0o700, exist_ok=True)  # The umask can only remove permissions.
+    folder.mkdir(exist_ok=True)  # Raises if something else has the folder's name.
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether it is the group that systems make for one user, or root's."""
+    """Whether `gid` is root's group, or the group that systems make for a single user."""
     if gid == 0:
         return True
     try:

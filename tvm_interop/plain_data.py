@@ -1,4 +1,4 @@
-"""What passes for a number or a text in what users hand over."""
+"""Checks whether values from users are whole numbers, finite numbers or text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LARGEST = 2**63 - 1
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether `value` is a whole number, numpy's included; True and False are none."""
+    """Whether `value` is a whole number, numpy's included; True and False are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether `value` is a number that a float can hold, numpy's included, and not inf or nan."""
+    """Whether `value` is a finite number that a float can hold, numpy's included."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
     try:
@@ -27,7 +27,7 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether `value` is a string that UTF-8 can hold: half of a surrogate pair it cannot."""
+    """Whether `value` is a string that UTF-8 can hold; half of a surrogate pair is not."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,8 +1,8 @@
-"""Folders for files that are needed for a moment, and what becomes of those of a killed process.
+"""Temporary folders, which are removed even if their process is killed.
 
-A process that ends removes its own. One that is killed cannot: the next one that needs a folder
-removes them. Each folder has a file that its process holds locked for as long as it lives, and the
-system lets go of the lock with the process.
+A process removes its own folder when it ends. A killed process cannot, so the next process that
+needs a folder removes the folder of the killed one. Each folder has a file that its process keeps
+locked. The system releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 PREFIX = "tvm_interop_"
 LOCK = ".lock"
 _NEW_S = 60.0
-"""Folders that are younger than this may be ones that are not locked yet."""
+"""Folders younger than this, in seconds, are left alone: they may not be locked yet."""
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of one's own, removed in the end, whatever happens.
+    """A temporary folder for the caller alone, which is always removed at the end.
 
     Raises
     ------
     OSError
-        The folder for temporary files takes none.
+        No folder can be made in the folder for temporary files.
     """
     _remove_those_of_the_dead(tempfile.gettempdir())
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
@@ -44,7 +44,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @functools.cache
 def _remove_those_of_the_dead(parent: str) -> None:
-    """Once in a process: those in `parent` that are ours, and whose process is gone."""
+    """Remove our folders in `parent` whose process is gone; done once in a process."""
     with contextlib.suppress(OSError):
         for folder in Path(parent).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
@@ -55,7 +55,8 @@ def _remove_if_left(folder: Path) -> None:
     status = folder.lstat()
     if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _NEW_S:
         return
-    # A link is not followed, and neither is one that somebody puts in the file's place.
+    # A link in place of the lock file is not followed. `rmtree` does not follow a link in place of
+    # the folder.
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

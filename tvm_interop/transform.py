@@ -1,4 +1,4 @@
-"""Relax passes: lowering to units, scheduling kernels, taking units out, scheduling them."""
+"""Relax passes that lower a module to units, schedule kernels, and extract and schedule units."""
 
 from .compiler.inter_op_schedule import InterOpSchedule
 from .kernels.cpu_schedule import DefaultCPUSchedule

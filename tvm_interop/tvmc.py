@@ -1,8 +1,9 @@
-"""tvmc's command lines, run by `tvm-interop`: `python -m tvm_interop.tvmc compile model.onnx`.
+"""Runs tvmc's command lines by `tvm-interop`: `python -m tvm_interop.tvmc compile model.onnx`.
 
-tvmc left TVM in 0.20. Its `compile` and `run` are read here as tvmc read them, abbreviations and
-all. What means the same is passed on; what changes nothing here is accepted, and that is said; what
-cannot be had is refused with a word about what there is.
+tvmc left TVM in 0.20. Its verbs `compile` and `run` are read here as tvmc read them, including
+abbreviations. Options that mean the same here are passed on. Options that change nothing here are
+accepted, and a message says so. Options that have no counterpart are refused, and a message says
+what to use instead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HARMLESS = {
     "--module-name": "a library has no name",
     "--runtime": "the C++ runtime is the one there is",
 }
-"""Options that are accepted, and what there is in their stead."""
+"""Options that are accepted but change nothing, and what holds in their place."""
 
 _REFUSED = {
     "--desired-layout-ops": "layouts are chosen by measurement",
@@ -36,42 +37,42 @@ _REFUSED = {
     "--target-": "the target has no such option",
     "--workspace-pools": "memory is planned for each schedule",
 }
-"""Options with no meaning here, and what to do."""
+"""Options that are refused, and what to do instead."""
 
 _VERBS = {
     "micro": "microTVM left TVM",
     "tune": "use `tvm-interop tune MODEL --kernels`",
 }
-"""Verbs that are not read here, and why."""
+"""Verbs that are refused, and why."""
 
 _FIXED = {"--executor": "graph", "--runtime": "cpp", "--desired-layout": "NCHW"}
-"""Options of one value alone."""
+"""Options that may only have this value."""
 
 _KINDS = ("llvm", "cuda")
 _OPTION = "target option "
-"""Begins the names under which the parser keeps a target's options."""
+"""Prefix of the names under which the parser keeps a target's options."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line of tvmc's; the exit code: 0, or 2 for a request that is wrong."""
+    """Run a command line of tvmc; returns `run_app`'s exit code, or 2 for a wrong request."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         translated = translate(given)
     except TVMInteropError as error:
         print(f"tvmc: error: {error}", file=sys.stderr)
         return 2
-    except SystemExit as exit:  # How argparse ends, after help or what is wrong.
+    except SystemExit as exit:  # argparse ends in this way, after help or an error.
         return exit.code if isinstance(exit.code, int) else 2
     return run_app(translated)
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
-    """The command line of `tvm-interop` for one of tvmc's.
+    """Translate a command line of tvmc into a command line of `tvm-interop`.
 
     Raises
     ------
     InputError, DeviceError
-        A verb, an option or a target that cannot be had here.
+        A verb, an option or a target has no counterpart here.
     """
     verb = next((word for word in arguments if not word.startswith("-")), "")
     if verb in _VERBS:
@@ -138,7 +139,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _take_target(options: dict[str, Any]) -> None:
-    """Put what `--target-llvm-mcpu=X` and the like gave into the target."""
+    """Move the values of `--target-llvm-mcpu=X` and the like into `target`."""
     found = {key: options.pop(key) for key in [key for key in options if key.startswith(_OPTION)]}
     kind = str(options["target"] or "llvm").split(" ")[0]
     given = {key: value for key, value in found.items() if value is not None}
@@ -151,7 +152,7 @@ def _take_target(options: dict[str, Any]) -> None:
 
 
 def _take_cross_compiler(options: dict[str, Any]) -> None:
-    """Put the compiler and its options into one."""
+    """Join the compiler and its options in one value."""
     given = options.pop("cross_compiler_options")
     if given and not options["cross_compiler"]:
         raise InputError("--cross-compiler-options goes with --cross-compiler: give both")

@@ -1,4 +1,4 @@
-"""`tvm.contrib`'s names: `graph_executor`, which left TVM with Relay."""
+"""`graph_executor` of `tvm.contrib`, which left TVM with Relay, for scripts that import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`graph_executor.GraphModule`: this package's, made and filled as TVM's was."""
+"""`graph_executor.GraphModule`: this package's `GraphModule`, used as TVM's was."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["GraphModule"]
 
 
 class GraphModule(executor.GraphModule):
-    """`tvm_interop.GraphModule` for `lib["default"](dev)`.
+    """A `tvm_interop.GraphModule` that takes the result of `lib["default"](dev)`.
 
-    Like TVM's it converts the numbers given to the input's type; ours otherwise refuses them.
+    As in TVM, numbers are converted to the input's type. `tvm_interop.GraphModule` refuses numbers
+    of another type.
 
     Examples
     --------
@@ -33,7 +34,7 @@ class GraphModule(executor.GraphModule):
         Raises
         ------
         InputError
-            No input of that name; the wrong shape; a tensor of the wrong type.
+            There is no input of that name; the shape is wrong; or a tensor has the wrong type.
         """
         given = self._given(key, value, params)
         super().set_input(**{self._input(k).name: self._converted(k, v) for k, v in given.items()})

@@ -1,4 +1,8 @@
-"""How long operators and stages take, in microseconds: measured, predicted or given."""
+"""Models of how long operators and stages take, in microseconds: measured, predicted or given.
+
+A stage consists of groups of operators. Groups run side by side, and the operators of a group run
+one after the other.
+"""
 
 from .base import LatencyModel, LatencyTable
 from .batch import StageBatch

@@ -1,4 +1,4 @@
-"""What schedulers ask about time, and the simplest answer: a table of operator latencies."""
+"""The `LatencyModel` that schedulers ask for latencies, and a table that implements it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ from .batch import StageBatch
 
 
 class LatencyModel(ABC):
-    """How long operators and stages take, all in microseconds.
+    """Tells schedulers how long operators and stages take, in microseconds.
 
-    A subclass gives `op` and `stage`; one that can answer many stages at once, or that has to
-    start something expensive to answer at all, overrides `stages` too.
+    A subclass implements `op` and `stage`. It also overrides `stages` if it can answer for many
+    stages at once, or if it has to start something expensive before it can answer.
 
     Attributes
     ----------
-    is_costly: whether a price takes long to give, as one does that is measured. Searches then ask
-        for few stages, and go by guesses until they know what matters.
-    may_refuse: whether `stages` may answer inf, for a stage that nobody will price. Such a stage is
-        never chosen.
-    stage_us: the part of every stage's price that does not come from its operators, as where all
-        streams meet behind each stage; `op` is without it. 0 where a stage costs no more than what
-        runs in it: plans have no barriers, and what is measured on them holds the forks and joins
-        of a stage's streams already.
+    is_costly: whether an answer takes long, for example because it is measured. Searches then ask
+        for few stages, and use estimates until they know which stages matter.
+    may_refuse: whether `stages` may return inf for a stage. Such a stage is never chosen.
+    stage_us: microseconds that every stage costs on top of its operators, for example for a barrier
+        behind each stage. `op` does not include them. The default is 0: plans have no barriers, and
+        a measured stage already includes the forks and joins of its streams.
     """
 
     is_costly: bool = False
@@ -43,30 +41,30 @@ class LatencyModel(ABC):
 
     @abstractmethod
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds that a stage takes: groups side by side, operators of a group in order."""
+        """Microseconds of a stage: groups run side by side, operators of a group in order."""
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each stage, shape (len(stages),); asks `stage` for one after the other.
+        """Microseconds of each stage, shape (len(stages),), by one call of `stage` for each.
 
-        `stages` may be a `StageBatch`, which holds the same as three flat arrays.
+        `stages` may be a `StageBatch`, which holds the same stages in three flat arrays.
         """
         return as_prices([self.stage(groups) for groups in stages], len(stages))
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages that a search has chosen once more; how many were measured.
+        """Measure once more the stages that a search has chosen; returns how many were measured.
 
-        Of many measured stages a search prefers those that luck made seem fast, and the sum of
-        their latencies promises too much. From now on they have the latencies of runs that had no
-        part in choosing them. 0, as nothing is measured, unless a subclass measures.
+        A search prefers stages that were fast by chance, so the sum of their latencies is too
+        optimistic. The new measurements had no part in the choice, and replace the old ones. A
+        model that does not measure returns 0.
         """
         return 0
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds from one GPU to another for the value that operator `v` reads from `u`.
+        """Microseconds to copy operator `u`'s output for operator `v` to another GPU.
 
         Raises
         ------
-        LatencyError: unless a subclass knows better.
+        LatencyError: unless a subclass overrides this method.
         """
         raise LatencyError(
             f"{type(self).__name__} does not know what copies between GPUs take (asked for that "
@@ -75,42 +73,45 @@ class LatencyModel(ABC):
         )
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """Sets of operators, none in two, of which two or more might be one operator.
+        """Disjoint sets of operators. Two or more operators of a set might be merged into one.
 
-        None, unless a subclass knows better.
+        There are no such sets unless a subclass overrides this method.
         """
         return ()
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
         """Microseconds of each set of operators merged into one, shape (len(sets),).
 
-        inf where that cannot be; everywhere, unless a subclass knows better.
+        The result is inf for a set that cannot be merged. It is inf for every set unless a subclass
+        overrides this method.
         """
         return np.full(len(sets), math.inf)
 
 
 class LatencyTable(LatencyModel):
-    """Latencies from a table of operators, as if operators never slowed each other down.
+    """A table of operator latencies, used as if operators never slowed each other down.
 
-    A group takes as long as its operators together, a stage as long as its longest group, and what
-    it costs besides to have a stage and to wait for its streams.
+    A group takes as long as its operators together. A stage takes as long as its longest group,
+    plus `stage_us` and the waits between its streams.
 
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator, by id.
-    streams: with a number, a stage's groups are packed onto that many streams, longest group
-        first onto the least loaded stream (ties: lowest group, lowest stream), and the stage
-        takes as long as its most loaded stream. None: each group has a stream of its own.
-    transfers: microseconds that a copy from one GPU to another takes, by producer and reader, as
-        `Link.transfers` gives them; for every edge that is asked for. None: copies take no time.
-    stage_us: microseconds that each stage costs besides (see `LatencyModel`).
+    streams: the number of streams onto which a stage's groups are packed. The longest group goes
+        first, onto the least loaded stream (ties: lowest group, lowest stream). The stage takes as
+        long as its most loaded stream. None: each group has a stream of its own.
+    transfers: microseconds of a copy from one GPU to another, by (producer, reader), as
+        `Link.transfers` gives them. Every edge that is asked for needs an entry. None: copies take
+        no time.
+    stage_us: microseconds that each stage costs on top of its operators (see `LatencyModel`).
     wait_us: microseconds that a wait between streams costs. A stage of k groups, or of k streams
-        where `streams` is given, has 2 (k - 1) of them: all but one are forked and joined.
+        where `streams` is given, has 2 (k - 1) waits: all streams but one are forked and joined.
 
     Raises
     ------
     LatencyError: for a latency that is negative or not finite, naming the operator; for a table
-        that is no list of numbers, and for `streams` below 1; likewise for transfers and costs.
+        that is not a list of numbers; for `streams` below 1; for a transfer or a cost that is
+        negative or not finite; for a transfer that is not between two operators of the table.
     """
 
     def __init__(
@@ -156,7 +157,12 @@ class LatencyTable(LatencyModel):
         return float(self._op_us[op])
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds of the copy from `u` to `v`, from the table; 0 where none was given."""
+        """Microseconds of the copy from `u` to `v`, from the table; 0 without a table of transfers.
+
+        Raises
+        ------
+        LatencyError: the table of transfers lacks this edge.
+        """
         if self._transfers is None:
             return 0.0
         if (u, v) not in self._transfers:
@@ -167,7 +173,7 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of the longest group, or of the most loaded stream, and of its costs."""
+        """Microseconds of the longest group or stream, plus `stage_us` and the waits."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -207,8 +213,8 @@ def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.
 
     Raises
     ------
-    LatencyError: where the answer is negative, not finite or no number, naming the operator; where
-        all of them together are more than a float can hold; and as `check_size`.
+    LatencyError: an answer is negative, not finite or no number, naming the operator; or the sum of
+        all answers is more than a float can hold; or as `check_size` raises.
     """
     check_size(latency, names)
     op_us = np.empty(len(names), dtype=np.float64)
@@ -227,12 +233,12 @@ def stage_latencies(
 
     Parameters
     ----------
-    names: of the operators, for messages; without them it is ids that messages name.
+    names: the operators' names, for error messages. Without them, messages give operator ids.
 
     Raises
     ------
-    LatencyError: where an answer is missing, negative, not finite or no number, naming the stage's
-        operators; where all of them together are more than a float can hold.
+    LatencyError: an answer is missing, negative, not finite or no number, naming the stage's
+        operators; or the sum of all answers is more than a float can hold.
     """
     prices_us = as_prices(latency.stages(stages), len(stages))
     for i in np.flatnonzero(~(np.isfinite(prices_us) & (prices_us >= 0))):
@@ -245,7 +251,7 @@ def merge_latencies(
 ) -> npt.NDArray[np.float64]:
     """Ask `latency` for sets of operators, each merged into one; shape (len(sets),), microseconds.
 
-    inf where a set cannot be merged, or the model knows of no merges.
+    The result is inf where a set cannot be merged, or where the model knows of no merges.
 
     Raises
     ------
@@ -260,14 +266,15 @@ def merge_latencies(
 def pack_groups_of_stages(
     stages: Sequence[Sequence[Sequence[int]]], op_us: npt.ArrayLike, num_streams: int
 ) -> tuple[int, ...]:
-    """The stream of each group, stage after stage: longest group first onto the least loaded.
+    """Pack each stage's groups onto streams: longest group first, onto the least loaded stream.
 
-    A group is as long as its operators together. Ties: lowest group, lowest stream.
+    Returns the stream of each group, stage after stage. A group is as long as its operators
+    together. Ties: lowest group, lowest stream.
 
     Parameters
     ----------
     op_us: (num_ops,) microseconds of each operator, by id.
-    num_streams: the most that a stage uses.
+    num_streams: the most streams that a stage uses.
     """
     weights = np.asarray(op_us, dtype=np.float64).tobytes()
     parts = StageBatch.from_stages(stages).to_bytes()
@@ -275,16 +282,16 @@ def pack_groups_of_stages(
 
 
 def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """The sum as the native code adds: plainly, from the first to the last.
+    """The sum, added from the first number to the last as the native code does.
 
-    Python's own `sum` compensates rounding from 3.12 on and numpy's adds in pairs: what is compared
-    with native sums would differ from them in the last bits.
+    Python's own `sum` compensates rounding from 3.12 on, and numpy's adds in pairs. Their results
+    differ from native sums in the last bits, so they cannot be compared with native sums.
     """
     return LatencyTable(times_us).stage([range(len(times_us))])
 
 
 def as_prices(answer: object, count: int) -> npt.NDArray[np.float64]:
-    """The answer of a latency model for `count` stages; LatencyError where it is something else."""
+    """A latency model's answer as an array, shape (count,); LatencyError if it has no such form."""
     try:
         numbers = np.asarray(answer)
         prices_us = np.empty(0) if numbers.dtype.kind in "USmM" else numbers.astype(np.float64)
@@ -330,11 +337,12 @@ def _shortened(value: object) -> str:
 
 
 def check_size(latency: LatencyModel, names: Sequence[str]) -> None:
-    """Check that a table is one of these operators.
+    """Check that a latency table has one entry for each operator; other models always pass.
 
     Raises
     ------
-    LatencyError: where it has entries for fewer or more, naming the first operator without one.
+    LatencyError: the table has fewer or more entries. With fewer, the message names the first
+        operator without an entry.
     """
     if not isinstance(latency, LatencyTable) or latency.num_ops == len(names):
         return
@@ -352,11 +360,12 @@ def check_size(latency: LatencyModel, names: Sequence[str]) -> None:
 def _checked_transfers(
     transfers: Mapping[tuple[int, int], float], num_ops: int
 ) -> dict[tuple[int, int], float]:
-    """A table of transfers by producer and reader, each a number of use.
+    """Check a table of transfers and convert it to microseconds by (producer, reader).
 
     Raises
     ------
-    LatencyError: naming the first edge whose transfer is none, or that there cannot be.
+    LatencyError: naming the first entry whose edge is not between two operators, or whose transfer
+        is not a finite number of at least 0.
     """
     checked = {}
     for edge, us in transfers.items():

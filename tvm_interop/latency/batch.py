@@ -1,4 +1,4 @@
-"""Many stages at once, as flat arrays: IOS asks for the prices of a hundred thousand."""
+"""Many stages as flat arrays: IOS asks for the latencies of a hundred thousand stages at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StageBatch(Sequence[Groups]):
 
     Attributes
     ----------
-    ops: (num_ops_in_all_groups,) int64, the operators of one group after the other.
+    ops: (num_ops_in_all_groups,) int64, the operators of all groups, one group after the other.
     group_ends: (num_groups,) int64, where each group ends in `ops`.
     stage_ends: (num_stages,) int64, where each stage ends in `group_ends`.
     """
@@ -39,11 +39,12 @@ class StageBatch(Sequence[Groups]):
 
     @classmethod
     def from_stages(cls, stages: Iterable[Sequence[Sequence[int]]]) -> StageBatch:
-        """Flatten a list of stages; one that is a batch already is returned as it is.
+        """Flatten a list of stages; a `StageBatch` is returned as it is.
 
         Raises
         ------
-        LatencyError: for an operator that is no whole number.
+        LatencyError: for stages that are not lists of groups, and for an operator that is not a
+            whole number.
         """
         if isinstance(stages, cls):
             return stages
@@ -115,7 +116,7 @@ class StageBatch(Sequence[Groups]):
 def _ids(ops: list[int]) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(ops)
-    except ValueError:  # Lists among them.
+    except ValueError:  # Some elements are lists.
         array = np.empty(0, dtype=object)
     if (array.dtype.kind == "i" and array.ndim == 1) or not ops:
         return array.astype(np.int64)

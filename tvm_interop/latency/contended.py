@@ -1,4 +1,4 @@
-"""Operators that share a device: what a stage takes, worked out and not measured."""
+"""Computes the latency of operators that share a device, instead of measuring it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from .base import LatencyModel, LatencyTable
 from .batch import StageBatch
 
 _CHUNK = 1 << 16
-"""Stages simulated at once: enough to be fast, few enough to stay in memory."""
+"""Number of stages simulated at once: enough to be fast, few enough to fit in memory."""
 
 
 class ContendedLatency(LatencyModel):
-    """Prices operators from a table, and stages by running their groups side by side on paper.
+    """Takes operator latencies from a table, and simulates a stage's groups side by side.
 
-    While some operators run, arithmetic takes max(1, the cores they keep busy / `cores`) times as
-    long as alone and memory traffic max(1, their memory shares together / `bandwidth`) times; an
-    operator is slowed down by the mean of the two, weighed by its memory share. So it is with
-    `scheduling.simulation.simulate` too, of which this is the same for many stages at once.
+    Operators that run at the same time slow each other down. Arithmetic takes max(1, the cores they
+    keep busy / `cores`) times as long as alone. Memory traffic takes max(1, the sum of their memory
+    shares / `bandwidth`) times as long. An operator slows down by the mean of these two factors,
+    weighted by its memory share. `scheduling.simulation.simulate` follows the same rule; this class
+    simulates many stages at once.
 
     Attributes
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
-    cores: of the device.
-    bandwidth: how many operators that do nothing but move bytes run at once at full speed.
+    cores: number of cores of the device.
+    bandwidth: how many operators that only move bytes run at once at full speed.
     op_cores: (num_ops,) how many cores each operator keeps busy alone.
-    memory_share: (num_ops,) the share of its time alone that each operator waits for memory.
+    memory_share: (num_ops,) the share of its latency alone that each operator waits for memory.
     """
 
     def __init__(
@@ -40,11 +41,11 @@ class ContendedLatency(LatencyModel):
         memory_share: npt.ArrayLike,
         transfers: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
-        """Take the figures.
+        """Use these figures, which the attributes of the class describe.
 
         Parameters
         ----------
-        transfers: as `LatencyTable` takes them; None where copies between GPUs are not known.
+        transfers: as `LatencyTable` takes them; None if the latency of copies is not known.
         """
         self.op_us = np.asarray(op_us, dtype=np.float64)
         self.cores = cores
@@ -58,7 +59,7 @@ class ContendedLatency(LatencyModel):
         return float(self.op_us[op])
 
     def transfer(self, u: int, v: int) -> float:
-        """Microseconds of the copy from `u` to `v`, from the table."""
+        """Microseconds of the copy from `u` to `v`; LatencyError if no transfers were given."""
         return super().transfer(u, v) if self._copies is None else self._copies.transfer(u, v)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -73,7 +74,7 @@ class ContendedLatency(LatencyModel):
         return np.concatenate([np.empty(0), *chunks])
 
     def _simulate(self, batch: StageBatch, first: int, last: int) -> npt.NDArray[np.float64]:
-        """Run stages `first` to `last` side by side, each on a clock of its own."""
+        """Microseconds of stages `first` to `last` (exclusive), each simulated on its own clock."""
         at, end = _groups_of(batch, first, last)
         running = at < end
         left_us = np.where(running, self.op_us[_ops_at(batch, at)], 0.0)
@@ -87,7 +88,7 @@ class ContendedLatency(LatencyModel):
             slowdown = (1 - share) * compute[:, None] + share * memory[:, None]
             ends_in_us = np.where(running, left_us * slowdown, np.inf)
             step_us = ends_in_us.min(axis=1)
-            step_us[np.isinf(step_us)] = 0.0  # Stages that are through.
+            step_us[np.isinf(step_us)] = 0.0  # These stages have ended.
             ended = running & (ends_in_us <= step_us[:, None])
             took_us += step_us
             at += ended
@@ -100,9 +101,9 @@ class ContendedLatency(LatencyModel):
 def _groups_of(
     batch: StageBatch, first: int, last: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the groups of stages begin and end in `batch.ops`, shape (stages, most groups).
+    """The begin and end of each stage's groups in `batch.ops`, shape (stages, most groups).
 
-    Stages of fewer groups are filled up with empty ones.
+    Stages with fewer groups are padded with empty groups.
     """
     bounds = np.concatenate([[0], batch.stage_ends])[first : last + 1]
     num_groups = np.diff(bounds)
@@ -117,5 +118,5 @@ def _groups_of(
 
 
 def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The operators there; any one where a group is through."""
+    """The operators at these positions; an arbitrary operator where a group has ended."""
     return batch.ops[np.minimum(at, len(batch.ops) - 1)]

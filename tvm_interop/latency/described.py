@@ -1,4 +1,4 @@
-"""Devices described by their data sheets: prices with no device at hand, and nothing measured."""
+"""Computes latencies from a device's data sheet, without the device and without measurements."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from .transfers import Link
 
 @dataclass(frozen=True)
 class DeviceDescription:
-    """A device in figures.
+    """The figures of a device from which latencies are computed.
 
     Attributes
     ----------
-    flops_a_us, bytes_a_us: of the whole device.
-    launch_us: what the smallest operator takes.
+    flops_a_us, bytes_a_us: operations and bytes of memory traffic per microsecond, of the whole
+        device.
+    launch_us: microseconds that the smallest operator takes.
     cores: a CPU's cores or a GPU's multiprocessors.
-    values_a_core: an operator keeps a core busy for every so many values that it writes.
+    values_a_core: number of values written per busy core. An operator that writes more values
+        keeps more cores busy.
     bandwidth: how many operators that only move bytes run at once at full speed.
-    link: the way to another such device; None where there is none.
+    link: the connection to another device of this kind; None if there is none.
     """
 
     flops_a_us: float
@@ -37,7 +39,7 @@ class DeviceDescription:
 
 
 COPY_US = 10.0
-"""What a copy between GPUs takes however small it is; ours to choose."""
+"""Fixed microseconds of a copy between GPUs, whatever its size. This is our own assumption."""
 
 DEVICES: Mapping[str, DeviceDescription] = {
     "v100": DeviceDescription(15.7e6, 900e3, 3.0, 80, 2048, 1.0, Link(50e3, COPY_US)),
@@ -45,18 +47,21 @@ DEVICES: Mapping[str, DeviceDescription] = {
     "a100": DeviceDescription(19.5e6, 2039e3, 3.0, 108, 2048, 1.0, Link(300e3, COPY_US)),
     "h100": DeviceDescription(67.0e6, 3350e3, 3.0, 132, 2048, 1.0, Link(450e3, COPY_US)),
 }
-"""GPUs by NVIDIA's figures: fp32 without tensor cores, memory, multiprocessors and the threads that
-each holds, and NVLink in one direction: of a V100 and an A40 between two (two of six links; the
-bridge), of the others all links together. What a launch takes is ours to choose. `v100` is the
-SXM2, `a100` the 80 GB SXM4, `h100` the SXM5."""
+"""Figures of GPUs as NVIDIA states them.
+
+The figures are the rate for fp32 without tensor cores, the memory bandwidth, the number of
+multiprocessors, the threads that each multiprocessor holds, and the bandwidth of NVLink in one
+direction. For `v100` and `a40` the link is between two GPUs: two of six links for a V100, the
+bridge for an A40. For the other GPUs it is all links together. The microseconds of a launch are our
+own assumption. `v100` is the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5."""
 
 
 def device_description(name: str) -> DeviceDescription:
-    """The device of this name.
+    """The description of the device `name`.
 
     Raises
     ------
-    InputError: there is none, listing those that are.
+    InputError: no device has this name; the message lists the names there are.
     """
     if name not in DEVICES:
         raise InputError(
@@ -72,14 +77,15 @@ def described_latency(
     values: npt.ArrayLike,
     transfers: Mapping[tuple[int, int], float] | None = None,
 ) -> ContendedLatency:
-    """What operators and stages take on a described device.
+    """The latencies of operators and stages on a described device.
 
-    An operator takes a launch, its arithmetic on the cores that it keeps busy, and its bytes.
+    The latency of an operator is the sum of a launch, its arithmetic on the cores that it keeps
+    busy, and its memory traffic.
 
     Parameters
     ----------
-    flops, nbytes: (num_ops,) what each operator computes and moves.
-    values: (num_ops,) how many numbers each writes.
+    flops, nbytes: (num_ops,) floating-point operations and bytes of memory traffic.
+    values: (num_ops,) how many values each operator writes.
     transfers: as `LatencyTable` takes them.
     """
     cores = np.clip(np.ceil(np.asarray(values) / device.values_a_core), 1, device.cores)

@@ -1,5 +1,8 @@
-"""Boosted trees, several of them on different draws of the samples: they disagree where samples
-are few, and so say how far to trust them."""
+"""An ensemble of boosted trees, which predicts a number and how uncertain the number is.
+
+Each member learns from its own random draw of the samples. Members disagree where samples are few,
+so their disagreement says how far to trust the prediction.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,23 @@ Floats = npt.NDArray[np.float64]
 _MEMBERS = 6
 _TREES = 40
 _MORE_TREES = 10
-"""Trees added when samples are: what was learned before stays."""
+"""Trees added when samples are added. Earlier trees are kept."""
 _MOST_TREES = 70
 _DEPTH = 5
 _LEARNING_RATE = 0.2
 _GROWTH = 1.5
-"""With so many times the samples of the last time, everything is learned anew."""
+"""All trees are trained anew when the number of samples has grown by more than this factor."""
 
 
 class TreeEnsemble:
-    """Predicts a number and how uncertain it is; the same for the same seed and samples.
+    """Predicts a number and its uncertainty. The same seed and samples give the same predictions.
 
-    Each member sees each sample as often as a Poisson draw says (Oza and Russell, "Online Bagging
-    and Boosting", AISTATS 2001), so samples may arrive bit by bit.
+    A Poisson draw decides how often each member sees each sample (Oza and Russell, "Online Bagging
+    and Boosting", AISTATS 2001), so samples may be added bit by bit.
 
     Attributes
     ----------
-    num_samples: how many samples it has been given.
+    num_samples: how many samples were added so far.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -51,7 +54,7 @@ class TreeEnsemble:
         return len(self._targets)
 
     def add(self, features: npt.NDArray[np.float32], targets: Floats) -> None:
-        """Take samples, (n, num_features) and (n,), and learn from all there are."""
+        """Add samples, (n, num_features) and (n,), and learn from all samples so far."""
         self._features = (
             features if self._features is None else np.concatenate([self._features, features])
         )
@@ -74,14 +77,14 @@ class TreeEnsemble:
     def predict(self, features: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:
         """The mean of the members, and the standard deviation to expect around it: (n,) each.
 
-        That is how far the members are apart and, besides, how far off they are on samples they
-        have not seen.
+        The variance is the sum of two parts: the variance between the members, and their mean
+        squared error on samples they have not seen.
         """
         members = self._predict_members(features)
         return members.mean(axis=0), np.sqrt(members.var(axis=0) + self._noise)
 
     def _train(self, member: int, trees: int) -> Any:
-        # On one thread: sums in another order would be other sums.
+        # One thread only: a sum in another order rounds differently.
         parameters = {
             "objective": "reg:squarederror",
             "base_score": 0.0,
@@ -102,7 +105,7 @@ class TreeEnsemble:
         return np.array([booster.predict(asked) for booster in self._boosters], dtype=np.float64)
 
     def _unseen_error(self) -> float:
-        """Mean squared error of each member on the samples it never drew."""
+        """Mean squared error of the members on samples they never drew; 0 if there are none."""
         assert self._features is not None
         unseen = self._weights == 0
         if not unseen.any():

@@ -1,7 +1,7 @@
-"""What several runs say of a latency: their median, how far apart they are, and how many.
+"""Estimates a latency from several runs: their median, their spread and their number.
 
-Other programs may take the core away in the midst of a run. Such runs say how busy the machine was,
-not how long the work takes, so they do not count: see `undisturbed`.
+Other programs may take the core away in the midst of a run. The time of such a run shows how busy
+the machine was, not how long the work takes, so the run does not count: see `undisturbed`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 _DEVIATIONS_IN_SPREAD = 1.349
-"""An interquartile range has so many standard deviations, where noise is normal."""
+"""An interquartile range has this many standard deviations if noise is normally distributed."""
 _MEDIAN_OVER_MEAN = 1.2533
-"""The standard error of a median, over that of a mean."""
+"""The standard error of a median, divided by the standard error of a mean."""
 _HELD_UP = 1.25
-"""A run that took longer than the shortest by more than this factor was held up."""
+"""A run was held up if it took longer than the shortest run by more than this factor."""
 
 
 def undisturbed(
     seconds: Sequence[float] | npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """The runs that take at most a quarter longer than the shortest, shortest first.
+    """The seconds of the runs that take at most a quarter longer than the shortest, in order.
 
-    On a quiet machine these are all but a few. On a busy one most runs may have waited for a core,
-    and a median of all would compare waits.
+    On a quiet machine nearly all runs are left. On a busy machine most runs may have waited for a
+    core, so a median of all runs would compare waits.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]
@@ -35,19 +35,20 @@ def undisturbed(
 
 
 _LEAST_US = 1e-3
-"""An empty stage that was held up may take longer than a stage. No latency is 0, or less: others
-are divided by it."""
+"""The least latency of an estimate. No latency may be 0 or less, because it may be a divisor. The
+difference from an empty stage would be negative if the empty stage was held up."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A latency by several runs.
+    """A latency estimated from several runs.
 
     Attributes
     ----------
-    latency_us: their median, in microseconds.
-    spread_us: their interquartile range; None where nobody wrote that down, or for a single run.
-    samples: how many runs, without those that were held up; 0 where nobody wrote that down.
+    latency_us: the median of the runs, in microseconds.
+    spread_us: the runs' interquartile range, in microseconds; None for a single run, or if nobody
+        wrote it down.
+    samples: how many runs count, without runs that were held up; 0 if nobody wrote it down.
     """
 
     latency_us: float
@@ -58,11 +59,11 @@ class Estimate:
     def of_runs(
         cls, seconds: Sequence[float] | npt.NDArray[np.float64], start_us: float = 0.0
     ) -> Estimate:
-        """The estimate from one run or more; runs that were held up do not count.
+        """The estimate from one or more runs, without runs that were held up.
 
         Parameters
         ----------
-        start_us: what starting a run takes, which is taken off.
+        start_us: microseconds that it takes to start a run; they are subtracted.
         """
         counted = undisturbed(seconds)
         lower, median, upper = np.percentile(counted, [25, 50, 75]) * 1e6
@@ -71,14 +72,17 @@ class Estimate:
 
     @property
     def error_us(self) -> float:
-        """The standard error of the median (McGill, Tukey and Larsen 1978); inf if not known."""
+        """Standard error of the median (McGill, Tukey and Larsen 1978); inf if it is not known."""
         if self.spread_us is None:
             return math.inf
         deviation_us = self.spread_us / _DEVIATIONS_IN_SPREAD
         return _MEDIAN_OVER_MEAN * deviation_us / math.sqrt(self.samples)
 
     def joined(self, earlier: Estimate | None) -> Estimate:
-        """This one and an earlier one of the same, each weighed by its runs."""
+        """Combine two estimates of one latency, each weighted by its number of runs.
+
+        Returns this estimate if there is no earlier one, or if a spread is not known.
+        """
         if earlier is None or earlier.spread_us is None or self.spread_us is None:
             return self
         samples = self.samples + earlier.samples

@@ -1,4 +1,4 @@
-"""Stages as numbers a model can learn from; a hundred thousand of them in one go."""
+"""Turns stages into numbers that a model can learn from, a hundred thousand stages at a time."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ FEATURES = (
     "threads",
     "cores",
 )
-"""What the columns of `stage_features` hold; the least and the most are over a stage's groups, of
-extents over its operators."""
+"""The names of the columns of `stage_features`. For extents, "least" and "most" are over the
+operators of a stage. For everything else they are over its groups."""
 
 
 LEAST_US = 0.5
-"""Shorter latencies are taken for this many microseconds: what differs below is the clock's."""
+"""Least latency in microseconds. Shorter ones count as this, since they differ by clock noise."""
 
 
 @dataclass(frozen=True)
 class OperatorTable:
-    """What is known of operators taken alone: an array each, by operator id.
+    """Properties of operators that run alone: one array for each property, by operator id.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class OperatorTable:
     def from_workloads(
         cls, workloads: Sequence[Workload], op_us: Sequence[float] | Floats
     ) -> OperatorTable:
-        """The table of operators that compute `workloads` and take `op_us` each."""
+        """Make the table of operators that compute `workloads` and take `op_us` microseconds."""
         return cls(
             np.asarray(op_us, dtype=np.float64),
             np.array([w.flops for w in workloads], dtype=np.float64),
@@ -77,7 +77,7 @@ class OperatorTable:
 
 
 def longest_group_us(batch: StageBatch, table: OperatorTable) -> Floats:
-    """What each stage would take if its groups never slowed each other down: (num_stages,)."""
+    """Microseconds of each stage if its groups never slowed each other down: (num_stages,)."""
     layout = _Layout(batch)
     return layout.most(layout.group_sums(table.latency_us))
 
@@ -127,7 +127,7 @@ def stage_features(
 
 
 class _Layout:
-    """Where the groups and stages of a batch begin, and sums and extremes over them."""
+    """The positions where a batch's groups and stages begin, with sums and extremes over both."""
 
     def __init__(self, batch: StageBatch) -> None:
         self.ops = batch.ops
@@ -166,5 +166,5 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _log(values: Floats) -> Floats:
-    """Orders of magnitude; 0 for nothing."""
+    """The logarithm of 1 + value: values of different orders of magnitude; 0 stays 0."""
     return np.log1p(values)

@@ -1,4 +1,4 @@
-"""Latencies of stages predicted from those of other stages, measured on the same device."""
+"""Predicts latencies of stages from measurements of other stages on the same device."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What stages may take.
+    """Predicted latencies of stages.
 
     Attributes
     ----------
-    us: (n,) microseconds, the median to expect.
+    us: (n,) microseconds, the expected median.
     spread: (n,) standard deviation of the logarithm: two thirds of the stages should lie within
         `us * exp(-spread)` and `us * exp(spread)`.
     """
@@ -33,20 +33,20 @@ class Prediction:
     spread: Floats
 
     def optimistic_us(self, spreads: float) -> Floats:
-        """The microseconds that many spreads below what is expected."""
+        """Microseconds that lie `spreads` standard deviations below the expected latencies."""
         return self.us * np.exp(-spreads * self.spread)
 
 
 @dataclass(frozen=True)
 class PredictionError:
-    """How far predictions are from measurements of stages that were never learned from.
+    """The error of predictions for stages that the model did not learn from.
 
     Attributes
     ----------
-    stages: how many were compared.
-    mape: mean of |predicted - measured| / measured, the latter taken for half a microsecond where
-        it is less.
-    spearman: rank correlation, 1 where they agree on the order; not a number where there is none.
+    stages: number of stages compared.
+    mape: mean of |predicted - measured| / measured. A divisor below half a microsecond counts as
+        half a microsecond.
+    spearman: rank correlation, 1 if both have the same order; nan if it is not defined.
     """
 
     stages: int
@@ -56,11 +56,11 @@ class PredictionError:
 
 @dataclass(frozen=True)
 class Samples:
-    """Stages of one setting, and what they took.
+    """Stages that were measured in one setting, and their latencies.
 
     Attributes
     ----------
-    batch: (n,) stages, whose operators are those of `table`.
+    batch: (n,) stages, whose operator ids are rows of `table`.
     latency_us: (n,) microseconds.
     """
 
@@ -71,15 +71,15 @@ class Samples:
 
 
 class LearnedLatency(LatencyModel):
-    """Operators as measured alone; stages of several of them as predicted from other stages.
+    """Uses measured latencies for single operators, and predicts stages of several operators.
 
-    What is predicted is how many times longer a stage takes than its longest group would by
-    itself: a small number, much alike from network to network.
+    The model predicts how many times longer a stage takes than its longest group takes alone. This
+    ratio is small, and is similar in different networks.
 
     Parameters
     ----------
     table: the program's operators, measured alone.
-    setting: where, and with how many streams and threads, stages run.
+    setting: the device, and the numbers of streams and threads with which stages run.
     seed: the same seed and samples give the same predictions.
 
     Raises
@@ -94,7 +94,7 @@ class LearnedLatency(LatencyModel):
 
     @property
     def num_samples(self) -> int:
-        """Stages learned from so far."""
+        """Number of stages learned from so far."""
         return self._trees.num_samples
 
     def op(self, op: int) -> float:
@@ -102,19 +102,21 @@ class LearnedLatency(LatencyModel):
         return float(self._table.latency_us[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds that the stage should take."""
+        """Predicted microseconds of the stage."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds that each stage should take, shape (len(stages),)."""
+        """Predicted microseconds of each stage, shape (len(stages),)."""
         return self.predict(stages).us
 
     def predict(self, stages: Sequence[Sequence[Sequence[int]]]) -> Prediction:
-        """What each stage should take, and how sure that is. A lone operator takes what it takes.
+        """Predict each stage's latency, and how uncertain the prediction is.
+
+        A stage of one operator has that operator's measured latency, and no uncertainty.
 
         Raises
         ------
-        LatencyError: nothing was learned yet.
+        LatencyError: a stage has several operators, and the model has not learned from any yet.
         """
         batch = StageBatch.from_stages(stages)
         alone_us = longest_group_us(batch, self._table)
@@ -130,13 +132,13 @@ class LearnedLatency(LatencyModel):
         return Prediction(np.where(is_lone, alone_us, several_us), np.where(is_lone, 0, spread))
 
     def observe(self, stages: Sequence[Sequence[Sequence[int]]], latency_us: Floats) -> None:
-        """Learn from stages of this program, which took `latency_us`, beside those before."""
+        """Learn from more stages of this program, which took `latency_us` microseconds each."""
         self._learn(
             [Samples(StageBatch.from_stages(stages), self._table, self._setting, latency_us)]
         )
 
     def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from a database's records, of whatever model, as far as `samples_of` finds them."""
+        """Learn from a database's records of any models, as far as `samples_of` can use them."""
         self._learn(samples_of(records, workloads, self._setting))
 
     def _learn(self, found: Sequence[Samples]) -> None:
@@ -153,7 +155,7 @@ class LearnedLatency(LatencyModel):
 
 
 def prediction_error(predicted_us: Floats, measured_us: Floats) -> PredictionError:
-    """Compare predictions with what was measured."""
+    """Compare predictions with measurements, both in microseconds."""
     if not len(measured_us):
         return PredictionError(0, float("nan"), float("nan"))
     mape = float(np.mean(np.abs(predicted_us - measured_us) / np.maximum(measured_us, LEAST_US)))
@@ -163,16 +165,16 @@ def prediction_error(predicted_us: Floats, measured_us: Floats) -> PredictionErr
 def samples_of(
     records: Iterable[Record], workloads: Mapping[str, Workload], here: Setting
 ) -> list[Samples]:
-    """The records that say something about stages here, by setting.
+    """The records that tell something about stages in the setting `here`, grouped by setting.
 
-    Those are of the device and the version of TVM `here`, with any number of streams and threads;
-    a stage is left out where one of its operators was not measured alone in its setting.
+    They are the records of the device and the version of TVM `here`, with any number of streams and
+    threads. A stage is left out if it ran only once, or if one of its operators was not measured
+    alone in the stage's setting.
     """
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:
         setting = record.setting
-        # A stage that ran only once was not measured, only looked at: its latency is a rough guess,
-        # and the model does not learn from it.
+        # A single run only gives a rough guess of a latency. The model does not learn from guesses.
         if setting is None or not record.groups or record.samples < 2:
             continue
         if (setting.device, setting.tvm_version) == (here.device, here.tvm_version):
@@ -212,7 +214,7 @@ def _spearman(a: Floats, b: Floats) -> float:
 
 
 def _ranks(values: Floats) -> Floats:
-    """The rank of each; equal ones share the mean of theirs."""
+    """The rank of each value; equal values share the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks: Floats = (last - (counts - 1) / 2)[which]

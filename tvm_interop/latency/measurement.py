@@ -1,7 +1,7 @@
-"""What is kept of a measurement: which operators ran, where, and how long it took.
+"""The records of measurements: which operators ran, on which device, and how long they took.
 
-The words are those of TVM's meta_schedule database where it has them: a workload is what an
-operator computes, its arguments are described by type and shape, a record refers to workloads.
+Names are taken from TVM's meta_schedule database where it has them. A workload is what an operator
+computes, and describes its arguments by type and shape. A record refers to workloads.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from collections.abc import Sequence
 import msgspec
 
 _METHOD = "primed"
-"""How stages are measured: each timed run after an untimed one. What was measured in another way is
-not comparable."""
+"""The way of measuring stages: an untimed run comes before each timed run. Results of another way
+are not comparable, so this name is part of `stage_key`."""
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An operator apart from any model.
+    """The description of an operator, independent of any model.
 
     Attributes
     ----------
-    hash: what decides how long it takes: the kernel's code and shapes, or a library, its version
-        and what it is told.
-    name: the kernel's, or a library's and what it computes; for people.
-    arguments: type and shape of each tensor it reads, then of each it writes.
-    flops: floating-point operations, an addition and a multiplication being two; 0 where memory
-        alone decides.
-    nbytes: bytes of its arguments, each read or written once.
-    parallel_extent: elements it writes: how many could be computed side by side.
+    hash: a hash of everything that decides the latency: the kernel's code and shapes, or a library,
+        its version and the operator's description.
+    name: for people: the kernel's name, or the library and what it computes.
+    arguments: type and shape of each tensor that the operator reads, then of each that it writes.
+    flops: floating-point operations. An addition and a multiplication count as two. 0 if memory
+        alone decides the latency.
+    nbytes: bytes of the arguments, each read or written once.
+    parallel_extent: number of elements of the largest output. So many elements could be computed
+        side by side.
     """
 
     hash: str
@@ -42,14 +43,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where and with what something was measured.
+    """The device and the software of a measurement.
 
     Attributes
     ----------
-    device: the CPU's name, its vector instructions and the CPUs there were to use.
-    driver: of a device that has one; empty for a CPU.
-    cores: CPUs the process could use; 0 where kernels have no teams of threads, on a GPU.
-    streams, threads: streams there were, and threads the kernels of each could use.
+    device: the CPU's name, its vector instructions and the number of CPUs this process may use; or
+        the description of a GPU; or the key of RPC servers.
+    driver: the driver's version if `device` does not include it; empty for a CPU.
+    cores: CPUs the process could use; 0 on a GPU, where kernels have no teams of threads.
+    streams, threads: the number of streams, and of threads that the kernels of each may use.
     """
 
     device: str
@@ -65,13 +67,15 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Attributes
     ----------
-    key: names the stage and the setting, for whoever measures.
-    latency_us: the median, in microseconds.
-    samples: runs it is the median of, without those that were held up; 0 where nobody wrote that
+    key: a name for the stage and the setting, chosen by the code that measures.
+    latency_us: the median of the runs, in microseconds.
+    samples: number of runs in the median, without runs that were held up; 0 if nobody wrote it
         down.
-    measured_at: UTC, as ISO 8601 has it; empty where nobody wrote that down.
-    groups: hashes of the workloads that ran one after the other on each stream. None, like
-        `setting`, for what an older version kept without saying.
+    measured_at: UTC time in ISO 8601; empty if nobody wrote it down.
+    groups: hashes of the workloads that ran one after the other on each stream. None if the record
+        is from an older version, which did not keep them.
+    setting: the device and the software of the measurement; None in such records of an older
+        version.
     spread_us: the interquartile range of the runs; None for a single run, and in records of an
         older version.
     """
@@ -86,15 +90,15 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:
-    """Names a stage by what decides its latency, not by which model it is from.
+    """A key for a stage, from everything that decides its latency. The model does not matter.
 
-    Databases are full of these keys: change one, and all that was measured is measured again.
+    Databases contain these keys. If a key changes, its stage has to be measured again.
 
     Parameters
     ----------
     parallel_kernels: whether any kernel uses a team of threads.
-    streams: hashes of the workloads that run one after the other on each stream; which stream is
-        which makes no difference.
+    streams: hashes of the workloads that run one after the other on each stream. The order of the
+        streams makes no difference.
     """
     teams = [setting.threads, parallel_kernels] if setting.cores else []
     where = [_METHOD, setting.tvm_version, setting.device, setting.streams, *teams]
@@ -103,6 +107,6 @@ def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequen
 
 
 def utc(days_ago: float = 0) -> str:
-    """This second, or the one so many days ago, as `Record.measured_at` has it."""
+    """The time now, or `days_ago` days ago, in the format of `Record.measured_at`."""
     then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days_ago)
     return then.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""What copies between GPUs take."""
+"""Latencies of copies from one GPU to another."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .base import LatencyModel, check_size
 
 @dataclass(frozen=True)
 class Link:
-    """The way from one GPU to another.
+    """The connection from one GPU to another.
 
     Attributes
     ----------
-    bytes_a_us: how many bytes it carries in a microsecond, in one direction: 1,000 are 1 GB/s.
-    fixed_us: microseconds that a copy takes however small it is.
+    bytes_a_us: bytes that the link carries per microsecond, in one direction: 1,000 are 1 GB/s.
+    fixed_us: fixed microseconds of every copy, whatever its size.
     """
 
     bytes_a_us: float
@@ -39,7 +39,7 @@ class Link:
         return self.fixed_us + nbytes / self.bytes_a_us
 
     def transfers(self, graph: OpGraph) -> dict[tuple[int, int], float]:
-        """Microseconds that it takes to send what each operator reads of another.
+        """Microseconds to copy all that each operator reads from another, by (producer, reader).
 
         Raises
         ------
@@ -49,7 +49,7 @@ class Link:
 
 
 def bytes_between(graph: OpGraph) -> dict[tuple[int, int], int]:
-    """The bytes that each operator reads of another, by producer and reader.
+    """The bytes that each operator reads from another, by (producer, reader).
 
     Raises
     ------
@@ -71,8 +71,8 @@ def edge_transfers(latency: LatencyModel, graph: OpGraph) -> npt.NDArray[np.floa
 
     Raises
     ------
-    LatencyError: where the answer is negative or not finite, naming the operators, and where
-        `latency` knows nothing of copies between GPUs.
+    LatencyError: an answer is negative or not finite, naming the operators; or `latency` knows
+        nothing of copies between GPUs; or as `check_size` raises.
     """
     check_size(latency, graph.names)
     known: dict[tuple[int, int], float] = {}

@@ -1,4 +1,4 @@
-"""IOS with most stages predicted and few measured: those that decide."""
+"""Finds IOS's schedule by predicting most stages and measuring the few stages that decide it."""
 
 from __future__ import annotations
 
@@ -30,50 +30,49 @@ from .store import LatencyStore
 
 _ROUND = 8
 _ROUND_SHARE = 0.01
-"""So many kinds of stages are measured a round, or that share of all, if that is more."""
+"""A round measures `_ROUND` kinds of stages, or this share of all kinds if that is more."""
 _LEAST_SAMPLES = 24
-"""Below so many samples predictions are not asked for: stages are drawn instead."""
+"""With fewer samples, no predictions are made: the stages to measure are drawn at random."""
 _OPTIMISM = 1.0
-"""Stages are hoped to take so many spreads less than expected, until they are measured."""
+"""Until a stage is measured, its optimistic latency is this many spreads below the expected one."""
 _PATIENCE = 3
 _STABLE = 0.01
 """The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
 this share."""
 _EXPECTED_TRANSITIONS = 1_000_000
-"""Transitions of the search by predictions, in a graph too large to search through."""
+"""Most transitions of a search with predictions, in a graph too large to search completely."""
 _WINDOW = 100_000
-"""Transitions of a window around what that search finds."""
+"""Most transitions of the windows around the schedule that this search finds."""
 _SPACES = 2
-"""The search ends where the windows around so many schedules made none better by `_STABLE`."""
+"""The search ends when windows around this many schedules in a row gained less than `_STABLE`."""
 
 
 class Device(Known, Protocol):
-    """What measures stages; `MeasuredLatency` does."""
+    """Measures stages. `MeasuredLatency` implements this protocol."""
 
     def op(self, op: int) -> float:
         """Microseconds that operator `op` takes alone."""
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds of each stage, measured now unless they are known."""
+        """Microseconds of each stage; stages that are not known are measured now."""
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages once more; how many were measured (see `LatencyModel`)."""
+        """Measure stages once more; returns how many were measured (see `LatencyModel`)."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """How far a search is.
+    """The progress of a search after one round.
 
     Attributes
     ----------
-    number: from 1.
-    measured: stages of several operators measured so far, in this search; those that run the same
-        kernels count once.
-    unmeasured: stages that nobody has measured yet, counted likewise.
-    best_us: latency of the best schedule that is made of measured stages alone.
-    error: of the predictions of this round's stages, made before they were measured and learned
-        from.
-    samples: stages learned from when those predictions were made.
+    number: number of the round, from 1.
+    measured: stages of several operators that this search has measured so far. Stages that run the
+        same kernels count once.
+    unmeasured: stages that nobody has measured yet. Stages that run the same kernels count once.
+    best_us: latency of the best schedule made of measured stages alone, in microseconds.
+    error: error of the predictions for this round's stages, made before they were measured.
+    samples: number of stages the model had learned from when it made these predictions.
     """
 
     number: int
@@ -87,16 +86,18 @@ class Round:
 def active_search(
     graph: OpGraph, latency: MeasuredLatency, store: LatencyStore, **options: Any
 ) -> ActiveSearch:
-    """The search of a program on the device at hand, which has learned from all that is in `store`.
+    """Prepare to search for a schedule on the device at hand.
+
+    The search learns from all records of this device in `store`.
 
     Parameters
     ----------
-    latency: measures the program's stages, and keeps them in `store`.
-    options: `ActiveSearch`'s.
+    latency: measures the program's stages, and keeps the results in `store`.
+    options: options of `ActiveSearch`.
 
     Raises
     ------
-    ScheduleError: there is no such option, or it is of no use.
+    ScheduleError, InputError: an option does not exist, or its value is not valid.
     DeviceError: xgboost is not installed.
     """
     known = list(inspect.signature(ActiveSearch).parameters)[3:]
@@ -118,27 +119,35 @@ def active_search(
 class ActiveSearch:
     """Finds IOS's schedule while measuring few of its stages.
 
-    Operators are measured alone, those in parts as a whole besides. All other stages are predicted;
-    the search is solved with every unmeasured stage at its optimistic latency (expected, less its
-    uncertainty); the stages on the best way so found, on the best expected way, and those that come
-    closest to either are measured; the model learns from them; and so on. A stage that could change
-    the optimum is so measured before one that could not (optimism in the face of uncertainty: a
-    stage that is hoped for too much is measured, and hoped for no more).
+    First the search measures each operator alone. An operator that is divided into parts is also
+    measured as a whole. All other stages are predicted. Then the search goes in rounds of three
+    steps:
 
-    It ends where the best way is measured already, where three rounds of stages so found have made
-    the schedule no better than by 1%, or where a budget is used up. The schedule is at any time the
-    best one of measured stages alone. Where no stage was ever measured, the first stages are drawn
-    evenly; rounds of those do not count towards the three.
+    1. Find the best schedule, with an optimistic latency for each unmeasured stage. This is the
+       expected latency less its uncertainty.
+    2. Measure the stages of this schedule, the stages of the best schedule by expected latencies,
+       and the stages of schedules that are nearly as good as the first one.
+    3. Learn from the measurements.
 
-    Where a block has more than its share of `max_transitions`, there are too many stages to look at
-    all of them. `ios` then searches with expected latencies, by its beams, and the stages to choose
-    from are those that windows of neighbouring stages of its schedule, or of the best one known,
-    can be made of. When nothing is left to gain there, it does so again with what was learned
-    since, and with other windows, until two such searches in a row have gained less than 1%.
+    So a stage that could change the optimum is measured before a stage that could not. This is
+    optimism in the face of uncertainty: once a stage is measured, its latency is known, and is no
+    longer too optimistic.
+
+    The search ends when all stages of the best optimistic schedule are measured, when three rounds
+    together have made the schedule faster by less than 1%, or when a budget is used up. At any time
+    the result is the best schedule made of measured stages alone. While the model has few samples,
+    the stages to measure are drawn at random. Such rounds do not count towards the three.
+
+    A block that exceeds its share of `max_transitions` has too many stages to consider all of them.
+    Scheduler `ios` then does its beam search with expected latencies. The candidates are the stages
+    that fit into windows of neighbouring stages of the schedule it finds, or of the best known
+    schedule if that is no slower. When there is nothing left to gain, this is repeated with a model
+    that has learned more, and with other windows. The search ends after two such repetitions in a
+    row that have gained less than 1% each.
 
     Attributes
     ----------
-    rounds: what each round found.
+    rounds: the progress after each round.
     """
 
     def __init__(
@@ -158,23 +167,22 @@ class ActiveSearch:
         seed: int = 0,
         on_round: Callable[[Round], object] | None = None,
     ) -> None:
-        """Find the stages there are.
+        """Enumerate the candidate stages.
 
         Parameters
         ----------
-        device: measures stages; has measured the operators alone, or does now.
+        device: measures stages. It measures each operator alone now, unless its latency is known.
         learned: predicts stages.
-        max_group_ops, max_groups, endings, streams, max_transitions, parts: as scheduler `ios` has
-            them.
-        max_measurements: the most stages of several operators to run; None for no limit. One that
-            is known already does not count, and stages that run the same kernels count once.
+        max_group_ops, max_groups, endings, streams, max_transitions, parts: as in scheduler `ios`.
+        max_measurements: the most stages of several operators to measure; None for no limit. Stages
+            that are known already do not count. Stages that run the same kernels count once.
         time_budget_s: seconds after which no further round begins; None for no limit.
-        seed: of the stages drawn first.
-        on_round: told of each round.
+        seed: seed of the random draw of the first stages.
+        on_round: called with a `Round` after each round.
 
         Raises
         ------
-        ScheduleError, InputError: an option is of no use, naming it.
+        ScheduleError, InputError: an option's value is not valid; the message names the option.
         """
         if max_measurements is not None and max_measurements < 0:
             raise InputError(f"`max_measurements` must be 0 or more, got {max_measurements}")
@@ -209,10 +217,10 @@ class ActiveSearch:
         self._space = self._windows() if self._num_left else self._space_of(search)
 
     def run(self) -> Schedule:
-        """Search to the end; the schedule is `best()`'s.
+        """Search to the end, and return the schedule of `best()`.
 
-        If anything was measured its stages are measured once more: those that luck made seem fast
-        are chosen rather than others, so the sum of what they took then would promise too much.
+        If anything was measured, the schedule's stages are measured once more. A search prefers
+        stages that were fast by chance, so the sum of the first measurements is too optimistic.
         """
         in_vain = 0
         while True:
@@ -237,7 +245,7 @@ class ActiveSearch:
         )
 
     def best(self) -> Schedule:
-        """The best schedule of measured stages alone; at any time, after an interrupt too."""
+        """The best schedule of measured stages alone, at any time, even after an interrupt."""
         stages, op_us = self._found.stages, self._op_us.tolist()
         if self._wholes is not None:
             stages = self._wholes.divided(stages, op_us, self._streams)
@@ -267,9 +275,10 @@ class ActiveSearch:
         )
 
     def expected_us(self, stages: StageBatch) -> Floats:
-        """What stages of the searched graph took, or should take.
+        """Microseconds of stages of the searched graph, measured or else predicted.
 
-        As long as too few were learned from, what their longest streams take alone.
+        While the model has few samples, the prediction is the sum of the operators on the longest
+        stream.
         """
         batch = self._packed(stages)
         if self._learned.num_samples < _LEAST_SAMPLES:
@@ -282,7 +291,7 @@ class ActiveSearch:
 
     @cached_property
     def _alone_us(self) -> Floats:
-        """Microseconds of each operator of the searched graph."""
+        """Microseconds of each operator of the searched graph, run alone."""
         if self._wholes is None:
             return self._op_us
         whole = [[[op]] for op in range(self._searched.num_ops)]
@@ -297,13 +306,13 @@ class ActiveSearch:
         return max(_ROUND, int(_ROUND_SHARE * len(self._space.kinds)))
 
     def _space_of(self, search: Any) -> StageSpace:
-        """The stages of a native search; those of one operator are measured at once."""
+        """The stages of a native search. Stages of one operator are measured immediately."""
         self._space = StageSpace(search, self._device, self._packed)
         self._take(self._space.of_one_operator)
         return self._space
 
     def _windows(self) -> StageSpace:
-        """The stages near a schedule: the one expected to be best, or the best one known."""
+        """The stages in windows around the best expected or known schedule, whichever is faster."""
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
         options = replace(self._options, streams=None, max_transitions=most)
@@ -326,7 +335,7 @@ class ActiveSearch:
         return self._space_of(search)
 
     def _packed(self, stages: StageBatch) -> StageBatch:
-        """The stages as they run, on as many streams as there are."""
+        """The stages as they run, packed onto the streams there are."""
         if self._wholes is not None:
             stages = StageBatch.from_stages(self._wholes.parts_of(stages))
         if self._streams is None:
@@ -335,7 +344,7 @@ class ActiveSearch:
         return StageBatch.from_bytes(flat)
 
     def _wanted(self) -> npt.NDArray[np.intp]:
-        """The kinds of stages to measure next, the most important first; none at the end."""
+        """The kinds of stages to measure next, the most important first; empty at the end."""
         unmeasured = self._space.unmeasured
         if not len(unmeasured):
             return unmeasured
@@ -345,26 +354,26 @@ class ActiveSearch:
         predicted = self._learned.predict(self._space.kinds)
         hoped = self._space.wanted(predicted.optimistic_us(_OPTIMISM), self._round)
         expected = self._space.wanted(predicted.us, 0) if hoped else []
-        # By turns: what is expected to be best must not wait for all that is hoped to be.
+        # Take turns, so that the best expected stages do not wait for all optimistic ones.
         both = [i for pair in zip(expected, hoped, strict=False) for i in pair]
         return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.intp)
 
     def _is_spent(self) -> bool:
-        """Whether a budget is."""
+        """Whether a budget is used up."""
         return self._measurements_left < 1 or not self._has_time()
 
     def _stands(self) -> bool:
-        """Whether the last rounds among these stages have gained nothing."""
+        """Whether the last rounds in this space of stages have gained less than `_STABLE`."""
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
-            return False  # A round of stages that were drawn is no attempt to find better ones.
+            return False  # A round of randomly drawn stages does not look for better ones.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
     def _has_time(self) -> bool:
         return time.perf_counter() - self._started <= self._time_budget_s
 
     def _take(self, kinds: npt.NDArray[np.intp]) -> Floats:
-        """Measure kinds of stages, and learn from them; microseconds of each."""
+        """Measure kinds of stages and learn from them; returns the microseconds of each kind."""
         stages = [self._space.kinds[int(i)] for i in kinds]
         price_us = np.asarray(self._device.stages(stages), dtype=np.float64)
         self._space.price_us[kinds] = price_us
@@ -394,7 +403,7 @@ class ActiveSearch:
 
 
 class _Expected(LatencyModel):
-    """A search's expectations, as something that `ios` can ask."""
+    """Gives a search's expected latencies to scheduler `ios`."""
 
     def __init__(self, search: ActiveSearch) -> None:
         self._search = search

@@ -19,11 +19,11 @@ from .stage_timer import Job, Result, Streams
 
 
 class CpuStageTimer:
-    """Runs stages on this CPU's streams.
+    """Runs and times stages on this CPU's streams.
 
     Attributes
     ----------
-    setting: this CPU; how many streams and threads stages run on.
+    setting: this CPU, and the numbers of streams and threads that stages run on.
     """
 
     stages_per_job = 32
@@ -31,13 +31,13 @@ class CpuStageTimer:
     def __init__(
         self, program: Program, kernels: Any, *, streams: int, threads: int = 1, seed: int = 0
     ) -> None:
-        """Get ready to run stages of `program`.
+        """Prepare to run stages of `program`.
 
         Parameters
         ----------
-        kernels: the loaded kernels of TVM.
-        streams, threads: streams there will be, and threads the kernels of each may use.
-        seed: of the order in which stages run.
+        kernels: TVM's kernels, loaded.
+        streams, threads: the number of streams, and of threads that the kernels of each may use.
+        seed: seed of the order in which stages run, and of the numbers in their tensors.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class CpuStageTimer:
         self._seed = seed
 
     def can_run(self, op: int) -> bool:
-        """It can: a library is given only operators that it said it can run."""
+        """Always true: a library is given only operators that it said it can run."""
         return True
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
@@ -67,7 +67,7 @@ class CpuStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: this timer has taken no device."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)

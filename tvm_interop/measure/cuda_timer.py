@@ -25,26 +25,26 @@ _LOG = logging.getLogger("tvm_interop")
 class CudaStageTimer:
     """Runs stages on GPU 0.
 
-    A stage is one CUDA graph, captured from streams that fork from the first and join it again, as
-    a stage of the model will be. CUDA events before and after it tell the time. The untimed run
-    before each timed one leaves its data in the L2 cache, so operators that are limited by memory
+    A stage is one CUDA graph, as it will be in the model: its streams fork from the first stream
+    and join it again. CUDA events before and after the graph tell the time. An untimed run before
+    each timed run leaves the stage's data in the L2 cache. So operators that are limited by memory
     seem faster than they are after other operators.
 
     Attributes
     ----------
-    setting: the GPU's name and its driver's version; how many streams stages run on.
+    setting: the GPU's name, its driver's version, and the number of streams that stages run on.
     """
 
     stages_per_job = 32
 
     def __init__(self, program: Program, kernels: Any, *, streams: int, seed: int = 0) -> None:
-        """Get ready to run stages of `program`.
+        """Prepare to run stages of `program`.
 
         Parameters
         ----------
-        kernels: the loaded kernels of TVM.
-        streams: streams there will be.
-        seed: of the order in which stages run.
+        kernels: TVM's kernels, loaded.
+        streams: the number of streams.
+        seed: seed of the order in which stages run, and of the numbers in their tensors.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class CudaStageTimer:
         """
         self.setting = Setting(
             device=_cuda.describe_device(0),
-            driver="",  # Part of the device's description.
+            driver="",  # The device's description includes it.
             cores=0,
             tvm_version=tvm.__version__,
             streams=streams,
@@ -65,8 +65,8 @@ class CudaStageTimer:
         self._streams = _cuda.make_streams([0] * streams)
         compiled = {op.kernel for op in program.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(compiled))
-        # Functions of the streams, not of this timer: a cycle of references would keep tensors on
-        # the GPU after the timer is gone.
+        # Both functions hold the streams, not this timer. Otherwise a cycle of references would
+        # keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
             functions,
@@ -77,9 +77,10 @@ class CudaStageTimer:
         self._seed = seed
 
     def can_run(self, op: int) -> bool:
-        """Whether the library of operator `op` has a kernel for this GPU: that is known only here.
+        """Whether the library of operator `op` has a kernel for this GPU.
 
-        If it has none, the reason is logged.
+        The library tells that only when it prepares the kernel. If it has none, the reason is
+        logged.
         """
         try:
             self._operators.kernel(op)
@@ -94,7 +95,7 @@ class CudaStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: this timer has taken no device."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_cuda, [self._executor(streams) for streams in stages], self._seed)
@@ -106,7 +107,7 @@ class CudaStageTimer:
 def _prepare(
     streams: _cuda.CudaStreams, operator: Operator, tensors: list[Any]
 ) -> _cuda.CudaLibraryKernel:
-    """Prepared on the first stream, it runs on any."""
+    """Prepare a library's kernel on the first stream. It can then run on any stream."""
     assert operator.library is not None
     assert operator.description is not None
     return _cuda.prepare_kernel(

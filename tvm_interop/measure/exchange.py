@@ -28,7 +28,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 def export_lines(store: LatencyStore) -> Iterator[str]:
-    """All that `store` holds, line by line."""
+    """The contents of `store`, line by line."""
     yield _encode(_Head("tvm_interop.latencies", 2))
     for workload in store.workloads().values():
         yield _encode(_Line(workload=workload))
@@ -37,20 +37,20 @@ def export_lines(store: LatencyStore) -> Iterator[str]:
 
 
 def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tuple[int, int]:
-    """Add what `export_lines` gave to `store`. Of two records with one key, the newer one is kept.
+    """Add lines of `export_lines` to `store`. The newer of two records with one key is kept.
 
     Parameters
     ----------
-    source: what the lines are called in messages.
+    source: a name for the source of the lines, for error messages.
 
     Returns
     -------
-    How many records were taken over, and how many there were.
+    How many records were added, and how many the lines hold.
 
     Raises
     ------
     TVMInteropError
-        A line is none of ours (says which); nothing is taken over then.
+        A line is not in our format; the message says which line. Nothing is added then.
     """
     workloads: dict[str, Workload] = {}
     records: dict[str, Record] = {}

@@ -1,4 +1,4 @@
-"""Times stages on other machines, on servers as `execution.rpc_server` has them."""
+"""Times stages on other machines, which run the RPC servers of `execution.rpc_server`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOOK_S = 1.0
 _CLOSE_S = 5.0
 
 _Jobs = queue.SimpleQueue["Job[Any] | None"]
-"""Jobs that no server does yet; None tells a server to stop."""
+"""Queue of jobs that no server works on yet. None tells a server to stop."""
 
 
 def farm_timer(
@@ -51,17 +51,17 @@ def farm_timer(
 
     Parameters
     ----------
-    kernels_so: the library of TVM's kernels, for the servers' target.
-    streams, threads: streams there will be, and threads the kernels of each may use.
-    answer_s: a server that has not answered for so many seconds is given up. At most it is asked to
-        run 9 stages 10 times each before it answers.
+    kernels_so: the shared library of TVM's kernels, for the servers' target.
+    streams, threads: the number of streams, and of threads that the kernels of each may use.
+    answer_s: seconds after which a server that has not answered is given up. A server runs at most
+        9 stages 10 times each before it answers.
 
     Raises
     ------
     DeviceError
         The tracker cannot be reached, or no server of that key is free and answers.
     InputError
-        An operator's kernel is a library's; a server has TVM's alone.
+        An operator has a kernel of a library; a server has TVM's kernels alone.
     """
     for op in program.operators:
         if op.library is not None:
@@ -97,14 +97,14 @@ def farm_timer(
 
 
 class FarmStageTimer:
-    """Runs stages on several servers at once; they are taken for equal machines.
+    """Runs stages on several servers at once, which are taken for equal machines.
 
-    Each server does one job at a time. A server that fails, or does not answer, is given up:
-    another one does its job, and nothing of what it found is kept.
+    Each server does one job at a time. A server that fails, or does not answer, is given up.
+    Another server then does its job from the start.
 
     Attributes
     ----------
-    setting: the servers' key; how many streams and threads stages run on.
+    setting: the servers' key, and the numbers of streams and threads that stages run on.
     """
 
     stages_per_job = 8
@@ -112,11 +112,11 @@ class FarmStageTimer:
     def __init__(
         self, served: Sequence[ServedProgram], setting: Setting, answer_s: float = _ANSWER_S
     ) -> None:
-        """Use these servers, each with the program whose stages it is to run.
+        """Use these servers. Each server holds the program whose stages it runs.
 
         Parameters
         ----------
-        answer_s: a server that has not answered for so many seconds is given up.
+        answer_s: seconds after which a server that has not answered is given up.
         """
         self.setting = setting
         self._answer_s = answer_s
@@ -124,7 +124,7 @@ class FarmStageTimer:
 
     @property
     def num_servers(self) -> int:
-        """How many servers there are that have not failed."""
+        """Number of servers that have not failed."""
         return len(self._servers)
 
     def close(self) -> None:
@@ -134,16 +134,16 @@ class FarmStageTimer:
             server.close()
 
     def can_run(self, op: int) -> bool:
-        """It can: all kernels are TVM's."""
+        """Always true: all kernels are TVM's."""
         return True
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
-        """Do the jobs, as many at once as there are servers.
+        """Do the jobs on all servers at once; a server does one job at a time.
 
         Raises
         ------
         DeviceError
-            The last server failed, or did not answer.
+            The last server failed, or did not answer; or no server is left.
         """
         if not self._servers:
             raise DeviceError("no server is left; start others and take them")
@@ -164,12 +164,12 @@ class FarmStageTimer:
                 waiting.put(None)
 
     def _next(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> Any:
-        """What the next job found that a server has done; those that fail are given up."""
+        """The result of the next job that a server finishes. Servers that fail are given up."""
         while True:
             with contextlib.suppress(queue.Empty):
                 answer = answers.get(timeout=_LOOK_S)
                 if answer.server not in self._servers:
-                    continue  # Its job was given to another meanwhile.
+                    continue  # Another server was given its job meanwhile.
                 if answer.error is None:
                     return answer.found
                 self._give_up(answer.server, answer.job, f"failed: {answer.error}", waiting)
@@ -178,7 +178,7 @@ class FarmStageTimer:
                 self._give_up(server, server.job, why, waiting)
 
     def _give_up(self, server: _Server, job: Job[Any] | None, why: str, waiting: _Jobs) -> None:
-        """Go on without the server; its job is somebody else's."""
+        """Go on without the server, and queue its job again; DeviceError if no server is left."""
         _LOG.warning("a server %s; it is given up", why)
         self._servers.remove(server)
         if not self._servers:
@@ -197,14 +197,14 @@ class _Answer:
 
 
 class _Server:
-    """One session on one server, which holds the program.
+    """One session on one server that holds the program.
 
-    Nothing can stop a call of TVM's RPC that gets no answer. To give up a server is to leave behind
-    the thread that waits for it, and the session with it.
+    Nothing can stop a call of TVM's RPC that gets no answer. To give up a server is to abandon its
+    session, and the thread that waits for its answer.
 
     Attributes
     ----------
-    job: what it is measuring, or was last.
+    job: the job that the server does, or did last.
     """
 
     def __init__(self, program: ServedProgram) -> None:
@@ -213,12 +213,12 @@ class _Server:
         self._since_s: float | None = None
 
     def busy_s(self) -> float:
-        """For how many seconds it has owed an answer."""
+        """For how many seconds the server has not answered; 0 if it owes no answer."""
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def work(self, waiting: _Jobs, answers: queue.SimpleQueue[_Answer]) -> None:
-        """Do job after job until told to stop, or something fails."""
+        """Do job after job until told to stop, or until a job fails."""
         while (job := waiting.get()) is not None:
             self.job = job
             try:
@@ -231,7 +231,7 @@ class _Server:
             answers.put(_Answer(self, job, found))
 
     def close(self) -> None:
-        """End the session, in a thread of its own: that asks the server, who may not answer."""
+        """End the session in a thread of its own, because the server may never answer."""
         ending = threading.Thread(target=self._drop, daemon=True)
         ending.start()
         ending.join(_CLOSE_S)
@@ -252,7 +252,7 @@ class _Server:
 
 
 def _described(program: Program) -> dict[str, Any]:
-    """What `ServedProgram` is told of a program; every tensor has memory of its own."""
+    """The arguments that describe a program to `ServedProgram`; each tensor has its own memory."""
     return {
         "buffers": [value.nbytes for value in program.values],
         "values": [

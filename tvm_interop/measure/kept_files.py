@@ -17,46 +17,47 @@ _ENVIRONMENT = "TVM_INTEROP_KEPT"
 _DIGEST_BYTES = 32
 _SUFFIX = ".kept"
 _VERSION = 2
-"""Of what a file holds: those of before are not found, and go in time."""
+"""Version of the files' contents. Files of another version are no longer found. They are removed
+once all files together exceed the limit."""
 MAX_BYTES = 1 << 30
-"""Of all files together, unless another limit is given."""
+"""Most bytes of all files together, unless another limit is given."""
 
 
 class KeptFiles:
-    """Bytes by key, in a folder that several processes may share.
+    """Keeps bytes by key, in a folder that several processes may share.
 
-    A file appears whole or not at all, and begins with the SHA-256 of its key and the rest: one
-    that is damaged or cut short counts as not there, and goes. Above the limit those that were not
-    used for the longest go. Keeping is never needed: where the folder cannot be written to, that is
-    logged, and nothing is kept.
+    A file appears whole or not at all. It begins with a SHA-256 digest of its key and its data. A
+    damaged file does not match its digest: it counts as missing, and is removed. Above the limit,
+    the files that were not used for the longest time are removed. If the folder cannot be written
+    to, that is logged and nothing is kept, which does no harm.
 
-    What is kept may be machine code: whoever can write to it could run code as you. So the folder
-    is made for its owner alone; and of one that belongs to somebody else, or that others can write
-    to, nothing is used, nor kept there, and that is logged (see `ownership`).
+    Files may hold machine code, so anybody who can write to a file could run code as you. The
+    folder is therefore made for its owner alone. A folder that belongs to somebody else, or that
+    others can write to, is not used, and that is logged (see `ownership`).
     """
 
     def __init__(
         self, folder: str | os.PathLike[str], max_bytes: int = MAX_BYTES, fresh: bool = False
     ) -> None:
-        """Nothing is made yet.
+        """Remember the folder, but do not make it yet.
 
         Parameters
         ----------
-        max_bytes: of all files together.
-        fresh: find nothing of what was kept before; what is kept from now on replaces it.
+        max_bytes: most bytes of all files together.
+        fresh: find nothing that was kept before; new data replaces it.
         """
         self._fresh = fresh
         self.folder = Path(folder)
         self._max_bytes = max_bytes
-        self._is_trusted: bool | None = None  # Not looked at yet.
+        self._is_trusted: bool | None = None  # None: not checked yet.
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The data that was kept; None where there is none, or it is damaged."""
+        """The data kept under `key`; None if there is none, or if the file is damaged."""
         path = self._path(kind, key)
         if self._fresh or not self._may_be_used():
             return None
         try:
-            # The file that is looked at is the one that is read, whatever takes its place.
+            # Check the open file itself: another file may take its place at any time.
             with path.open("rb") as file:
                 reason = why_not_own(os.fstat(file.fileno()))
                 content = file.read() if reason is None else b""
@@ -71,7 +72,7 @@ class KeptFiles:
             self._remove(path)
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # Those that are used go last.
+            os.utime(path)  # Recently used files are removed last.
         return data
 
     def put(self, kind: str, key: str, data: bytes) -> None:
@@ -80,7 +81,7 @@ class KeptFiles:
             return
         try:
             make_own_folder(self.folder)
-            if not self._may_be_used():  # Where it was missing, somebody else may have made it.
+            if not self._may_be_used():  # Somebody else may have made a missing folder.
                 return
             with replacing(self._path(kind, key)) as temporary:
                 Path(temporary).write_bytes(_digest(kind, key, data) + data)
@@ -90,11 +91,11 @@ class KeptFiles:
         self._trim()
 
     def nbytes(self) -> int:
-        """Bytes of all files."""
+        """Bytes of all files together."""
         return sum(size for _, size, _ in self._files())
 
     def clear(self) -> int:
-        """Remove all files; how many there were."""
+        """Remove all files; returns how many were removed."""
         return sum(self._remove(path) for _, _, path in self._files())
 
     def _may_be_used(self) -> bool:
@@ -102,7 +103,7 @@ class KeptFiles:
             is_there = self.folder.exists()
             reason = why_not_trusted(self.folder)
             if reason is None and not is_there:
-                return True  # So far; who makes it is not known yet.
+                return True  # This may change: nobody knows yet who makes the folder.
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(
@@ -123,7 +124,7 @@ class KeptFiles:
             nbytes -= size if self._remove(path) else 0
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """When each was used last, its size, its path."""
+        """The time of last use, the size in bytes and the path of each file."""
         found = []
         for path in self.folder.glob(f"*{_SUFFIX}"):
             with contextlib.suppress(OSError):  # Another process may remove it meanwhile.
@@ -145,15 +146,15 @@ class KeptFiles:
 
 
 def _digest(kind: str, key: str, data: bytes) -> bytes:
-    """A digest of data and key: a file that was given another file's name does not match."""
+    """A digest of key and data, so that a file with another file's name does not match."""
     return hashlib.sha256(b"\0".join([kind.encode(), key.encode(), data])).digest()
 
 
 def kept_beside(latency_db: str | os.PathLike[str] | None, fresh: bool = False) -> KeptFiles | None:
-    """The files kept beside a database of latencies: in a folder of its name and `.kept`.
+    """The files kept beside a latency database, in a folder of the same name with `.kept` added.
 
-    None where the database is in memory. The environment variable `TVM_INTEROP_KEPT` names another
-    folder; where it is empty, nothing is kept.
+    The result is None if the database is in memory. The environment variable `TVM_INTEROP_KEPT`
+    names another folder. If the variable is empty, nothing is kept and the result is None.
     """
     override = os.environ.get(_ENVIRONMENT)
     if override is not None:

@@ -1,4 +1,4 @@
-"""Stage latencies measured on a device: one policy, whatever the device."""
+"""Measures the latencies of stages on a device, in the same way on every kind of device."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
 _FAR_SLOWER = 3.0
-"""One run tells that an operator is slower than another's time, where it took this much longer."""
+"""An operator is far slower than a given latency if one run takes this many times as long."""
 _SURE = 0.005
-"""A latency whose standard error is no more than this share of it need not be measured again."""
+"""A latency is not measured again if its standard error is at most this share of it."""
 _BUSY_US = 200.0
-"""For about how long streams are kept busy to tell what a wait between them costs."""
+"""About how many microseconds streams are kept busy to measure what a wait between them costs."""
 
 Programs = dict[str, Streams]
-"""Stages as they run, by key."""
+"""Stages by key, each as the operators of each stream."""
 
 
 class Progress(Protocol):
-    """Told how measuring goes: `stages_done` of `stages_total`.
+    """Called to report how measuring goes: `stages_done` of `stages_total`.
 
-    If it has a method `say`, that is told what is being done, too (see `tell`).
+    An optional method `say` is called with a text that says what is being done (see `tell`).
     """
 
     def __call__(self, stages_done: int, stages_total: int) -> None: ...
 
 
 def tell(progress: Progress | None, what: str) -> None:
-    """Say what is being done from now on, as in `compiling 57 kernels`."""
+    """Tell `progress` what is being done from now on, for example `compiling 57 kernels`."""
     say = getattr(progress, "say", None)
     if say is not None:
         say(what)
 
 
 def counter(progress: Progress | None) -> Progress | None:
-    """`progress`, where it is told what is counted (see `tell`); None where it counts stages."""
+    """`progress`, for counting other things than stages; None if it has no method `say`.
+
+    Without `say`, nothing would tell what is counted (see `tell`).
+    """
     return progress if hasattr(progress, "say") else None
 
 
@@ -53,22 +56,24 @@ class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
     A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
-    and run at once on the same executor. Stages run interleaved, in random order. Before each timed
-    run a stage runs once untimed, so that what ran before it does not matter; otherwise a stage
-    could seem faster than its own operators, which were measured after larger operators had emptied
-    the caches. The latency is the median of 5 to 30 runs, without those that other programs held up
-    (see `undisturbed`); long stages run less often, and those whose runs agree. An empty stage is
-    measured alongside and its time is taken off, because a model pays for starting a run once, not
-    once for each stage.
+    and run at once on the same executor. Stages run interleaved, in random order. A stage runs once
+    untimed before each timed run, so that it does not matter what ran before. Otherwise a stage
+    could seem faster than its own operators, if these ran after larger operators that emptied the
+    caches.
 
-    Stages of the same kernels on the same shapes share one measurement, within a model, between
-    models and, through the store, between processes.
+    The latency is the median of 5 to 30 runs, without runs that other programs held up (see
+    `undisturbed`). Long stages run less often, and so do stages whose runs agree. The latency of an
+    empty stage is measured too, and is subtracted, because a model pays for starting a run only
+    once.
+
+    Stages of the same kernels on the same shapes share one measurement. They share it within a
+    model, between models and, through the store, between processes.
 
     Attributes
     ----------
-    measured: how many stages were run, as opposed to known already.
+    measured: how many stages were measured, without stages that were known already.
     timer: runs the stages.
-    setting: where and with what it measures; part of each record.
+    setting: the device and the software of the measurements; part of each record.
     """
 
     is_costly = True
@@ -119,11 +124,11 @@ class MeasuredLatency(LatencyModel):
         return self.timer.can_run(op)
 
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
-        """Whether each of these operators takes longer than that, in microseconds.
+        """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        It is found out no better than need be: one that is far slower is run only once, and what
-        that run said is kept and asked first ever after: with the same latencies at hand the answer
-        is always the same. The others are measured in one go, and no further operators.
+        An operator that is far slower is run only once. The result of this run is kept, and is
+        used first from then on, so the same kept latencies always give the same answer. The other
+        operators of `ops` are measured in one go.
         """
         near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
@@ -144,7 +149,7 @@ class MeasuredLatency(LatencyModel):
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each stage, shape (len(stages),); those not known are measured now."""
+        """Microseconds of each stage, shape (len(stages),); unknown stages are measured now."""
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
         programs = [self._on_streams(groups) for groups in stages]
@@ -155,11 +160,11 @@ class MeasuredLatency(LatencyModel):
         return np.array([self._known[k] for k in keys])
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages once more, as `LatencyModel.measure_again` says; how many were.
+        """Measure stages once more (see `LatencyModel.measure_again`); returns how many were.
 
-        Not those of which so many runs are known, so close together, that their median is known to
-        half a percent: chance cannot have chosen them. What is kept of a stage is all of its runs,
-        what it is priced from now on are the new ones.
+        A stage is left out if its median is already known to half a percent, from many runs that
+        agree: such a stage was not chosen by chance. The database keeps the estimate from all runs
+        of a stage. From now on this model answers with the new runs alone.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -173,15 +178,15 @@ class MeasuredLatency(LatencyModel):
         return len(unsure)
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of those stages that were measured before, not a number for the others."""
+        """Microseconds of the stages that were measured before; nan for the other stages."""
         keys = self.keys(stages)
         self._known.update(self._store.get({key for key in keys if key not in self._known}))
         return np.array([self._known.get(key, np.nan) for key in keys], dtype=np.float64)
 
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
-        """Names of the stages: those of one name share a measurement.
+        """A key for each stage. Stages with the same key share a measurement.
 
-        Where a stage has more groups than there are streams, operators alone are measured first.
+        If a stage has more groups than there are streams, all operators are measured alone first.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
@@ -190,8 +195,9 @@ class MeasuredLatency(LatencyModel):
     def wait_us(self) -> float:
         """Microseconds that a wait between streams costs, measured now and kept.
 
-        The smallest operator runs many times on one stream, and as often on each of two: those end
-        later by what it takes to get another core to work and to wait for it, a fork and a join.
+        The smallest operator runs many times on one stream, then as many times on each of two
+        streams. The second stage takes longer by two waits, a fork and a join: another core is
+        woken, and is waited for. The cost is 0 if there is only one stream.
         """
         if self._num_streams < 2:
             return 0.0
@@ -210,26 +216,26 @@ class MeasuredLatency(LatencyModel):
         return cost_us
 
     def known_wait_us(self) -> float | None:
-        """As `wait_us`, as it was measured last; None where it never was."""
+        """The last result of `wait_us`, in microseconds; None if it was never measured."""
         if self._num_streams < 2:
             return 0.0
         return self._store.get([self._wait_key()]).get(self._wait_key())
 
     def workload(self, op: int) -> Workload:
-        """What operator `op` computes, apart from this program."""
+        """The description of what operator `op` computes, independent of this program."""
         hash_ = self._hashes[op]
         if hash_ not in self._workloads:
             self._workloads[hash_] = describe_workload(self._program, op, hash_)
         return self._workloads[hash_]
 
     def _measure_ops(self) -> None:
-        """Measure each operator alone, all in one go: taken one by one they would drift apart."""
+        """Measure each operator alone, all in one go: one by one, latencies would drift apart."""
         if not self._op_us:
             ops = range(len(self._program.operators))
             self._op_us = self.stages([[[op]] for op in ops]).tolist()
 
     def _on_streams(self, groups: Sequence[Sequence[int]]) -> Streams:
-        """The operators of each stream, as the plan will lay this stage out."""
+        """The operators on each stream, as a plan will place this stage."""
         streams: Streams = [[] for _ in range(self._num_streams)]
         if len(groups) <= self._num_streams:
             stream_of: Sequence[int] = range(len(groups))
@@ -247,7 +253,7 @@ class MeasuredLatency(LatencyModel):
         return f"wait:{self._key(self._on_streams([[self._smallest_op()]]))}"
 
     def _smallest_op(self) -> int:
-        """The operator of the fewest bytes; ties: the lowest id."""
+        """The operator with the fewest bytes of inputs and outputs; ties: the lowest id."""
 
         def nbytes(op: int) -> int:
             operator = self._program.operators[op]
@@ -262,7 +268,7 @@ class MeasuredLatency(LatencyModel):
         if self._progress is not None and programs:
             self._progress(done, len(programs))
         for found in self._timed(programs):
-            # Kept at once: whoever stops the search loses what is being measured at most.
+            # Keep results immediately: an interrupted search then loses only the job in progress.
             joined = {key: new.joined((earlier or {}).get(key)) for key, new in found.items()}
             self._keep({key: programs[key] for key in found}, joined)
             self._known.update((key, new.latency_us) for key, new in found.items())
@@ -272,14 +278,14 @@ class MeasuredLatency(LatencyModel):
                 self._progress(done, len(programs))
 
     def _timed(self, programs: Programs) -> Iterator[dict[str, Estimate]]:
-        """The latencies of all stages, some at a time."""
+        """The latencies of all stages by key, some stages at a time."""
         items = list(programs.items())
         size = self.timer.stages_per_job
         chunks = [dict(items[begin : begin + size]) for begin in range(0, len(items), size)]
         return self.timer.do([self._job(chunk) for chunk in chunks])
 
     def _job(self, programs: Programs) -> Job[dict[str, Estimate]]:
-        """Measures stages against each other, and against an empty one."""
+        """A job that measures stages against each other, and against an empty stage."""
         nothing: Streams = [[] for _ in range(self._num_streams)]
         stages = [nothing, *programs.values()]
 
@@ -299,7 +305,7 @@ class MeasuredLatency(LatencyModel):
         return seconds * 1e6
 
     def _keep(self, programs: Programs, found: Mapping[str, Estimate]) -> None:
-        """Record what was measured."""
+        """Put estimates into the store as records."""
         measured_at = utc()
         records = [
             Record(

@@ -21,25 +21,28 @@ REPEATS = (5, 10, 20, 30)
 """How often a stage may be run. There are only a few choices, so that many stages run interleaved
 in the same rounds."""
 _LONG_S = 0.5
-"""A stage that takes longer is run only once. A library's kernel for what it never meets may be a
-thousand times slower than the others, and need not be known any better."""
+"""A stage that takes longer is run only once. A library's kernel may be a thousand times slower
+than others on an operator that it is not made for. Its exact latency does not matter."""
 _ENOUGH = 3
-"""With fewer runs that nothing held up, a stage goes on."""
+"""A stage is run again while fewer than this many of its runs were not held up."""
 _KNOWN_WELL = 0.01
 """A stage needs no further runs where the standard error of its latency is at most this share."""
 _TO_TELL = REPEATS[1]
-"""With fewer runs that nothing held up, nothing is told by how far they are apart."""
+"""With fewer than this many runs that were not held up, their spread does not tell how well the
+latency is known."""
 
 
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
-    """Run `count` stages against each other; the seconds of each run of each stage.
+    """Run `count` stages against each other; returns the seconds of each run of each stage.
 
-    First all stages run `REPEATS[0]` times, but those that take very long only once. The median of
-    these runs decides how often a stage runs in all (`repeats_for`), but of those that nothing held
-    up. So a long stage takes no runs away from the others, and a stage that was held up is not
-    taken to be slow. One that was held up nearly always runs more often than that, and one whose
-    runs agree less often: on a quiet machine nearly all are known to a percent after 10 runs.
-    Whoever has to tell apart two that are closer than that measures them again.
+    Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of these
+    runs decides how often the stage runs in all (`repeats_for`). Runs that were held up do not
+    count in this median. So a long stage takes no runs away from the others, and a stage that was
+    held up is not taken to be slow.
+
+    A stage runs more often than that if nearly all its runs were held up. It runs less often if its
+    runs agree: on a quiet machine nearly all stages are known to a percent after 10 runs. To tell
+    apart two stages that are closer than that, measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _LONG_S]

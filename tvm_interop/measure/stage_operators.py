@@ -1,4 +1,4 @@
-"""Stages on executors of this process: their operators, bound to tensors and kernels, and timed."""
+"""Binds a stage's operators to tensors and kernels, to time them on executors of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PrepareKernel = Callable[[Operator, list[Any]], Any]
 
 
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
-    """Runs executors against each other, in orders that follow from `seed`."""
+    """A function that times executors against each other, in orders that follow from `seed`."""
     seeds = itertools.count(seed)
 
     def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
@@ -42,13 +42,13 @@ class StageOperators:
         prepare: PrepareKernel,
         seed: int = 0,
     ) -> None:
-        """Nothing is bound yet.
+        """Begin with no tensors and no kernels of libraries.
 
         Parameters
         ----------
         functions: TVM's kernels, by name.
-        to_device: a tensor on the device with an array's numbers.
-        seed: of the numbers that tensors are filled with.
+        to_device: copies an array into a new tensor on the device.
+        seed: seed of the random numbers in tensors.
         """
         self._program = program
         self._functions = functions
@@ -59,7 +59,7 @@ class StageOperators:
         self._library_kernels: dict[int, Any] = {}
 
     def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
-        """A stage's tensors and its operators.
+        """The tensors of a stage, and its operators bound to them.
 
         Groups of a stage are independent, so no operator waits for another.
         """
@@ -77,12 +77,12 @@ class StageOperators:
         return tensors, bound
 
     def kernel(self, op: int) -> Any:
-        """What runs operator `op`: a library's kernel, or TVM's.
+        """The kernel that runs operator `op`: a library's kernel, or TVM's.
 
         Raises
         ------
         ExecutionError
-            The library has no kernel for it.
+            The library has no kernel for the operator.
         """
         operator = self._program.operators[op]
         if operator.library is None or operator.description is None:
@@ -93,7 +93,7 @@ class StageOperators:
         return self._library_kernels[op]
 
     def _tensor(self, value: int) -> Any:
-        """Memory of the value's own, filled once with numbers of a model's usual size."""
+        """The tensor of a value: its weights, or random numbers of a usual size; filled once."""
         if value not in self._tensors:
             described = self._program.values[value]
             if value in self._program.weights:

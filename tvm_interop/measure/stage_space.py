@@ -15,48 +15,48 @@ from ..latency.learned import Floats
 from ..scheduling.schedules import Stage, unpack_stages
 
 _NEVER_US = 1e15
-"""Stands for a price nobody would pay."""
+"""Stands for the latency of an unmeasured stage, and is so long that the stage is not chosen."""
 
 
 class Known(Protocol):
-    """A source of facts on stages; `MeasuredLatency` is one."""
+    """Tells what is known of stages. `MeasuredLatency` implements this protocol."""
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
         """Microseconds of stages that were measured before; NaN for stages that were not."""
 
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
-        """Names of the stages; those of one name are the same kernels, and take equally long."""
+        """A key of each stage. Stages with the same key run the same kernels, equally long."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Stages in the order in which they run, and their microseconds together."""
+    """Stages in the order in which they run, and the sum of their latencies in microseconds."""
 
     stages: tuple[Stage, ...]
     makespan_us: float
 
 
 class StageSpace:
-    """The stages of a native search, priced as they are measured.
+    """The stages of a native search, with the latencies that are measured so far.
 
-    Stages that run the same kernels are of one kind: one is measured for all.
+    Stages that run the same kernels are of one kind. One stage of each kind is measured.
 
     Attributes
     ----------
-    kinds: a stage of each kind, as it runs.
-    price_us: (kinds,) microseconds, not a number for those not measured yet.
-    of_one_operator: the kinds of single operators.
-    stats: of the native search.
+    kinds: one stage of each kind, as it runs on the streams.
+    price_us: (kinds,) microseconds; nan for a kind that is not measured yet.
+    of_one_operator: indices of the kinds with a single operator.
+    stats: statistics of the native search.
     """
 
     def __init__(
         self, search: Any, device: Known, packed: Callable[[StageBatch], StageBatch]
     ) -> None:
-        """Ask what is known of the stages.
+        """Look up the stages that are measured already.
 
         Parameters
         ----------
-        packed: gives stages as they run, on as many streams as there are.
+        packed: packs stages onto the streams there are, as they will run.
         """
         self._search = search
         stages = StageBatch.from_bytes(native.ios_stages(search))
@@ -75,24 +75,26 @@ class StageSpace:
 
     @property
     def num_priced(self) -> int:
-        """Stages, not kinds, whose price is known."""
+        """Number of stages, not kinds, whose latency is known."""
         return int(np.isfinite(self.price_us[self._kind_of]).sum())
 
     @property
     def unmeasured(self) -> npt.NDArray[np.intp]:
-        """The kinds that nobody has measured."""
+        """Indices of the kinds that nobody has measured."""
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
-        """The cheapest sequence of measured stages; dear beyond measure where there is none."""
+        """The fastest sequence of measured stages; its latency is huge if there is none."""
         price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
         stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())
         return Found(unpack_stages(stages), float(makespan_us))
 
     def wanted(self, guess_us: Floats, at_least: int) -> list[int]:
-        """Unmeasured kinds on the cheapest way by a guess of each, and more up to `at_least`.
+        """Indices of unmeasured kinds to measure next, the most important first.
 
-        Those more are on the ways that cost least more. The most important first.
+        First come the unmeasured kinds of the fastest schedule, where `guess_us` is the latency of
+        each unmeasured kind. If these are fewer than `at_least`, kinds of the next fastest
+        schedules follow.
         """
         is_priced = ~np.isnan(self.price_us)
         value_us = np.where(is_priced, self.price_us, guess_us)[self._kind_of]

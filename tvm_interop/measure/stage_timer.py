@@ -1,4 +1,4 @@
-"""What measuring asks of a device: one protocol, and a class for each kind of device."""
+"""The protocol of timers, which time stages on a device; each kind of device has its own timer."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ Streams = list[list[int]]
 """A stage as it runs: for each stream, the ids of its operators in order."""
 
 Rounds = Callable[[Sequence[Streams]], Measure]
-"""Gets stages ready on one device. The function it returns runs them there against each other."""
+"""Prepares stages on one device. The function that it returns runs them against each other."""
 
 Result = TypeVar("Result")
 Job = Callable[[Rounds], Result]
-"""Work on one device: it gets the device's `Rounds`, and says what it found."""
+"""Work on one device: a function that takes the device's `Rounds` and returns a result."""
 
 
 class StageTimer(Protocol):
     """Runs stages of one program on one kind of device, and times them.
 
-    A timer decides nothing about measuring: how often a stage runs, what is taken off its time and
-    what is kept are up to `MeasuredLatency`, which has a timer. A new kind of device is a class
-    that fits this protocol.
+    A timer makes no decisions about measuring. `MeasuredLatency` has a timer, and decides how often
+    a stage runs, what is subtracted from its latency and what is kept. A class that fits this
+    protocol adds a new kind of device.
 
     Attributes
     ----------
-    setting: the device, and how many streams and threads stages run on; part of each record.
+    setting: the device, and the numbers of streams and threads that stages run on; part of each
+        record.
     stages_per_job: how many stages are measured against each other in one job.
     """
 

@@ -1,4 +1,4 @@
-"""The latency database: what was measured once is not measured again."""
+"""The latency database, which keeps measurements so that nothing is measured twice."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..ownership import make_own_folder, why_not_trusted
 _LOG = logging.getLogger("tvm_interop")
 _ENVIRONMENT = "TVM_INTEROP_LATENCY_DB"
 _APPLICATION_ID = 0x74766D69
-"""Marks the file as ours: "tvmi"."""
+"""SQLite's application id, which marks a file as ours: "tvmi" in ASCII."""
 _LAYOUT = 3
 _WAIT_S = 60.0
-"""How long to wait for another process that is writing."""
+"""Seconds to wait for another process that is writing."""
 
 _TABLES = (
     "CREATE TABLE workload (hash TEXT PRIMARY KEY, name TEXT NOT NULL, arguments TEXT NOT NULL, "
@@ -44,7 +44,7 @@ _SELECT_RECORDS = (
 
 
 def default_path() -> Path:
-    """Where latencies are kept: `$TVM_INTEROP_LATENCY_DB`, or a file in the user's cache folder."""
+    """Path of the database: `$TVM_INTEROP_LATENCY_DB`, or a file in the user's cache folder."""
     override = os.environ.get(_ENVIRONMENT)
     return (
         Path(override)
@@ -54,17 +54,18 @@ def default_path() -> Path:
 
 
 def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
-    """The database at `path`, or else the default one; in memory where there can be no such file.
+    """The database at `path`, or the default one if `path` is None.
 
-    In a container there may be no home, or none that can be written to: what is measured then lives
-    as long as the process, and that is logged.
+    If the default file cannot be used, the database is in memory, and that is logged. For example,
+    a container may have no home folder that can be written to. Such latencies last as long as the
+    process.
 
     Raises
     ------
     TVMInteropError
-        As `LatencyStore`, for a file that was named, here or in the environment.
+        As `LatencyStore` raises.
     OSError
-        The folder of such a file cannot be made.
+        The folder of a file named by `path` or by the environment variable cannot be made.
     """
     if path is not None or os.environ.get(_ENVIRONMENT):
         return LatencyStore(path)
@@ -91,8 +92,8 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
 class LatencyStore:
     """Latencies in microseconds by key, in an SQLite file that several processes may share.
 
-    What `put` returned from is on disk: a process that dies loses the measurement it was at, and
-    nothing else. A file of an older layout is brought to this one when it is opened.
+    Records are on disk when `put` returns. A process that dies loses only the measurement in
+    progress. A file of an older layout is upgraded when it is opened.
 
     Examples
     --------
@@ -103,7 +104,7 @@ class LatencyStore:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Open the file at `path` (default: `default_path()`), making it and its folder if need be.
+        """Open the file at `path` (default: `default_path()`); make it and its folder if missing.
 
         Raises
         ------
@@ -114,7 +115,7 @@ class LatencyStore:
         if self.path != ":memory:":
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with self._explained():
-            # Autocommit: transactions begin and end where `_transaction` says.
+            # Autocommit mode: only `_transaction` begins and ends transactions.
             self._connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
             try:
                 self._prepare()
@@ -123,22 +124,22 @@ class LatencyStore:
                 raise
 
     def get(self, keys: Iterable[str]) -> dict[str, float]:
-        """The latencies of those `keys` that are known, in microseconds."""
+        """The latencies of the `keys` that are known, in microseconds."""
         return {key: known.latency_us for key, known in self.estimates(keys).items()}
 
     def estimates(self, keys: Iterable[str]) -> dict[str, Estimate]:
-        """What is known of the latencies of those `keys` that are known."""
+        """The estimates of the latencies of the `keys` that are known."""
         find = "SELECT latency_us, spread_us, samples FROM record WHERE key = ?"
         with self._explained():
             rows = ((key, self._connection.execute(find, (key,)).fetchone()) for key in keys)
             return {key: Estimate(*row) for key, row in rows if row is not None}
 
     def put(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
-        """Keep records, each in place of one with its key; all of them or, where that fails, none.
+        """Keep records, each in place of an earlier one with its key. On failure, keep none.
 
         Parameters
         ----------
-        workloads: what the records' groups refer to, as far as it may be new.
+        workloads: the workloads that the records refer to, unless the database has them already.
         """
         with self._transaction() as connection:
             connection.executemany(
@@ -165,7 +166,7 @@ class LatencyStore:
             )
 
     def records(self, device: str | None = None) -> list[Record]:
-        """All records, in the order of their keys; with `device`, those measured there."""
+        """All records in the order of their keys; with `device`, only records of that device."""
         where, values = ("", []) if device is None else (" WHERE device = ?", [device])
         with self._explained():
             rows = self._connection.execute(f"{_SELECT_RECORDS}{where} ORDER BY key", values)
@@ -181,10 +182,10 @@ class LatencyStore:
             return {row[0]: _read_workload(row) for row in rows}
 
     def counts(self) -> list[tuple[Setting | None, int, str, str, float | None]]:
-        """For each setting its records, and when the first and the last of them was measured.
+        """For each setting: number of records, first and last time of measuring, mean spread.
 
-        The last is by how much runs of a stage differ, as a mean: their interquartile range as a
-        share of the latency. None where no record tells.
+        The spread is the interquartile range of a stage's runs as a share of the latency, as a mean
+        over the records. It is None if no record has a spread.
         """
         with self._explained():
             rows = self._connection.execute(
@@ -202,9 +203,9 @@ class LatencyStore:
             ]
 
     def delete(self, keys: Iterable[str]) -> int:
-        """Remove records, and what only they referred to; returns how many there were.
+        """Remove records; returns how many there were.
 
-        The file shrinks accordingly.
+        Settings and workloads that no other record refers to are removed too, and the file shrinks.
         """
         with self._transaction() as connection:
             removed = sum(
@@ -229,12 +230,12 @@ class LatencyStore:
             self._connection.close()
 
     def _prepare(self) -> None:
-        """Check that the file is ours, and make or renew its tables."""
+        """Check that the file is ours, and make or upgrade its tables."""
         if self.path != ":memory:":
             self._check_origin()
             self._write_ahead()
         with self._transaction() as connection:
-            # Asked again: another process may have made them meanwhile.
+            # Check again, now that other writers wait: one may have made the tables meanwhile.
             layout = self._pragma("user_version")
             if layout == _LAYOUT:
                 return
@@ -253,8 +254,8 @@ class LatencyStore:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
 
     def _check_origin(self) -> None:
-        # Tables first: where another process makes them just now, it signs them in the same
-        # transaction, so tables that are seen here are signed when that is looked at.
+        # Look for tables first. A process that makes tables signs the file with the application id
+        # in the same transaction. So if tables are seen here, the id is there to be read after.
         occupied, is_old = self._has(), self._has("latency")
         origin, layout = self._pragma("application_id"), self._pragma("user_version")
         named = f"name another file in {_ENVIRONMENT}, or by `--latency-db`"
@@ -271,9 +272,9 @@ class LatencyStore:
             )
 
     def _write_ahead(self) -> None:
-        """Let readers and a writer work side by side.
+        """Turn on write-ahead logging, so that readers and a writer can work side by side.
 
-        SQLite does not wait here while another process does the same, so we do.
+        SQLite does not wait here while another process does the same, so this method tries again.
         """
         give_up = time.monotonic() + _WAIT_S
         while True:
@@ -294,7 +295,7 @@ class LatencyStore:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Everything in the block, or nothing. Waits for other writers before it reads."""
+        """Do everything in the block or nothing. Wait for other writers before reading."""
         with self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -306,7 +307,7 @@ class LatencyStore:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what SQLite says into what to do."""
+        """Turn SQLite's errors into errors that say what to do."""
         try:
             yield
         except sqlite3.OperationalError as error:

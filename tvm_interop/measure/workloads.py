@@ -10,10 +10,10 @@ from ..program.program import Operator, Program
 
 
 def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
-    """A hash of all that decides how long an operator takes.
+    """A hash of everything that decides how long an operator takes.
 
-    That is the kernel of TVM; for a library's kernel, the library, its version and the description
-    of the operator.
+    For a kernel of TVM this is the kernel, and the number of shares it is divided into. For a
+    kernel of a library this is the library, its version and the operator's description.
     """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]
@@ -25,7 +25,7 @@ def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
 
 
 def describe_workload(program: Program, op: int, hash_: str) -> Workload:
-    """Operator `op` as the database keeps it; `hash_` is its `workload_hash`."""
+    """Describe operator `op` for the database; `hash_` is its `workload_hash`."""
     operator = program.operators[op]
     arguments = program.arguments_of(op)
     written = [program.values[v] for v in operator.outputs]

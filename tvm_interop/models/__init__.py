@@ -1,7 +1,8 @@
-"""Models to try things on, made on the spot: nothing is downloaded.
+"""Networks by name, as ONNX models that are made on the spot: nothing is downloaded.
 
-`list` names the networks the papers measure, `build` makes one, `skeleton` makes it without
-weights; `light` holds the architectures that come with the onnx package.
+`list` gives the names of the networks, including all that the papers measure. `build` makes a
+network, and `skeleton` makes it without weights. `light` makes the architectures that come with the
+onnx package.
 """
 
 from . import light

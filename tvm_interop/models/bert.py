@@ -18,7 +18,7 @@ _TOKEN_TYPES = 2
 
 
 def bert_base(net: OnnxNet, batch: int, length: int) -> None:
-    """Uncased base: 12 layers of 768, 12 heads, with pooler; 128 tokens by default.
+    """Uncased base: 12 layers of width 768, 12 heads, with pooler; 128 tokens by default.
 
     Inputs are int64 [batch, tokens]; `attention_mask` holds 1 where there is a token and 0 where
     there is padding.

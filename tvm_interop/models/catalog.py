@@ -1,4 +1,4 @@
-"""The networks there are, and how they are made by name."""
+"""Lists the networks, and makes a network by its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .t5 import t5_encoder
 
 @dataclass(frozen=True)
 class _Network:
-    """How a network is written, its default size, and the smallest and largest that work."""
+    """The function that writes a network, its default size, and its smallest and largest size."""
 
     write: Callable[[OnnxNet, int, int], None]
     size: int
@@ -48,14 +48,14 @@ _NETWORKS = {
 
 
 def names() -> list[str]:
-    """The names of the networks there are."""
+    """The names of all networks."""
     return [*_NETWORKS]
 
 
 def build(
     name: str, batch: int = 1, image_size: int | None = None, seed: int = 0
 ) -> onnx.ModelProto:
-    """The network `name` as an ONNX model, with random weights: equal seeds, equal models.
+    """The network `name` as an ONNX model with random weights. Equal seeds give equal models.
 
     Weights are scaled so that activations keep a variance of about 1 and the output depends on
     the input. Batch norms are folded away. Images are float32 [batch, 3, size, size].
@@ -63,15 +63,15 @@ def build(
     Parameters
     ----------
     name: one of `names()`.
-    batch: images or sequences at a time.
+    batch: number of images or sequences in a batch.
     image_size: pixels along each side of the image, tokens of a sequence, rows of each table of
-        embeddings, or features; None for what the network was published with, or is usual. The
-        structure is the same at any size.
-    seed: of the weights. They do not depend on batch and size.
+        embeddings, or features. None: the size that the network was published with, or a usual
+        size. The structure is the same at any size.
+    seed: seed of the weights. The weights do not depend on batch and size.
 
     Raises
     ------
-    UnsupportedModelError: there is no network of that name; the message lists those there are.
+    UnsupportedModelError: there is no network of that name; the message lists all names.
     InputError: the batch or the size is out of range.
 
     Examples
@@ -83,10 +83,10 @@ def build(
 
 
 def skeleton(name: str, batch: int = 1, image_size: int | None = None) -> onnx.ModelProto:
-    """The network `name` with weights that have a shape and no values.
+    """The network `name` with weights that have shapes but no values.
 
-    Made at once, for counting and looking at the graph; it cannot run. Parameters and errors as
-    for `build`.
+    This takes little time. The model can be counted and looked at, but it cannot run. Parameters
+    and errors are as for `build`.
     """
     return _written(name, batch, image_size, None)
 

@@ -1,4 +1,4 @@
-"""A network in figures, told from its graph alone."""
+"""Describes a network in figures, which are computed from its graph alone."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from .units import unit_graph
 
 @dataclass(frozen=True)
 class Description:
-    """What `describe` tells.
+    """The figures of a network, as `describe` returns them.
 
     Attributes
     ----------
-    operators, edges, width: of the graph of schedule units (see `units.schedule_units`).
-    parameters: floating-point weights.
-    gflops: 1e9 floating-point operations of convolutions and matrix products in a run at batch 1;
-        a multiplication and an addition count as two.
-    inputs: shape and type of each input at batch 1, as in `float32[1, 3, 224, 224]`.
+    operators, edges, width: size of the graph of schedule units (see `units.schedule_units`). The
+        width is the most units that do not depend on each other.
+    parameters: number of floating-point weights.
+    gflops: 1e9 floating-point operations of convolutions and matrix products in a run at batch 1. A
+        multiplication and an addition count as two.
+    inputs: shape and type of each input at batch 1, such as `float32[1, 3, 224, 224]`, by name.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Describe the network `name` at its own size; errors as for `build`."""
+    """Describe the network `name` at its default size; raises as `build`."""
     model = skeleton(name)
     graph = unit_graph(model)
     return Description(
@@ -50,7 +51,7 @@ def describe(name: str) -> Description:
 
 
 def count_parameters(model: onnx.ModelProto) -> int:
-    """How many floating-point numbers the weights of `model` are."""
+    """Number of floating-point values in the weights of `model`."""
     weights = (w for w in model.graph.initializer if w.data_type == TensorProto.FLOAT)
     return sum(math.prod(weight.dims) for weight in weights)
 

@@ -1,6 +1,7 @@
-"""Weights that a model keeps in other files: the large ones are read one by one.
+"""Reads models that keep weights in other files, the large weights one by one.
 
-`onnx.load` reads all at once, and the importer copies each: twice the model would be in memory.
+`onnx.load` reads all weights at once, and the importer copies each weight. Memory would hold the
+model twice.
 """
 
 from __future__ import annotations
@@ -18,28 +19,29 @@ from ..errors import UnsupportedModelError
 
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-"""Values of other types decide how a model is imported, so they are read with it."""
+"""Types of the weights that may stay outside. Values of other types decide how a model is imported,
+so these values are read with the model."""
 _WHOLE_BYTES = (
     *_FLOATS,
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
     *(TensorProto.BOOL, TensorProto.BFLOAT16),
 )
-"""Types of which each value has bytes of its own."""
+"""Types whose values take whole bytes each."""
 
 
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """The model at `path`, whose large weights stay in their files: see `array_of`.
+    """The model at `path` without its large weights, which `array_of` reads from their files.
 
-    Files of weights lie in the model's folder. They may be links, as those of Hugging Face's cache
-    are, to files beside the one that the model's own link leads to.
+    Files of weights must be in the model's folder. They may be links, as in Hugging Face's cache.
+    A link may then also lead into the folder that the model's own link leads to.
 
     Raises
     ------
     UnsupportedModelError
-        A file of weights is not there, is too short, or is elsewhere.
+        A file of weights is missing, is too short, or is elsewhere.
     Exception
-        As `onnx.load`.
+        As `onnx.load` raises.
     """
     return _read(path, _is_large)
 
@@ -66,7 +68,7 @@ def _read(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # So that it is passed over below.
+        tensor.data_location = TensorProto.DEFAULT  # So that the loader below skips this tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:
@@ -84,7 +86,7 @@ def is_outside(tensor: onnx.TensorProto) -> bool:
 
 
 def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
-    """The values of a weight that is outside, read now.
+    """Read the values of a weight that is in another file.
 
     Parameters
     ----------
@@ -93,7 +95,7 @@ def array_of(tensor: onnx.TensorProto, model: Path) -> np.ndarray:
     Raises
     ------
     UnsupportedModelError
-        Its file is not there any more, or is too short.
+        The file of the weight is missing, or is too short.
     """
     path, offset = _place_of(tensor, model)
     shape, dtype = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -114,7 +116,7 @@ def _nbytes_of(tensor: onnx.TensorProto) -> int:
 
 
 def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
-    """The file of a weight and where in it that begins; both are looked at."""
+    """The file of a weight, and the offset of the weight in bytes; both are checked."""
     told = {entry.key: entry.value for entry in tensor.external_data}
     path = (model.parent / told.get("location", "")).resolve()
     folders = (model.parent.resolve(), model.resolve().parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .onnx_net import OnnxNet
 
 _BLOCKS = {
-    # 1x1; before 3x3, 3x3; before 5x5, 5x5; behind the pooling
+    # Channels of 1x1; before 3x3, of 3x3; before 5x5, of 5x5; behind the pooling.
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
     "4a": (192, 96, 208, 16, 48, 64),
@@ -19,10 +19,10 @@ _BLOCKS = {
 
 
 def googlenet(net: OnnxNet, batch: int, image_size: int) -> None:
-    """3x224x224 by default, no auxiliary classifiers.
+    """GoogLeNet for images of 3x224x224 by default; no auxiliary classifiers.
 
-    As it is built since there are batch norms (folded here), without the local response
-    normalisation of 2015; the 5x5 convolutions are 5x5, as published.
+    Batch norms, which are folded here, replace the local response normalisation of 2015, as is
+    usual today. The 5x5 convolutions are 5x5, as published.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv1", 64, 7, stride=2)

@@ -1,8 +1,8 @@
 """Real architectures with seeded random weights, from the light models in the onnx wheel.
 
-ONNX ships well-known networks for its own tests, their weights replaced by one repeated
-constant. Here they get random weights of a sensible size instead, so that activations neither
-vanish nor overflow and the output tells a right run from a wrong one.
+ONNX ships well-known networks for its own tests, with all weights replaced by one constant. Here
+they get random weights of a sensible size instead. So activations neither vanish nor overflow, and
+the output tells a right run from a wrong one.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from onnx import numpy_helper
 from ..errors import UnsupportedModelError
 
 _RESIDUAL_GAIN = 0.25
-"""Scale of a batch norm that ends a residual branch; at 1 the variance would double each time."""
+"""Scale of a batch norm that ends a residual branch; at 1 each branch would double the variance."""
 
 _SHORTCUT_GAIN = 0.7
-"""The same where the other branch ends in a batch norm too: half the variance from each."""
+"""Scale of such a batch norm if the other branch also ends in one: each gives half the variance."""
 
 _CLASSIFIER_GAIN = 0.3
-"""Scale of the last weights: logits of a few units keep the softmax off one-hot."""
+"""Scale of the last weights. Logits of a few units keep the softmax from being one-hot."""
 
 _MATRICES = ("conv", "dense", "transposed dense")
 _VIEWS = ("Unsqueeze", "Reshape")
 
 
 def names() -> list[str]:
-    """Names of the models there are, such as `squeezenet`, sorted."""
+    """The sorted names of the models, such as `squeezenet`."""
     return sorted(path.stem.removeprefix("light_") for path in _folder().glob("light_*.onnx"))
 
 
 def build(name: str, seed: int = 0) -> onnx.ModelProto:
-    """The model `name`, its weights drawn with `seed`: equal seeds give equal models.
+    """The model `name` with weights drawn from `seed`. Equal seeds give equal models.
 
-    Weights have the variance 2 / fan-in (He), batch norms are near the identity, biases small.
+    Weights have the variance 2 / fan-in (He). Batch norms are near the identity, biases are small.
 
     Raises
     ------
     UnsupportedModelError
-        There is no model of that name; the message lists those there are.
+        There is no model of that name; the message lists all names.
     """
     if name not in names():
         raise UnsupportedModelError(
@@ -81,7 +81,7 @@ def _folder() -> Path:
 
 
 def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Shapes of the float weights: initializers, and what `ConstantOfShape` nodes make."""
+    """Shapes of the float weights: initializers, and the outputs of `ConstantOfShape` nodes."""
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     shapes = {
         tensor.name: tuple(tensor.dims)
@@ -96,7 +96,7 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """What each weight that an operator reads is to it, in the order they are read."""
+    """The role of each weight for the operator that reads it, in the order of reading."""
     producers = {node.output[0]: node for node in graph.node}
     scales = _residual_scales(graph, producers)
     roles: dict[str, str] = {}
@@ -113,7 +113,7 @@ def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[
 def _residual_scales(
     graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto]
 ) -> dict[str, str]:
-    """For each batch norm's output that is summed, the role of that batch norm's scale."""
+    """The role of the scale of each batch norm that a sum reads, by the batch norm's output."""
     roles = {}
     for node in graph.node:
         if node.op_type == "Sum":

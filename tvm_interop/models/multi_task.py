@@ -1,6 +1,6 @@
 """Networks of several tasks: heads on a trunk (Caruana, 1997), gated experts (Ma et al., 2018).
 
-Both papers leave widths to the data; these are those that implementations take by default or near.
+Both papers leave widths to the data. Widths here are the defaults of implementations, or near them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TASKS = 4
 
 
 def task_heads(net: OnnxNet, batch: int, features: int) -> None:
-    """A trunk of 512 and 256, and 16 heads of 128 and 64 with a number each.
+    """A shared trunk of widths 512 and 256, and 16 heads of widths 128 and 64 with one output each.
 
     Input is float32 [batch, features], 512 by default; output [batch, 16].
     """
@@ -31,10 +31,11 @@ def task_heads(net: OnnxNet, batch: int, features: int) -> None:
 
 
 def mixture_of_experts(net: OnnxNet, batch: int, features: int) -> None:
-    """Multi-gate mixture of experts: 8 experts of 256 and 128, 4 tasks with a gate each.
+    """Multi-gate mixture of experts: 8 experts of widths 256 and 128, 4 tasks with a gate each.
 
-    Each task mixes all experts by a softmax of its own over the input (section 4.2), then has a
-    layer of 64. Input is float32 [batch, features], 512 by default; output [batch, 4].
+    A task's gate is a softmax over the input, which weights all experts (section 4.2). The task
+    then has a layer of width 64. Input is float32 [batch, features], 512 by default; output
+    [batch, 4].
     """
     x = net.input("features", (batch, features))
     width = 128

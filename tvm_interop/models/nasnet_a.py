@@ -7,16 +7,16 @@ from .onnx_net import OnnxNet
 _STEM_CHANNELS = 96
 _FILTERS = 168
 _NORMAL_CELLS = 5
-"""After the first cell of each of the three parts."""
+"""Number of normal cells after the first cell of each of the three parts."""
 
 
 def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     """NASNet-A (6 @ 4032) for 3x331x331: two stem cells, three times six cells, two reductions.
 
-    As in the network IOS measures, a normal cell concatenates its five sums without the input
-    beside them (840, 1680 and 3360 channels), halving the resolution of a skipped input is two
-    strided 1x1 convolutions side by side, and a reduction cell takes its second sum twice: once
-    for its fourth, once on the way into the concat.
+    Some details follow the network that IOS measures. A normal cell concatenates its five sums, but
+    not its input (840, 1680 and 3360 channels). Two strided 1x1 convolutions side by side halve the
+    resolution of a skipped input. A reduction cell computes its second sum twice: once for its
+    fourth sum, once for its concat.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     stem = net.conv(x, "stem/conv", _STEM_CHANNELS, 3, stride=2, pad=0, act=False)
@@ -26,7 +26,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     for part in range(3):
         filters = _FILTERS << part
         if part:
-            # The first cell of a part skips the reduction, and the cell before it.
+            # `before` stays: it skips the reduction and the cell before the reduction, and goes
+            # into the part's first cell.
             x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
         name = f"cell_{cells}"
         x, before = _first(net, x, before, name, filters), x
@@ -64,13 +65,13 @@ def _reduce(
     stem: bool = False,
     sums_twice: bool = False,
 ) -> str:
-    """What stem and reduction cells have in common: five sums, the resolution halved.
+    """The common part of stem and reduction cells: five sums at half the resolution.
 
     Parameters
     ----------
     pooled: the input that the poolings read.
-    other: the one for separable convolutions only; in the first stem cell it has other channels,
-        and the first convolution of a pair sees to them.
+    other: the input that only separable convolutions read. In the first stem cell it has another
+        number of channels, which the first convolution of each pair adapts.
     """
 
     def separable(x: str, name: str, kernel: int, stride: int, *, widen: bool = False) -> str:
@@ -147,7 +148,7 @@ def _separable(
     *,
     widen_first: bool = False,
 ) -> str:
-    """Two ReLU-SepConvs; the second sets the channels, or the first already."""
+    """Two ReLU-SepConvs. The second one sets the channels, or the first one if `widen_first`."""
     between = filters if widen_first else net.shape(x)[1]
     x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)
     return net.relu_sep_conv(x, f"{name}/sep_2", filters, kernel)

@@ -19,20 +19,21 @@ Size = int | tuple[int, int]
 
 
 class OnnxNet:
-    """An ONNX model in the making.
+    """Builds an ONNX model, operator by operator.
 
-    Each method adds one or more operators under the name given (`mixed_5b/branch1x1` becomes the
-    node `mixed_5b/branch1x1/conv`) and returns the name of the value they compute.
+    Each method adds one or more operators under a given name, and returns the name of the value
+    they compute. A convolution `mixed_5b/branch1x1` is the node `mixed_5b/branch1x1/conv`.
 
-    Weights are drawn as He et al. do, with a variance that brings the result to about 1 whatever
-    the operators before; for that the mean square of every value is estimated as it is added.
-    The weights of one output sum up to zero, so that the mean of the activations, which rectifiers
-    push up, does not drown what distinguishes one input from another.
+    Weights are drawn as in He et al.: their variance brings the mean square of the result to about
+    1. This takes an estimate of the mean square of every value, which is made when the value is
+    added. The weights of each output of a convolution or classifier sum up to zero, except in
+    depthwise convolutions. Otherwise the mean of the activations, which ReLUs push up, would drown
+    the differences between inputs.
 
     Parameters
     ----------
-    name: of the graph.
-    seed: of the weights; None draws none, and leaves them shapes without values.
+    name: name of the graph.
+    seed: seed of the weights. With None, weights have shapes but no values.
     """
 
     def __init__(self, name: str, seed: int | None) -> None:
@@ -55,7 +56,7 @@ class OnnxNet:
         return self._known(name, tuple(shape), 1.0)
 
     def output(self, value: str, name: str) -> None:
-        """Give out `value`, which an operator computed last, as `name`."""
+        """Make `value`, which an operator computed, an output of the model, called `name`."""
         producer = next(node for node in reversed(self._nodes) if value in node.output)
         producer.output[list(producer.output).index(value)] = name
         for node in self._nodes:
@@ -67,7 +68,7 @@ class OnnxNet:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def model(self) -> onnx.ModelProto:
-        """The model as it stands."""
+        """The model built so far."""
         graph = helper.make_graph(
             self._nodes, self._name, self._inputs, self._outputs, self._initializers
         )
@@ -85,7 +86,7 @@ class OnnxNet:
         mean: float = 0.0,
         centred: bool = False,
     ) -> str:
-        """A weight, normally distributed; `centred`: each slice `[i]` of it sums up to 0."""
+        """A normally distributed weight; with `centred`, each slice `[i]` of it sums up to 0."""
         shape = tuple(shape)
         if self._rng is None:
             empty = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
@@ -97,7 +98,7 @@ class OnnxNet:
         return self.constant(name, array * np.float32(std) + np.float32(mean))
 
     def constant(self, name: str, array: np.ndarray) -> str:
-        """A weight or other constant whose values are given."""
+        """A weight or another constant with the given values."""
         self._initializers.append(numpy_helper.from_array(array, name))
         return self._known(name, array.shape, float(np.square(array, dtype=np.float64).mean()))
 
@@ -110,9 +111,9 @@ class OnnxNet:
         power: float | None = None,
         **attributes: Any,
     ) -> str:
-        """Any operator: a node `name` of type `kind` whose result has the shape given.
+        """Add a node `name` of type `kind`, whose result has the given shape.
 
-        `power` is the mean square of the result; by default that of the first input.
+        `power` is the mean square of the result. The default is the mean square of the first input.
         """
         self._nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return self._known(name, tuple(shape), self._power[inputs[0]] if power is None else power)
@@ -129,7 +130,7 @@ class OnnxNet:
         act: bool = True,
         gain: float = 1.0,
     ) -> str:
-        """A convolution with a bias, and a ReLU unless `act` is off; `pad` by default half."""
+        """A convolution with a bias, and a ReLU unless `act` is off; `pad` is half the kernel."""
         y = self._conv(x, f"{name}/conv", channels, kernel, stride, pad, bias=True, gain=gain)
         return self.relu(y, f"{name}/relu") if act else y
 
@@ -148,24 +149,24 @@ class OnnxNet:
         return self._conv(x, f"{name}/pointwise", channels, 1, 1, None, bias=True)
 
     def relu(self, x: str, name: str) -> str:
-        """A rectifier."""
+        """A ReLU."""
         return self.op("Relu", [x], name, self._shapes[x], self._power[x] / 2)
 
     def max_pool(self, x: str, name: str, kernel: int, stride: int, pad: int = 0) -> str:
-        """The largest of each window."""
+        """The maximum of each window."""
         return self._pool("MaxPool", x, name, kernel, stride, (pad,) * 4)
 
     def max_pool_ceil(self, x: str, name: str, kernel: int, stride: int) -> str:
-        """The same with the output's size rounded up, the last window reaching over the edge."""
+        """Like `max_pool`, but with the output size rounded up: windows may reach over the edge."""
         pads = [-(size - kernel) % stride for size in self._shapes[x][2:]]
         return self._pool("MaxPool", x, name, kernel, stride, (0, 0, *pads))
 
     def avg_pool(self, x: str, name: str, kernel: int, stride: int, pad: int) -> str:
-        """The mean of each window, what is padded left out."""
+        """The mean of each window, without its padding."""
         return self._pool("AveragePool", x, name, kernel, stride, (pad,) * 4)
 
     def concat(self, values: Sequence[str], name: str) -> str:
-        """Values one behind the other along the channels."""
+        """The values concatenated along the channels."""
         batch, _, *rest = self._shapes[values[0]]
         channels = [self._shapes[value][1] for value in values]
         total = sum(channels)
@@ -187,7 +188,7 @@ class OnnxNet:
         if classes is None:
             return flat
         weight = f"{name}/fc.weight"
-        # Averaging leaves little of the power, and that little is what tells images apart.
+        # Averaging leaves a small mean square, but this small rest is what tells images apart.
         self.weight(weight, (classes, channels), (channels / 4) ** -0.5, centred=True)
         self.weight(f"{name}/fc.bias", (classes,), _BIAS_STD)
         inputs = [flat, weight, f"{name}/fc.bias"]
@@ -196,7 +197,7 @@ class OnnxNet:
     def linear(
         self, x: str, name: str, features: int, *, bias: bool = True, gain: float = 1.0
     ) -> str:
-        """A matrix product with a weight over the last dimension, by default with a bias."""
+        """A matrix product with a weight over the last dimension, plus a bias by default."""
         *rest, fan_in = self._shapes[x]
         std = gain * (fan_in * self._power[x]) ** -0.5
         weight = self.weight(f"{name}.weight", (fan_in, features), std)
@@ -223,7 +224,7 @@ class OnnxNet:
         kernels = _pair(kernel)
         pads = tuple(k // 2 for k in kernels) if pad is None else _pair(pad)
         shape = (channels, fan_in // groups, *kernels)
-        # Depthwise weights average over so few that centring would take away too much.
+        # A depthwise kernel has so few weights that centring would take away too much.
         std = gain * (np.prod(shape[1:]) * self._power[x]) ** -0.5
         inputs = [x, self.weight(f"{name}.weight", shape, float(std), centred=groups == 1)]
         if bias:

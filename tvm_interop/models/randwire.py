@@ -7,24 +7,27 @@ import numpy as np
 from .onnx_net import OnnxNet
 
 GRAPH_SEED = 291
-"""Draws the four graphs; 120 schedule units and 260 edges come of it, as LIOS counts them."""
+"""Seed of the four graphs. They have 120 schedule units and 260 edges, as LIOS counts them."""
 
 _CHANNELS = 154
 _STAGES = (16, 32, 32, 32)
-"""Operators of each random graph."""
+"""Number of operators in each random graph."""
 _NEIGHBOURS = 4
 _REWIRED = 0.75
 _HEAD_CHANNELS = 1280
 
 
 def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
-    """3x224x224 by default: four Watts-Strogatz graphs WS(4, 0.75) of 16, 32, 32, 32 operators.
+    """RandWire for images of 3x224x224 by default; four Watts-Strogatz graphs WS(4, 0.75).
 
-    An operator sums its inputs and is a 3x3 ReLU-SepConv; those without inputs in their graph
-    read the stage's with stride 2, and those nobody reads add up to its output (154, 308, 616 and
-    1232 channels). The wiring is the same whatever the seed of the weights: it has a seed of its
-    own, `GRAPH_SEED` (291): the first for which there are as many schedule units and edges as the
-    papers count, and graphs no wider than 8, as theirs. Their generator is not seeded.
+    The graphs have 16, 32, 32 and 32 operators with 154, 308, 616 and 1232 channels. An operator
+    sums its inputs, then is a 3x3 ReLU-SepConv. Operators without inputs in their graph read the
+    input of the stage with stride 2. Operators that no other operator reads are summed up to the
+    output of the stage.
+
+    The wiring has a seed of its own, `GRAPH_SEED` (291), and does not depend on the seed of the
+    weights. It is the first seed with as many schedule units and edges as the papers count, and
+    with graphs no wider than 8, as in the papers. The papers' own generator is not seeded.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "stem", _CHANNELS // 2, 3, stride=2, act=False)
@@ -44,10 +47,11 @@ def wiring(seed: int) -> list[list[tuple[int, int]]]:
 def watts_strogatz(
     n: int, neighbours: int, rewired: float, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """A ring of `n`, each with its nearest `neighbours`, edges rewired with a probability.
+    """A ring of `n` vertices, each with its nearest `neighbours`, whose edges are rewired.
 
-    Watts and Strogatz, Nature 393 (1998). An edge keeps its lower end along the ring and gets a
-    new other end that it is not connected with yet.
+    The method is from Watts and Strogatz, Nature 393 (1998). Each edge is rewired with probability
+    `rewired`. A rewired edge keeps its lower end along the ring, and gets a random other end that
+    it is not connected with yet.
     """
     connected = np.eye(n, dtype=bool)
     for distance in range(1, neighbours // 2 + 1):

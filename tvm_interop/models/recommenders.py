@@ -8,22 +8,23 @@ from onnx import TensorProto
 from .onnx_net import OnnxNet
 
 DENSE = 13
-"""Numbers that describe a user and an item, as in the data of Criteo."""
+"""How many numbers describe a user and an item, as in the data of Criteo."""
 
 TABLES = 26
-"""Categories, one table of embeddings each, as there."""
+"""How many categories there are, each with its own table of embeddings, as in Criteo's data."""
 
 _CROSSED = 8
 
 
 def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
-    """Wide & Deep: 26 embeddings of 32 into layers of 1024, 512 and 256 beside a linear part.
+    """Wide & Deep: 26 embeddings of width 32, layers of 1024, 512 and 256, and a linear part.
 
-    The layers and the width of the embeddings are those of section 4; the paper does not give its
-    categories, so they are those of Criteo. The wide part adds up one weight a value for each of
-    8 crossed categories, which come as inputs.
+    The widths of the layers and embeddings follow section 4. The paper does not list its
+    categories, so the categories follow the data of Criteo. The wide part has 8 crossed categories,
+    which are inputs. Each of their values has one weight, and the wide part sums up these weights.
 
-    Inputs are float32 [batch, 13], int64 [batch, 26] and [batch, 8], below `rows`.
+    Inputs are float32 [batch, 13], int64 [batch, 26] and int64 [batch, 8]. Integers are below
+    `rows`.
     """
     dense = net.input("dense", (batch, DENSE))
     embedded = _embeddings(net, "categories", batch, rows, TABLES, 32)
@@ -37,11 +38,12 @@ def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
 
 
 def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
-    """DLRM with 26 embeddings of 64, layers of 512, 256 and 64 below, 512, 256 and 1 above.
+    """DLRM: 26 embeddings of width 64; layers of 512, 256 and 64 below, 512, 256 and 1 above.
 
-    What the layers below give and the embeddings meet in products of all pairs (section 2.2).
+    The layers above read the output of the layers below, and the dot product of each pair among
+    this output and the embeddings (section 2.2).
 
-    Inputs are float32 [batch, 13] and int64 [batch, 26], below `rows`.
+    Inputs are float32 [batch, 13] and int64 [batch, 26]. Integers are below `rows`.
     """
     width = 64
     x = net.input("dense", (batch, DENSE))
@@ -70,7 +72,7 @@ def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
 def _embeddings(
     net: OnnxNet, name: str, batch: int, rows: int, tables: int, width: int
 ) -> list[str]:
-    """What each column of the input `name` finds in a table of its own: [batch, width] each."""
+    """Look up each column of the input `name` in a table of its own: [batch, width] each."""
     ids = net.input(name, (batch, tables), TensorProto.INT64)
     found = []
     for i in range(tables):

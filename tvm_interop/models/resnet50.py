@@ -5,14 +5,15 @@ from __future__ import annotations
 from .onnx_net import OnnxNet
 
 _STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-"""Bottlenecks, and the channels inside them; outside there are four times as many."""
+"""Number of bottlenecks in each stage, and the channels inside a bottleneck. Outside bottlenecks
+there are four times as many channels."""
 
 _RESIDUAL_GAIN = 0.5
-"""Of what a bottleneck adds: at 1 each would double the variance."""
+"""Scale of a bottleneck's last convolution; at 1 each bottleneck would double the variance."""
 
 
 def resnet50(net: OnnxNet, batch: int, image_size: int) -> None:
-    """3x224x224 by default; version 1: the first 1x1 of a stage has the stride."""
+    """ResNet-50 for 3x224x224 by default. Version 1: the first 1x1 of a stage has the stride."""
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv1", 64, 7, stride=2)
     x = net.max_pool(x, "pool1", 3, stride=2, pad=1)

@@ -1,4 +1,4 @@
-"""An ONNX model from what a user calls it by: a file's path, or a network's name."""
+"""Finds an ONNX model by what a user calls it: the path of a file, or the name of a network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIGHT = "light:"
 
 
 def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
-    """The model in a file or, where there is none of that name, the network of that name.
+    """The model in the file `source` or, if there is no such file, the network of that name.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
 
     Raises
     ------
-    UnsupportedModelError: it is none of them, or the file is no ONNX model.
+    UnsupportedModelError: `source` is none of them, or the file is no ONNX model.
     """
     name, path = os.fspath(source), Path(source)
     if not path.exists():
@@ -40,15 +40,15 @@ def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def read_for_import(source: str | os.PathLike[str]) -> onnx.ModelProto:
-    """As `read_onnx`, but large weights that are in other files stay there (`external_weights`)."""
+    """Like `read_onnx`, but large weights stay in their external files (see `external_weights`)."""
     path = Path(source)
     return _read_file(path, read_all_but_large) if path.exists() else read_onnx(source)
 
 
 def read_graph(model: Any) -> onnx.ModelProto:
-    """A model to look at the graph of: as it is, or found as in `read_onnx`.
+    """A model whose graph can be looked at: `model` itself, or found as `read_onnx` does.
 
-    A network's weights may have no values.
+    The weights of a network may have no values.
     """
     if isinstance(model, onnx.ModelProto):
         return model
@@ -64,7 +64,7 @@ def read_graph(model: Any) -> onnx.ModelProto:
 
 
 def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole) -> onnx.ModelProto:
-    """Parse the file at `path`, with the external weights it refers to as far as `read` does."""
+    """Parse the file at `path`; `read` decides which of its external weights are read too."""
     if path.is_dir():
         raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
     if path.stat().st_size == 0:
@@ -79,7 +79,7 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
         raise UnsupportedModelError(
             f"`{path}` keeps weights in other files that cannot be read: {err}"
         ) from err
-    except Exception as err:  # protobuf's DecodeError lives in no stable place
+    except Exception as err:  # protobuf's DecodeError has no stable place to import it from
         if _is_artifact(path):
             raise UnsupportedModelError(
                 f"`{path}` is no model but an artifact, what `tvm-interop compile` makes of one: "
@@ -97,19 +97,19 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
 
 
 def _is_artifact(path: Path) -> bool:
-    """Whether it looks like one: a tar file whose first member is a manifest."""
+    """Whether the file looks like an artifact: a tar file whose first member is a manifest."""
     with open(path, "rb") as file:
         head = file.read(512)
     return head[257:262] == b"ustar" and head[:100].rstrip(b"\0") == b"manifest.json"
 
 
 def _is_of_torch(path: Path) -> bool:
-    """Whether it looks like what PyTorch saves: a zip file with a pickle, or a pickle alone."""
+    """Whether the file looks like PyTorch's: a zip file with a pickle, or a pickle alone."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
             return any(name.endswith("/data.pkl") for name in file.namelist())
     with open(path, "rb") as opened:
-        return opened.read(2) == b"\x80\x02"  # The protocol of torch.save of before 1.6.
+        return opened.read(2) == b"\x80\x02"  # The pickle protocol of torch.save before 1.6.
 
 
 def _nothing_there(path: Path) -> str:

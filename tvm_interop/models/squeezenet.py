@@ -18,10 +18,11 @@ _FIRES = {
 
 
 def squeezenet(net: OnnxNet, batch: int, image_size: int) -> None:
-    """3x224x224 by default; 96 channels of 7x7 first, padded, and a bypass around every fire.
+    """SqueezeNet for images of 3x224x224 by default; a bypass around every fire module.
 
-    The bypass is a 1x1 convolution where a fire changes the number of channels. The pooled output
-    of the last convolution are the logits: there is no fully connected layer.
+    The first convolution is 7x7 with 96 channels, and is padded. The bypass is a 1x1 convolution
+    where a fire module changes the number of channels. The logits are the pooled output of the last
+    convolution: there is no fully connected layer.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv1", 96, 7, stride=2)

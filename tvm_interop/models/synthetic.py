@@ -16,17 +16,18 @@ def layered_workload(
     latency_us: tuple[float, float] = (100.0, 4000.0),
     seed: int = 0,
 ) -> tuple[OpGraph, list[float]]:
-    """A random model and how long its operators take.
+    """A random model and the latencies of its operators.
 
-    HIOS, section VI-A (its defaults are the defaults here): operators are dealt onto layers at
-    random, each layer getting one at least. Each operator behind the first layer reads one of the
-    layer before it; the other edges lead from any earlier layer to a later one. No edge is there
-    twice. Latencies are drawn evenly from `latency_us`. The same for the same seed everywhere.
+    The method and the defaults follow HIOS, section VI-A. Operators are dealt onto layers at
+    random, at least one onto each layer. Each operator behind the first layer reads one operator of
+    the layer before. All other edges lead from any earlier layer to a later one. No edge occurs
+    twice. Latencies are drawn uniformly. The same seed gives the same model on every machine.
 
     Parameters
     ----------
-    num_edges: at least one for each operator behind the first layer; as many as the layers make
-        necessary where that is more.
+    num_edges: number of edges. There are more if the operators behind the first layer are more,
+        because each of them reads an operator.
+    latency_us: least and greatest latency of an operator, in microseconds.
 
     Returns
     -------

@@ -19,11 +19,11 @@ _FARTHEST = 128
 
 
 def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
-    """T5 small's encoder: 6 layers of 512, 8 heads; 128 tokens by default.
+    """T5 small's encoder: 6 layers of width 512, 8 heads; 128 tokens by default.
 
-    Opara, which measures T5, does not say which size of it. Inputs are int64 [batch, tokens].
-    Which bucket the distance of two tokens falls into depends on the length alone, so the buckets
-    are constants here; exporters write them out as operators.
+    Opara measures T5, but does not say which size of T5. Inputs are int64 [batch, tokens]. The
+    bucket of the distance between two tokens depends on the length alone, so the buckets are
+    constants here. Exporters compute the buckets by operators.
     """
     ids = net.input("input_ids", (batch, length), TensorProto.INT64)
     mask = keep_mask(net, net.input("attention_mask", (batch, length), TensorProto.INT64), "mask")
@@ -38,8 +38,8 @@ def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
 def buckets(length: int) -> np.ndarray:
     """The bucket of the distance from each token to each other, int64 [length, length].
 
-    Half of them for each direction: distances below 8 have one of their own, the others share
-    8 logarithmically, and from 128 on all share the last (section 2.1).
+    Each direction has 16 buckets (section 2.1). Each distance below 8 has its own bucket. The other
+    distances share 8 buckets logarithmically, and all distances from 128 on share the last bucket.
     """
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
     per_direction = _BUCKETS // 2

@@ -1,4 +1,4 @@
-"""What the encoders have in common."""
+"""Attention and normalisation, which the encoders have in common."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from onnx import TensorProto
 from .onnx_net import OnnxNet
 
 _MASKED = -1e4
-"""Added to the scores of padding: large enough to leave it no weight, and finite."""
+"""Added to the attention scores of padding: low enough to leave padding no weight, and finite."""
 
 
 def keep_mask(net: OnnxNet, mask: str, name: str) -> str:
-    """What to add to the scores [batch, heads, tokens, tokens]: 0 for tokens, else very little."""
+    """A mask to add to scores [batch, heads, tokens, tokens]: 0 for tokens, low for padding."""
     batch, length = net.shape(mask)
     shape = (batch, 1, 1, length)
     axes = net.constant(f"{name}/axes", np.array([1, 2], np.int64))
@@ -35,14 +35,14 @@ def attention(
     bias: bool,
     scaled: bool,
 ) -> str:
-    """Attention of `heads` heads of `width`, up to their outputs side by side.
+    """Attention of `heads` heads of `width`, up to the concatenated outputs of the heads.
 
     Parameters
     ----------
-    bias_to_scores: added to them: a mask, and in T5 what depends on the distance.
-    bias: whether the three projections have one.
-    scaled: divide the scores by the root of `width`; else the query's weights are drawn so small
-        that it comes to the same.
+    bias_to_scores: added to the scores: a mask, and in T5 also a bias by the distance of tokens.
+    bias: whether the projections of query, key and value have a bias.
+    scaled: divide the scores by the square root of `width`. Otherwise the query's weights are drawn
+        smaller by this factor, which gives scores of the same size.
     """
     batch, length, _ = net.shape(x)
     split = net.constant(f"{name}/split", np.array([batch, length, heads, width], np.int64))
@@ -85,7 +85,7 @@ def layer_norm(net: OnnxNet, x: str, name: str) -> str:
 
 
 def rms_norm(net: OnnxNet, x: str, name: str) -> str:
-    """Divided by the root of the mean square over the last dimension, then scaled: T5's."""
+    """T5's normalisation: divide by the root mean square over the last dimension, and scale."""
     shape = net.shape(x)
     features = shape[-1]
     narrow = (*shape[:-1], 1)

@@ -1,4 +1,4 @@
-"""The operators of an ONNX model as the papers count them: schedule units."""
+"""Groups the operators of an ONNX model into schedule units, which is how the papers count them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ScheduleUnits:
 
     Attributes
     ----------
-    names: of each the name of its main operator.
-    members: of each the names of all its operators, in the model's order.
-    edges: producer and consumer of every tensor that a unit reads from another, as often as it
-        reads it.
+    names: the name of each unit's main operator.
+    members: the names of all operators of each unit, in the model's order.
+    edges: producer and consumer of every tensor that a unit reads from another unit. An edge occurs
+        as often as the consumer reads the tensor.
     """
 
     names: tuple[str, ...]
@@ -52,7 +52,7 @@ def unit_graph(model: Any) -> OpGraph:
 
     Raises
     ------
-    UnsupportedModelError: it cannot be read.
+    UnsupportedModelError: the model cannot be read.
     """
     units = schedule_units(read_graph(model))
     return OpGraph(units.names, units.edges)
@@ -61,25 +61,25 @@ def unit_graph(model: Any) -> OpGraph:
 def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
     """Group a model's operators into schedule units, as IOS and LIOS count them.
 
-    Every operator is a unit, but
+    Every operator is a unit of its own, with these exceptions:
 
-    1. what computes with constants alone is none, and what only changes the shape goes with the
-       operator it reads;
-    2. a depthwise convolution goes with the 1x1 convolution that alone reads it (SepConv), and a
-       ReLU with the SepConv that alone reads it;
-    3. a ReLU goes with the convolution or matrix product that it alone reads; else with the
-       convolution that alone reads it, unless it reads a sum: behind a sum it is a unit, as in
-       ResNet;
-    4. a sum goes with the ReLU-SepConv, the normalisation (softmax, layer norm) or the concat that
-       alone reads it, a concat with the concat that alone reads it: they read its terms. Other
-       sums and concats are units, which the papers call identity;
-    5. other element-wise operators and transpositions go with the unit that all they read comes
-       from: biases, activations spelled out;
-    6. a fully connected layer right behind a global pooling goes with it: the papers' networks
-       end at the pooling, and there is one vector left to work on.
+    1. An operator that computes with constants alone is no unit. An operator that only changes the
+       shape is none either: its readers count as readers of its input.
+    2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both are a SepConv.
+       A ReLU joins a SepConv that is its only reader.
+    3. A ReLU joins the convolution or matrix product that it reads if it is the only reader. Other
+       ReLUs join a convolution that is their only reader, unless they read a sum. A ReLU behind a
+       sum is a unit, as in ResNet.
+    4. A sum joins its only reader if this is a ReLU-SepConv, a normalisation (softmax, layer norm)
+       or a concat. A concat joins its only reader if this is a concat. Such a reader reads the
+       terms of the sum or concat. Other sums and concats are units, which the papers call identity.
+    5. Another element-wise operator or transposition joins the unit that computes all of its
+       inputs. Examples are biases, and activations that consist of several operators.
+    6. A fully connected layer right behind a global pooling joins the pooling. The papers' networks
+       end at the pooling, and only one vector is left to compute with.
 
-    So the papers' counts come out: SqueezeNet 50 units and 65 edges, Inception-V3 119 and 153,
-    NASNet-A 374 and 576, RandWire 120 and 260.
+    The results are the papers' counts: SqueezeNet has 50 units and 65 edges, Inception-V3 119 and
+    153, NASNet-A 374 and 576, RandWire 120 and 260.
 
     Raises
     ------
@@ -91,13 +91,14 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
 
 class _Grouping:
-    """Decides node by node which it goes with."""
+    """Decides for each node which other node it joins, if any."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._nodes: list[onnx.NodeProto] = []
         self._producer: dict[str, int] = {}
-        # What each view shows, and how often nodes and the model's outputs read each value.
+        # `_shown` has the value that each view shows. `_readers` has the nodes that read each
+        # value, and None for each output of the model that is this value.
         self._shown: dict[str, str] = {}
         self._constants = set(self._weights)
         self._readers: dict[str, list[int | None]] = {}
@@ -148,7 +149,7 @@ class _Grouping:
             self._nodes.append(node)
 
     def _partner(self, i: int) -> int | None:
-        """The node that node `i` goes with, if any."""
+        """The node that node `i` joins, if any."""
         node = self._nodes[i]
         if node.op_type == "Conv":
             reader = self._only_reader(i)
@@ -179,7 +180,7 @@ class _Grouping:
         return reader if opens else None
 
     def _takes_terms(self, reader: int, join: onnx.NodeProto) -> bool:
-        """Whether what `reader` reads of `join`, alone, it could as well read term by term."""
+        """Whether `reader`, the only reader of `join`, could read the terms of `join` instead."""
         kind = self._nodes[reader].op_type
         if kind == "Concat":
             return True
@@ -203,16 +204,16 @@ class _Grouping:
         return weight is not None and weight.dims[1] == 1 and _attribute(node, "group") > 1
 
     def _is_separable(self, i: int | None) -> bool:
-        """Whether node `i` is the first of a separable convolution."""
+        """Whether node `i` is the depthwise convolution of a separable convolution."""
         return i is not None and self._opens_separable(i, self._only_reader(i))
 
     def _is_product(self, i: int) -> bool:
-        """Whether `i` is a convolution or matrix product, or the bias of one."""
+        """Whether `i` is a convolution or a matrix product, or adds the bias of one."""
         main = self._nodes[self._main(i)].op_type
         return main in _PRODUCTS and self._nodes[i].op_type in {*_PRODUCTS, *_SUMS}
 
     def _joins(self, i: int) -> bool:
-        """Whether `i` is a concat or a sum of values that are no constants."""
+        """Whether `i` is a concat or a sum of two or more values that are no constants."""
         node = self._nodes[i]
         terms = [v for v in node.input if self._resolve(v) not in self._constants]
         return node.op_type in {"Concat", *_SUMS} and len(terms) > 1
@@ -225,20 +226,20 @@ class _Grouping:
         return bool(sources) and all(self._nodes[s].op_type in kinds for s in sources)
 
     def _only_reader(self, i: int) -> int | None:
-        """The node that alone reads node `i`, if there is just one and the model does not."""
+        """The only node that reads node `i`; None if there are more, or if the model outputs it."""
         readers = [
             reader for value in self._nodes[i].output for reader in self._readers.get(value, [])
         ]
         return readers[0] if len(set(readers)) == 1 else None
 
     def _alone_read(self, i: int) -> int | None:
-        """The one node that node `i` reads, if nobody else reads it."""
+        """The only node that node `i` reads, if no other node reads that node."""
         sources = set(self._sources(i))
         source = sources.pop() if len(sources) == 1 else None
         return source if source is not None and self._only_reader(source) == i else None
 
     def _sources(self, i: int) -> Iterator[int]:
-        """The nodes that node `i` reads, as often as it does."""
+        """The nodes that compute the inputs of node `i`, one for each input."""
         for value in self._nodes[i].input:
             producer = self._producer.get(self._resolve(value))
             if producer is not None:
@@ -259,7 +260,7 @@ class _Grouping:
 
 
 def _topological(vertices: list[int], edges: list[tuple[int, int]]) -> list[int]:
-    """The vertices, each after those it has edges from; the lowest first of those that can be."""
+    """The vertices in topological order; of several vertices that are ready, the lowest first."""
     waits = dict.fromkeys(vertices, 0)
     after: dict[int, list[int]] = {vertex: [] for vertex in vertices}
     for u, v in edges:
@@ -283,5 +284,5 @@ def _attribute(node: onnx.NodeProto, name: str, default: int = 1) -> int:
 
 
 def _name(node: onnx.NodeProto) -> str:
-    """The node's name, or where it has none that of its first output."""
+    """The node's name; if it has none, the name of its first output, or its operator type."""
     return str(node.name or next((name for name in node.output if name), node.op_type))

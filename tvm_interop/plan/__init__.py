@@ -1,1 +1,1 @@
-"""What an executor runs: streams, waits and memory of a schedule, checked."""
+"""Plans for the executor: the streams, waits and memory of a schedule, made and checked."""

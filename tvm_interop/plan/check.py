@@ -1,4 +1,4 @@
-"""Proves that a plan is safe, before anything runs by it: ours as well as one from a file."""
+"""Proves that a plan is safe before it runs, whether we made it or read it from a file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .validate import check_bounds, decoded
 
 
 def read_plan(text: str | bytes) -> Plan:
-    """Read what `Plan.to_json` wrote, and check it.
+    """Read a plan that `Plan.to_json` wrote, and check it.
 
     Raises
     ------
     ArtifactError
-        The text is no plan of this version; something in it is out of bounds.
+        The text is no plan of this version, or something in it is out of bounds.
     PlanError
-        The plan is unsafe: a missing wait, or storage shared without an order.
+        The plan is unsafe: a wait is missing, or tensors share storage without an order.
     """
     plan = decoded("plan.json", text, Plan)
     check_plan(plan)
@@ -26,17 +26,17 @@ def read_plan(text: str | bytes) -> Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Prove the plan safe: every dependency ordered, no storage shared without an order.
+    """Prove the plan safe: every dependency is ordered, and so are all uses of shared storage.
 
-    `stream_form` reads off the plan what each operator reads, writes and waits for, and
+    `stream_form` finds out from the plan what each operator reads, writes and waits for. Then
     `checking.races.check_program` proves that there are no races. Neither uses code of the planner.
 
     Raises
     ------
     ArtifactError
-        Something in it is out of bounds, or points nowhere: see `validate.check_bounds`.
+        Something in the plan is out of bounds, or points nowhere: see `validate.check_bounds`.
     PlanError
-        Names the operators whose order, or the buffers whose storage, is at fault.
+        Names the operators whose order is at fault, or the buffers whose storage is at fault.
     """
     check_bounds(plan)
     for value in plan.values:

@@ -1,4 +1,4 @@
-"""Which GPU each tensor lies on, and what is copied to others."""
+"""Decides which GPU each tensor is on, and which tensors are copied to other GPUs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ class Placement:
 
     Attributes
     ----------
-    program: the given program, with operators that copy appended, each of kernel `PEER_COPY`. The
-        given operators and values keep their ids; an operator may read a copy instead of the
-        original.
+    program: the given program with copy operators appended, whose kernel is `PEER_COPY`. The given
+        operators and values keep their ids. An operator may read a copy instead of the original.
     order: ids of all operators, copies included, in the order of launching.
     devices: the device of each value.
     copy_of: for each value that is a copy, the original on another device.
@@ -66,9 +65,9 @@ class _Placer:
         self._names |= {op.name for op in program.operators}
         homes = self._homes()
         self._devices = [homes[program.storage_of(v)] for v in range(len(program.values))]
-        # By root, first and last byte, and device: the value there that holds these bytes.
+        # The value that holds these bytes on a device, by root, first byte, end byte and device.
         self._here: dict[tuple[int, int, int, str], int] = {}
-        # By value and device: that value, seen there.
+        # The same value on another device, by value and device.
         self._views: dict[tuple[int, str], int] = {}
 
     def run(self, order: Sequence[int]) -> Placement:
@@ -102,7 +101,7 @@ class _Placer:
         return {v: homes.get(v, self._device_of[0]) for v in range(len(self._values))}
 
     def _read(self, value: int, device: str) -> int:
-        """`value` as an operator on `device` reads it."""
+        """The value that an operator on `device` reads in place of `value`."""
         if self._devices[value] == device:
             return value
         if (value, device) not in self._views:
@@ -111,7 +110,7 @@ class _Placer:
 
     def _view(self, value: int, device: str) -> int:
         root, begin, end = span(self._values, value)
-        # The host writes what is fixed as a whole; of the rest, what is read is copied.
+        # The host writes inputs and weights whole. Other tensors are copied only as far as read.
         source = root if root in self._fixed else value
         region = (root, 0, self._values[root].nbytes) if source == root else (root, begin, end)
         key = (*region, device)
@@ -126,7 +125,7 @@ class _Placer:
         return self._add(view, device)
 
     def _written(self, value: int, device: str) -> int:
-        """`value` as an operator on `device` writes it."""
+        """The value that an operator on `device` writes in place of `value`."""
         if self._devices[value] == device:
             return value
         root, begin, end = span(self._values, value)
@@ -135,7 +134,7 @@ class _Placer:
         return twin
 
     def _twin(self, value: int, device: str) -> int:
-        """A value with storage of its own on `device`, to hold the same as `value`."""
+        """Add a value with storage of its own on `device`, which holds the same as `value`."""
         twin = self._add(replace(self._values[value], alias_of=None, offset=0), device)
         self._copy_of[twin] = value
         return twin
@@ -158,7 +157,7 @@ class _Placer:
         return name
 
     def _with_copies(self, order: Sequence[int], program: Program) -> list[int]:
-        """`order`, each copy behind the last operator that it waits for; ties: lowest id."""
+        """`order` with each copy behind the last operator that it waits for; ties: lowest id."""
         waiting = [0] * len(program.operators)
         followers: dict[int, list[int]] = {}
         for before, after in dependencies(program.values, program.operators):

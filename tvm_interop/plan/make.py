@@ -31,8 +31,8 @@ def make_plan(
     arena of its own. For each pair of GPUs with copies from the first to the second, the plan has
     one more stream, on the sending GPU, that runs only these copies. So an operator waits for a
     copy only if it reads what is copied. Copies between the same two GPUs would take turns on the
-    link anyway. The sender copies because writes to another GPU's memory need no answer, and reads
-    do.
+    link anyway. The sender copies because a write to another GPU's memory needs no answer, but a
+    read does.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ def make_plan(
     schedule: a schedule of `program`'s operators. It is validated here.
     threads: threads the kernels of each stream may use.
     parallel_kernels: whether any kernel divides its loops over a team of threads.
-    device: the device of all streams, `cpu:0` or a GPU such as `cuda:0`. A schedule that names
-        several GPUs has them on those instead.
+    device: the device of all streams, `cpu:0` or a GPU such as `cuda:0`. If the schedule names
+        several GPUs, its streams are on those GPUs instead.
 
     Raises
     ------
     ScheduleError
-        The schedule does not fit the program, or the CPU is to be several devices.
+        The schedule does not fit the program, or names several CPUs or too many GPUs.
     """
     graph = program.graph()
     schedule.validate(graph)
@@ -104,14 +104,14 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies take turns on a link in this order: the list of stages says which is urgent.
+        # Copies take turns on a link in launch order: the stages' order says which is urgent.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
 
 
 def _stream_devices(schedule: Schedule, device: str) -> list[str]:
-    """The device of each stream that has operators; `device` where the schedule names none."""
+    """The device of each stream that has operators; `device` if the schedule names none."""
     if not schedule.devices:
         return [device for ops in schedule.streams if ops]
     kind = device.partition(":")[0]

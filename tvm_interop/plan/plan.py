@@ -1,8 +1,7 @@
-"""An execution plan: what runs on which stream, what waits for what, and where tensors live.
+"""An execution plan: the stream and the waits of each operator, and the place of each tensor.
 
-A plan is all the executor needs besides kernels and weights. `make.make_plan` makes one,
-`check.check_plan` proves it safe, and the artifact holds it as JSON. Nothing in it depends on
-Relax.
+A plan is all the executor needs besides kernels and weights. `make.make_plan` makes a plan,
+`check.check_plan` proves it safe, and the artifact holds it as JSON. Plans do not depend on Relax.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     device: `cpu:0`, or a GPU such as `cuda:0`.
-    threads: threads its kernels may use.
-    urgent: whether a GPU should prefer its work to that of the others.
+    threads: number of threads that its kernels may use.
+    urgent: whether a GPU should prefer this stream's work to the work of other streams.
     """
 
     device: str
@@ -38,14 +37,14 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    storage: `input`, `weight` and `output` have a buffer of their own, for as long as the module
-        lives; `arena` shares the arena, at `offset` bytes; `alias` is in the storage of `alias_of`,
-        `offset` bytes into it.
-    layout: how it lies in memory.
-    device: the device that it lies on; None in a plan for one device.
-    copy_of: the value on another device whose contents this one has too; None for most values. If
-        it is an input or a weight, the host writes both; otherwise a copy operator writes one of
-        the two from the other.
+    storage: a value with `input`, `weight` or `output` has a buffer of its own, for as long as the
+        module lives. A value with `arena` shares the arena, and begins at byte `offset` of it. An
+        `alias` is in the storage of `alias_of`, and begins at byte `offset` of this storage.
+    layout: the order of the tensor's elements in memory.
+    device: the device that the tensor is on; None in a plan for one device.
+    copy_of: the value on another device that has the same contents; None for most values. If this
+        value is an input or a weight, the host writes both. Otherwise a copy operator writes one
+        of the two from the other.
     """
 
     name: str
@@ -74,11 +73,11 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    kernel: name of TVM's kernel; `PEER_COPY` for a copy to another GPU, which has none.
+    kernel: name of TVM's kernel; `PEER_COPY` for a copy to another GPU, which needs no kernel.
     inputs, outputs: indices into `Plan.values`; the kernel is called with them in this order.
     stream: index into `Plan.streams`.
-    waits: operators on other streams that must have ended: indices of earlier operators.
-    library: the kernel library that runs it; `description` says what it is to compute. None if
+    waits: indices of earlier operators, on other streams, that must end before this one starts.
+    library: the kernel library that runs the operator, which `description` describes. None if
         TVM's `kernel` runs it.
     share: for an operator that runs one share of a TVM kernel, the share's index and the number of
         shares. None if it runs the whole kernel.
@@ -96,17 +95,17 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> str:
-        """The name of the operator that it is a part of; its own, where it is whole."""
+        """The name of the operator that this is a part of, or its own name if it is whole."""
         return whole_name(self.name)
 
     @property
     def is_copy(self) -> bool:
-        """Whether it copies its input from one GPU to another."""
+        """Whether the operator copies its input from one GPU to another."""
         return self.kernel == PEER_COPY
 
 
 _SHOWN = 4
-"""How many inputs, and how many outputs, one line about a plan names."""
+"""How many inputs, and how many outputs, `Plan.summary` names."""
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,7 +135,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Plan({self.summary()})"
 
     def summary(self) -> str:
-        """What it computes, in one line: operators, streams, inputs and outputs."""
+        """A line that says what the plan computes: operators, streams, inputs and outputs."""
         return (
             f"{len(self.operators)} operators on {len(self.streams)} stream(s), inputs "
             f"{self._tensors(self.inputs)}, outputs {self._tensors(self.outputs)}"
@@ -168,7 +167,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that it runs on, in the order of its streams."""
+        """The devices that the plan runs on, in the order of its streams."""
         return tuple(dict.fromkeys(stream.device for stream in self.streams))
 
     def device_of(self, value: int) -> str:
@@ -200,9 +199,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return orders
 
     def arena_buffers(self) -> dict[str, dict[int, Buffer]]:
-        """The buffers in each device's arena by value: who writes each, and who reads it.
+        """The buffers in each device's arena, by value, with their writers and readers.
 
-        Aliases are included.
+        An operator that writes or reads an alias counts as a writer or reader of the value whose
+        storage the alias uses.
         """
         writers: dict[int, list[int]] = {}
         readers: dict[int, list[int]] = {}

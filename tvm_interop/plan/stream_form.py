@@ -1,8 +1,8 @@
-"""A finished plan in the form that the checker takes: which bytes each operator reads and writes.
+"""Turns a plan into the form that the checker takes: which bytes each operator reads and writes.
 
-All of it follows from the plan alone: its operators with their values, streams and waits, and the
-place of each value. No code of the planner is used, because the checker is there to find the
-planner's mistakes. For the same reason the sizes of tensors are computed here once more.
+This form follows from the plan alone: from its operators with their values, streams and waits, and
+from the place of each value. No code of the planner is used, because the checker is there to find
+the planner's mistakes. For the same reason this module computes the sizes of tensors itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _place(plan: Plan, root: int) -> tuple[str, int]:
 
 
 def _label(plan: Plan, root: int) -> str:
-    """The tensor's name; names of values need not be unique."""
+    """The tensor's name and number, because names of values need not be unique."""
     return f"{plan.values[root].name} ({root})"
 
 

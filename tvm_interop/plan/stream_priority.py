@@ -1,4 +1,4 @@
-"""Which stream a GPU should prefer: the one with most of the longest chain of operators."""
+"""Chooses the stream that a GPU should prefer: the stream with most of the longest chain."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
     """`plan`, with the stream that carries most of the longest chain marked as urgent.
 
     In a chain each operator waits for the one before it, or comes after it on the same stream. So a
-    run takes at least as long as the longest chain. Ties between chains: the one whose last
-    operator comes first in the plan, then the one before it, and so on. Ties between streams: the
-    lowest. A plan with a single stream stays as it is.
+    run takes at least as long as the longest chain. Ties between chains: the chain whose last
+    operator comes first in the plan; if they share it, the operator before it decides, and so on.
+    Ties between streams: the lowest stream. A plan with a single stream stays as it is.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-"""All checks of an artifact, whose file may come from anywhere, before anything in it is used.
+"""Checks all of an artifact before anything in it is used, as its file may come from anywhere.
 
-Hashes in the file show damage, not intent: whoever writes a file writes its hashes too. So nothing
-is believed here. Numbers have bounds, so that what is computed from them overflows nowhere, and
-memory is asked for only where the file holds as much. An index points at something, a tensor's
-bytes are within their storage, every byte that is read has been written. What remains to be proven
-of a plan, that its waits suffice, `check.check_plan` has proven elsewhere.
+Hashes in the file show damage, but not intent: whoever writes a file writes its hashes too. So no
+number in the file is trusted. Numbers have bounds, so that nothing computed from them overflows.
+Memory is allocated only if the file holds as much data. An index points at something, a tensor's
+bytes are within their storage, and every byte that is read has been written. It remains to prove
+that a plan's waits suffice, which `check.check_plan` does.
 
-What is not checked is the machine code of `kernels.so`. Who runs it trusts whoever made the file.
+The machine code of `kernels.so` is not checked. Whoever runs it trusts whoever made the file.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _T = TypeVar("_T")
 
 
 def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
-    """The JSON text `data` as a `kind`.
+    """Decode the JSON text `data` as a `kind`; error messages call it `name`.
 
     Raises
     ------
     ArtifactError
-        It is no JSON, or has other fields than `kind`; says which. `name` is what it is called.
+        The text is no JSON, or has other fields than `kind`; the message says which.
     """
     try:
         return msgspec.json.decode(data, type=kind, dec_hook=_described)
@@ -58,23 +58,23 @@ def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
 
 
 def _described(kind: type, given: Any) -> LibraryOp:
-    """What stands in a plan for a library's operator."""
+    """Decode the description of a library's operator in a plan."""
     if kind is not LibraryOp:
         raise NotImplementedError(kind)
     return from_document(given)
 
 
 def check_weights(plans: Sequence[Plan], weights: Mapping[int, Any]) -> None:
-    """See that every weight of the plans is there, of the plan's shape and type.
+    """Check that every weight of the plans has data of the plan's shape and type.
 
     Parameters
     ----------
-    weights: arrays, or anything with their `shape` and `dtype`, by index into the plans' values.
+    weights: arrays by index into the plans' values, or anything with their `shape` and `dtype`.
 
     Raises
     ------
     ArtifactError
-        Names the weight.
+        Names the weight at fault.
     """
     for plan in plans:
         for v, value in weights_of(plan).items():
@@ -89,7 +89,7 @@ def check_weights(plans: Sequence[Plan], weights: Mapping[int, Any]) -> None:
 
 
 def weights_of(plan: Plan) -> dict[int, PlannedValue]:
-    """The values whose data a file brings, by index."""
+    """The weights whose data a file must hold, by index. Copies of weights need no data."""
     return {
         v: value
         for v, value in enumerate(plan.values)
@@ -98,7 +98,7 @@ def weights_of(plan: Plan) -> dict[int, PlannedValue]:
 
 
 def check_schedule(schedule: Schedule, plan: Plan) -> None:
-    """See that schedule and plan are of one model.
+    """Check that schedule and plan are of one model.
 
     Raises
     ------
@@ -115,12 +115,14 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
 
 
 def check_fallback(fallback: Plan, plan: Plan) -> None:
-    """See that the plan that runs where libraries are missing needs none and gives the same.
+    """Check that the plan for machines without kernel libraries needs no library, and fits `plan`.
+
+    Both plans must have the same inputs and outputs.
 
     Raises
     ------
     ArtifactError
-        Says how the two differ.
+        Names the operator that needs a library, or says what differs.
     """
     for op in fallback.operators:
         if op.library is not None:
@@ -134,12 +136,12 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
 
 
 def check_shapes(plans: Sequence[Plan]) -> None:
-    """See that plans are of one model, each for other shapes of its inputs.
+    """Check that plans are of one model, each for other shapes of its inputs.
 
     Raises
     ------
     ArtifactError
-        Says which two differ in more than shapes, or are for the same.
+        Says which two plans differ in more than shapes, or have the same shapes.
     """
     known: dict[tuple[tuple[int, ...], ...], int] = {}
     for i, plan in enumerate(plans):
@@ -159,12 +161,12 @@ def check_shapes(plans: Sequence[Plan]) -> None:
 
 
 def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
-    """See that plans are of one model for these batch sizes, one each, if there are any.
+    """Check that plans are of one model, one for each batch size; do nothing without batch sizes.
 
     Raises
     ------
     ArtifactError
-        Names the input or output whose first axis is not the batch, or the size.
+        Names the input or output whose first axis is not the batch; or says which sizes are wrong.
     """
     if not sizes:
         return
@@ -194,7 +196,7 @@ def _interface(plan: Plan, values: Sequence[int]) -> list[tuple[str, tuple[int, 
 
 
 def check_bounds(plan: Plan) -> None:
-    """Refuse a plan that is out of bounds, points outside itself or reads what nobody has written.
+    """Refuse a plan with numbers out of bounds, indices to nothing or reads of unwritten bytes.
 
     Raises
     ------
@@ -216,7 +218,7 @@ def check_bounds(plan: Plan) -> None:
     _check_readers(plan)
 
 
-# Each by itself: bounds.
+# Bounds of each stream, value and operator by itself.
 
 
 def _check_streams(plan: Plan) -> None:
@@ -270,7 +272,7 @@ def _check_value(value: PlannedValue) -> None:
 
 
 def _check_total(plan: Plan) -> None:
-    """Sums of sizes and offsets are far from overflowing 64 bits."""
+    """Check that sums of sizes and offsets are far from overflowing 64 bits."""
     total = sum(value.nbytes for value in plan.values)
     if total > MAX_BYTES:
         raise ArtifactError(f"the plan's tensors have {total} bytes; at most {MAX_BYTES} can be")
@@ -310,11 +312,11 @@ def _check_operators(plan: Plan) -> None:
             raise ArtifactError(f"operator `{op.name}` is share {op.share[0]} of {op.share[1]}")
 
 
-# Values and those who write them.
+# Values and the operators that write them.
 
 
 def _check_interface(plan: Plan) -> None:
-    """The host writes each input once, and finds each output where nothing else is put."""
+    """Check the model's inputs and outputs: the host writes each input once, and all are plain."""
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among its values")
     names: set[str] = set()
@@ -359,7 +361,7 @@ def _check_aliases(plan: Plan) -> None:
 
 
 def _check_writers(plan: Plan) -> None:
-    """Every byte of what operators make is written, and by one operator only."""
+    """Check that every byte of computed values is written, by one operator or by its shares."""
     written: dict[int, dict[tuple[int, int], list[PlannedOperator]]] = {}
     for op in plan.operators:
         for v in op.outputs:
@@ -389,7 +391,7 @@ def _check_writers(plan: Plan) -> None:
 
 
 def _check_shares(name: str, writers: list[PlannedOperator]) -> None:
-    """Several write the same bytes only as shares of one kernel, and all of them must be there."""
+    """Check operators that write the same bytes: they must be all the shares of one kernel."""
     if len(writers) == 1 and writers[0].share is None:
         return
     first = writers[0]
@@ -407,7 +409,7 @@ def _check_shares(name: str, writers: list[PlannedOperator]) -> None:
 
 
 def _check_readers(plan: Plan) -> None:
-    """Operators come in an order in which all that one reads is written before it."""
+    """Check the order of the operators: each comes after all operators that write its inputs."""
     for producer, consumer in dependencies(plan.values, plan.operators):
         if producer >= consumer:
             raise ArtifactError(

@@ -1,4 +1,4 @@
-"""Checks of where a plan's operators and tensors lie, and of the copies between devices."""
+"""Checks the devices of a plan's operators and tensors, and the copies between devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .plan import Plan, PlannedOperator
 
 
 def check_devices(plan: Plan) -> None:
-    """Check that operators work on the device of their tensors, and only copies reach further.
+    """Check that operators run on the device of their tensors; only copies reach other devices.
 
     Raises
     ------
@@ -21,7 +21,7 @@ def check_devices(plan: Plan) -> None:
         raise ArtifactError(
             f"the plan runs on {', '.join(devices)}; `{cpus[0]}` goes with no other"
         )
-    for v in range(len(plan.values) if devices else 0):  # A plan of no operator has no device.
+    for v in range(len(plan.values) if devices else 0):  # A plan without operators has no device.
         _check_place(plan, v)
         _check_twin(plan, v)
     for op in plan.operators:
@@ -38,7 +38,7 @@ def check_devices(plan: Plan) -> None:
 
 
 def _check_place(plan: Plan, v: int) -> None:
-    """A value lies on a device of the plan, and a view of it there too."""
+    """Check that a value is on a device of the plan, and a view on the device of its storage."""
     name, here, root_is = plan.values[v].name, plan.device_of(v), plan.device_of(plan.root_of(v))
     if here not in plan.devices:
         raise ArtifactError(f"value `{name}` lies on {here}, where no stream is")
@@ -49,7 +49,11 @@ def _check_place(plan: Plan, v: int) -> None:
 
 
 def _check_twin(plan: Plan, v: int) -> None:
-    """What is to hold the same as another value has its shape; the host fills it as the other."""
+    """Check a value that holds the same as a value on another device.
+
+    Both must have the same shape, type and layout. If the first is an input or a weight, so must be
+    the second, because the host writes both.
+    """
     value = plan.values[v]
     if value.copy_of is None:
         return
@@ -76,7 +80,7 @@ def _check_twin(plan: Plan, v: int) -> None:
 
 
 def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
-    """A copy sends one value from its own device to the same value on another."""
+    """Check that a copy sends one value from its own device to the same value on another device."""
     if (len(op.inputs), len(op.outputs)) != (1, 1):
         raise ArtifactError(f"copy `{op.name}` must have one input and one output")
     (source,), (target,) = op.inputs, op.outputs
@@ -90,9 +94,9 @@ def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
 
 
 def check_arenas(plan: Plan) -> None:
-    """Check that an arena is no larger than all that lies in it.
+    """Check that an arena is no larger than all values in it together.
 
-    That it is large enough, `check.check_plan` proves.
+    `check.check_plan` proves that an arena is large enough.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Checks of what kernel libraries are told of a plan's operators."""
+"""Checks the descriptions by which kernel libraries know a plan's operators."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
 
 
 def _check_description(name: str, description: LibraryOp) -> None:
-    """Bounds; what does not follow from what, the native `WhyMalformed` says for each library."""
+    """Check bounds. The native `WhyMalformed` of each library checks if the fields fit together."""
     if len(description.layouts) != len(description.shapes):
         raise ArtifactError(
             f"operator `{name}` is described with {len(description.shapes)} shapes and "
@@ -91,7 +91,7 @@ def _check_description(name: str, description: LibraryOp) -> None:
 
 
 def _check_cut(name: str, description: LibraryOp) -> None:
-    """What is cut out lies within the tensor."""
+    """Check that the part that is cut out lies within its tensor."""
     cut = description.cut
     if not cut:
         return

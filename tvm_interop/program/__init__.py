@@ -1,1 +1,1 @@
-"""A lowered model as data: operators, tensors, the graph between them, and its safe order."""
+"""A lowered model as data: its operators, its tensors, and the graph between the operators."""

@@ -1,4 +1,4 @@
-"""Removes concatenations: their inputs are written straight into their places in the result."""
+"""Removes concatenations by writing their inputs straight into their places in the result."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     """`program` without the concatenations whose inputs can be written into place.
 
     Each input becomes an alias of a part of the result, and an operator that reads the result
-    depends on the writers of all parts. Two conditions must hold. The inputs lie one after the
-    other in the result: all are of one type, and the axis that is joined is the outermost one with
-    more than one element.
-    And each input is written by an operator into storage of its own: it is no input, weight or
-    reshape, and has no place in another result already. Other concatenations stay, as kernels that
-    copy.
+    depends on the writers of all parts. Two conditions must hold. First, the inputs lie one after
+    the other in the result: all have one type, and the joined axis is the outermost axis with more
+    than one element. Second, each input is written by an operator into storage of its own: it is no
+    input, weight or reshape, and has no place in another result already. Other concatenations stay,
+    as kernels that copy.
 
-    In networks such as DenseNet each concatenation joins the inputs of an earlier one and more.
-    There the longest one is put in place, and the results of the others are its beginning.
+    In networks such as DenseNet, each concatenation joins all inputs of an earlier one and more.
+    There the longest one is put in place, and the results of the others are the beginning of its
+    result.
 
     Parameters
     ----------
-    alignment: bytes that kernels want each tensor's address to be a multiple of.
+    alignment: each tensor's address must be a multiple of this many bytes.
     """
     values = list(program.values)
     written = {v for op in program.operators for v in op.outputs}
@@ -92,7 +92,7 @@ def _place_parts(op: Operator, values: list[Value]) -> None:
 
 
 def _alias(values: list[Value], part: int, result: int, begin: int) -> None:
-    """Make `part` an alias at `begin` bytes of `result`, along with all aliases of `part`."""
+    """Make `part`, and all aliases of `part`, aliases of `result`, `begin` bytes into it."""
     within = values[result].alias_of
     if within is not None:
         result, begin = within, begin + values[result].offset

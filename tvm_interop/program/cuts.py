@@ -1,4 +1,4 @@
-"""How the tensors of an operator may be divided between parts of it."""
+"""How the tensors of an operator are divided among its parts, and how many parts are worth it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import numpy as np
 from .storage import ALIGNMENT, BLOCK, Layout, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""Floating-point operations a part has at least: five to ten microseconds on a core of today."""
+"""Least number of floating-point operations of a part. They take five to ten microseconds on a
+core of today."""
 _READS_A_PART = 1 << 15
-"""Numbers that a part of a pooling or a depthwise convolution reads at least, or of a weight that
-is divided: some microseconds."""
+"""Least number of values that a part reads, of a pooling, a depthwise convolution or a divided
+weight. This takes some microseconds."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How one argument is divided: along `axis`, in steps of `step` elements; whole for None.
+    """How one argument is divided: along `axis`, in steps of `step` elements.
 
-    A part that `lies_apart` is no slice of memory: the operator takes the whole tensor.
+    If `axis` is None, the argument is not divided. A part that `lies_apart` is no slice of memory,
+    so the operator takes the whole tensor.
     """
 
     axis: int | None
@@ -31,17 +33,17 @@ class Cut:
 
 
 WHOLE = Cut(None)
-"""Each part takes all of the argument."""
+"""Each part takes the whole argument."""
 
 
 @dataclass(frozen=True)
 class RowCut:
-    """One part of what is divided by rows.
+    """One part of an operator that is divided by rows.
 
     Attributes
     ----------
-    made, read: the rows of the result, and those of the image that they are made of: begin and end.
-    top, bottom: rows of padding that are left to this part.
+    made, read: begin and end of the rows of the result, and of the image's rows they are made from.
+    top, bottom: number of rows of padding that are left to this part.
     """
 
     made: tuple[int, int]
@@ -51,7 +53,7 @@ class RowCut:
 
 
 class Tensors(Protocol):
-    """What is to be known of an operator to divide it; see `LibraryOp`."""
+    """The properties of an operator that its division depends on; see `LibraryOp`."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...
@@ -64,22 +66,26 @@ class Tensors(Protocol):
 
 
 def most_products(op: Tensors, *, shares_weight: bool) -> int:
-    """The parts of a sum of products of which each is worth being one.
+    """The most parts into which an operator that sums up products is worth dividing.
 
-    A product takes as long as its operations do, or reading its weight if that is longer: at few
-    pixels, or a single row. Parts that share the weight each read all of it.
+    The latency is the time of the operations, or the time to read the weight if that is longer. It
+    is longer for few pixels or a single row. Parts that share the weight each read all of it.
     """
     read = 0 if shares_weight else prod(op.shapes[1])
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The parts worth it of what reads so many numbers for each of its result."""
+    """The most parts worth making if each number of the result reads `numbers_each` numbers."""
     return prod(op.shapes[-1]) * numbers_each // _READS_A_PART
 
 
 def along_rows(op: Tensors) -> list[Cut] | None:
-    """What goes along the last axis of its data, by the first that has more than one element."""
+    """Cut an operator that works along the last axis of its data.
+
+    The cut is along the first other axis with more than one element. The result is None if there is
+    no such axis.
+    """
     data = op.shapes[0]
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)
     if axis is None:
@@ -91,7 +97,7 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
     """The fewest elements of `axis` after which plain tensors of these shapes are aligned again.
 
-    They may be kept as any type that the operator has a tensor of.
+    The tensors may have any of the types that the operator's tensors have in memory.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
     inner = (itemsize * prod(shape[axis + 1 :]) for shape in shapes)
@@ -101,7 +107,7 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
     """The fewest steps along `axis` of this tensor after which an address is aligned again.
 
-    All that one step holds must lie together.
+    The elements of one step must lie together in memory.
     """
     step = list(op.shapes[argument])
     step[axis] = 1
@@ -110,7 +116,7 @@ def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
 
 
 def lies_apart(op: Tensors, argument: int, axis: int) -> bool:
-    """Whether rows of this image, which go along `axis`, are no slice of its memory."""
+    """Whether rows of this image, which go along `axis`, are no single slice of its memory."""
     shape = op.shapes[argument]
     at_once = BLOCK if op.layouts[argument] == "blocked16" else 1
     return axis == 2 and (shape[0] > 1 or shape[1] > at_once)

@@ -1,4 +1,4 @@
-"""What an operator does to each number of its result at the end."""
+"""The last steps of an operator on each number of its result: bias, sum and activation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    has_sum: whether a tensor of the output's shape is added, before the activation; of what is
-        quantised, by one of the steps, and as the integers that it holds.
-    activation: what is done to the sum at the end; `swish` is x * sigmoid(x), `hardsigmoid`
-        clip(x / 6 + 1 / 2, 0, 1), `hardswish` x times that, and `gelu_tanh` the approximation of
+    has_bias: whether a bias is added.
+    has_sum: whether a tensor of the output's shape is added before the activation. In quantised
+        operators one of the steps adds this tensor, as the integers that it holds.
+    activation: the function applied last. `swish` is x * sigmoid(x), `hardsigmoid` is
+        clip(x / 6 + 1 / 2, 0, 1), and `hardswish` is x * hardsigmoid(x). `gelu_tanh` approximates
         `gelu` by a hyperbolic tangent.
-    clip_low, clip_high: of the activation `clip`.
+    clip_low, clip_high: bounds of the activation `clip`.
     """
 
     has_bias: bool = False

@@ -1,4 +1,4 @@
-"""The graph of a model's operators, by who reads whose output: what every scheduler works on."""
+"""The graph of a model's operators and the data between them, which every scheduler works on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MOST_OPERATORS = 2**31 - 1
 class OpGraph:
     """A directed acyclic graph of operators. Immutable.
 
-    An operator is a number from 0, its id, and a name, unique in its graph. Ids come in any
-    order; algorithms that need one take `topological_order`. Make one with `from_edges`, or of a
-    model with `tvm_interop.operator_graph`.
+    An operator has an id, a number from 0, and a name that is unique in its graph. Ids are in any
+    order; algorithms that need an order use `topological_order`. Make a graph with `from_edges`, or
+    from a model with `tvm_interop.operator_graph`.
 
     Examples
     --------
@@ -56,20 +56,20 @@ class OpGraph:
 
         Parameters
         ----------
-        n_or_names: the operators' names, in order of their ids; or how many there are, and
-            they are named `op0`, `op1`, ...
+        n_or_names: the operators' names, in order of their ids; or the number of operators, which
+            are then named `op0`, `op1`, ...
         edges: producer and consumer of each tensor, both as ids or both as names. An edge
             given twice counts twice.
-        edge_bytes: for each edge, the bytes that the consumer needs from the producer for it; a
-            tensor that is read twice counts once. None if not known. They price copies between
-            GPUs.
+        edge_bytes: for each edge, the bytes that the consumer needs from the producer for this
+            edge. A tensor that is read twice counts once. None if not known. The latency of copies
+            between GPUs depends on these bytes.
 
         Raises
         ------
-        GraphError: for a cycle (naming the operators on it), an edge from an operator to
-            itself or to one that does not exist, a name that is empty, used twice or no text, a
-            number of operators below 0; for bytes that are negative, or not one number for each
-            edge.
+        GraphError: for a cycle (naming the operators on it); for an edge from an operator to
+            itself or to an operator that does not exist; for a name that is empty, used twice or no
+            text; for a number of operators below 0; for bytes that are negative, or not one number
+            for each edge.
         """
         if not is_whole(n_or_names):
             return cls(cast("Sequence[str]", n_or_names), edges, edge_bytes)
@@ -81,7 +81,7 @@ class OpGraph:
 
     @property
     def native(self) -> Any:
-        """The object the native functions take."""
+        """The object that the native functions take."""
         return self._native
 
     @property
@@ -91,7 +91,7 @@ class OpGraph:
 
     @property
     def num_edges(self) -> int:
-        """How many edges there are, repeated ones counted as often as they were given."""
+        """How many edges there are; a repeated edge counts as often as it was given."""
         return len(self._edges)
 
     @property
@@ -101,19 +101,19 @@ class OpGraph:
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """The edges as ids, as they were given: same order, repeats kept."""
+        """The edges as pairs of ids, in the given order, with repeats."""
         return self._edges
 
     @property
     def edge_bytes(self) -> tuple[int, ...] | None:
-        """The bytes that each of `edges` carries, see `from_edges`; None if not known."""
+        """The bytes that each of `edges` carries (see `from_edges`); None if not known."""
         return self._edge_bytes
 
     @cached_property
     def width(self) -> int:
-        """The size of the largest antichain: a set of operators of which none reaches another.
+        """The size of the largest antichain: a set of operators none of which reaches another.
 
-        By Dilworth's theorem, as a bipartite matching.
+        It is computed by Dilworth's theorem, as a bipartite matching.
         """
         return int(native.graph_width(self._native))
 
@@ -132,15 +132,16 @@ class OpGraph:
         )
 
     def topological_order(self) -> tuple[int, ...]:
-        """All operators, each after those it reads; of those that are ready the lowest id first."""
+        """All operators in topological order; of several ready operators, the lowest id first."""
         return tuple(native.graph_topological_order(self._native))
 
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """The blocks that IOS schedules one by one, in order, each in topological order.
 
-        There is a cut between blocks wherever each operator before it reaches each one after it. A
-        single operator after several independent ones is their exit, such as the concat of an
-        Inception module, and belongs to their block; otherwise it is a block of its own.
+        Two blocks are cut apart where each operator before the cut reaches each operator after it.
+        A single operator after several independent ones is their exit, such as the concat of an
+        Inception module, and belongs to their block. Any other single operator is a block of its
+        own.
         """
         return tuple(tuple(block) for block in native.graph_blocks(self._native))
 

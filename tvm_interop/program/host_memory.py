@@ -1,4 +1,4 @@
-"""Arrays in the host's memory, at addresses that kernels like."""
+"""Arrays in the host's memory, at aligned addresses as kernels need them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """A contiguous copy of `array` at an aligned address; `array` itself where it is one."""
+    """A contiguous copy of `array` at an aligned address, or `array` itself if it is so already."""
     if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
         return array
     copy = aligned_empty(array.shape, array.dtype)

@@ -1,4 +1,4 @@
-"""Registries that files fill when they are imported."""
+"""Imports all files of a package, so that they register themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 @cache
 def import_files(package: str) -> None:
-    """Import each file of `package`, which registers what it has."""
+    """Import each file of `package`, which then registers its contents."""
     found = importlib.import_module(package)
     for module in pkgutil.iter_modules(found.__path__):
         importlib.import_module(f"{package}.{module.name}")

@@ -1,4 +1,4 @@
-"""What quantised operators know beside those of floats."""
+"""How quantised operators compute with integers: zero points, and steps to the result."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Literal
 import msgspec
 
 Step = tuple[Literal["clip", "round", "linear", "add_tensor"], float, float]
-"""What is done to each number on the way to a quantised result."""
+"""One step on the way to a quantised result, applied to each number: its kind and two numbers."""
 
 
 class Integers(msgspec.Struct, frozen=True, kw_only=True):
     """How integers of 8 bits become the result.
 
-    Products of integers, each less its tensor's zero point, are added up in int32. That times the
-    scale, plus the bias, then the steps and the activation, is the result: of float32, or rounded
-    to int8 or uint8, halves to even, where what is out of range becomes the nearest.
+    The zero point of its tensor is subtracted from each integer. Products of such integers are
+    added up in int32. This sum is multiplied by the scale, and the bias is added. Then come the
+    steps and the activation. The result is float32, or is rounded to int8 or uint8 with halves to
+    even. Numbers out of range become the nearest number in range.
 
     Attributes
     ----------
-    data_zero, weight_zero: the integers that stand for 0.
-    steps: what is done in order before the activation: `clip` to two bounds, `round` to the nearest
-        integer, `linear` with a factor and what is added to the product, and `add_tensor`. Numbers
-        that a kind of step does not take are 0.
+    data_zero, weight_zero: zero points: the integers that stand for 0.
+    steps: steps in order, before the activation. `clip` has two bounds, `round` goes to the nearest
+        integer, `linear` has a factor and a summand, and `add_tensor` adds the tensor to add.
+        Numbers that a kind of step does not take are 0.
     """
 
     data_zero: int = 0

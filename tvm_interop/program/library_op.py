@@ -21,10 +21,10 @@ _NOTHING = Ending()
 
 
 class LibraryOp:
-    """An operator, apart from any model and any kernel: of one of the kinds in `kinds/`.
+    """The description of an operator of one kind, independent of any model and any kernel.
 
-    Each kind is a `DescribedOp` that is registered with `kind`. What differs between kinds is asked
-    here: nothing else compares them.
+    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Kinds differ only
+    in the results of the methods here. No other code compares kinds.
     """
 
     __slots__ = ()
@@ -32,13 +32,13 @@ class LibraryOp:
     op: ClassVar[str]
     """The kind's name."""
     multiplies: ClassVar[bool] = False
-    """Whether it adds up products, whose factors may be rounded."""
+    """Whether the operator adds up products, whose factors may be rounded."""
     is_quantised: ClassVar[bool] = False
-    """Whether it multiplies or moves integers of 8 bits."""
+    """Whether the operator multiplies or moves integers of 8 bits."""
     computes: ClassVar[bool] = True
-    """Whether it does more than to move numbers."""
+    """Whether the operator does more than move numbers."""
     takes_large: ClassVar[bool] = True
-    """Whether libraries compute it for numbers whose cubes are barely finite."""
+    """Whether libraries can compute the operator for numbers whose cubes are barely finite."""
 
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]
@@ -48,97 +48,102 @@ class LibraryOp:
 
     @property
     def ends(self) -> Ending:
-        """What it does at the end."""
+        """The last steps: bias, sum and activation."""
         return _NOTHING
 
     @property
     def has_bias(self) -> bool:
-        """Whether it takes a bias: a number for each channel, or for each column."""
+        """Whether the operator adds a bias: a number for each channel, or for each column."""
         return self.ends.has_bias
 
     @property
     def has_sum(self) -> bool:
-        """Whether it takes a tensor of the output's shape, and adds it before the activation."""
+        """Whether the operator adds a tensor of the output's shape before the activation."""
         return self.ends.has_sum
 
     @property
     def flops(self) -> int:
-        """Floating-point operations; 0 where memory alone decides."""
+        """Floating-point operations; 0 if memory alone decides the latency."""
         return 0
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """The arguments that may be of the layout `blocked16`."""
+        """Indices of the arguments that may have the layout `blocked16`."""
         return ()
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the result along which a bias has its numbers."""
+        """The axis of the result along which the numbers of a bias go."""
         return 1
 
     def with_tf32(self) -> LibraryOp:
-        """On a GPU: as it is where factors may be rounded to TF32, which keeps 10 of 23 bits."""
+        """The operator with factors that may be rounded to TF32 on a GPU.
+
+        TF32 keeps 10 of the 23 bits of a float32's fraction. Other operators are returned as they
+        are.
+        """
         return self
 
-    # How it may be divided.
+    # How the operator may be divided.
 
     def cuts(self) -> list[Cut] | None:
-        """How each argument is divided between parts, the output last; None where it is not."""
+        """How each argument is divided among parts, the output last; None if not at all."""
         return None
 
     @property
     def row_axis(self) -> int | None:
-        """Where parts make some rows of the result each, the axis of the rows; else None.
+        """The axis of the rows if each part makes some rows of the result; else None.
 
-        Parts then read the rows that their windows reach, so that neighbours read some of the same.
+        A part reads the rows that its windows reach, so neighbouring parts read some of the same
+        rows.
         """
         return None
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether parts by rows take the whole image, and read their rows out of it (see `cut`)."""
+        """Whether parts by rows get the whole image, and read their rows out of it (see `cut`)."""
         return False
 
     @property
     def most_parts(self) -> int:
-        """The parts of which each is worth being one."""
+        """The most parts into which the operator is worth dividing."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """Up to so many parts by rows, where there is a `row_axis`; fewer than 2 for none."""
+        """Up to `parts` parts by rows, if there is a `row_axis`; less than 2 parts: no division."""
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether, with its data cut so, the last step is no part by itself."""
+        """Whether the last step of `cut` is too narrow to be a part of its own."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """The part of these shapes."""
+        """The part of the operator with these shapes and this `cut`."""
         return self.with_fields(shapes=shapes, cut=cut)
 
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes these rows, of these shapes."""
+        """The part of the operator that makes these rows, with these shapes and this `cut`."""
         return self.part(shapes, cut)
 
-    # As a document.
+    # How the operator is written in documents.
 
     def fields(self) -> dict[str, Any]:
-        """What it is, flat and by name, as artifacts and the native code have it.
+        """The fields by name, as in artifacts and in the native code; no field is nested.
 
-        Fields of other kinds are there too, with their defaults, as they always were.
+        Fields of other kinds are included with their defaults, as they always were.
         """
         kind: Any = type(self)
         own = {name: _at(self, path) for name, path in _paths(kind).items()}
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:
-        """The same but for these fields, by the names that they have in documents."""
+        """A copy with these fields changed; the fields have their names in documents."""
         return library_op(**self.fields() | changes)
 
     def to_json(self) -> str:
-        """As JSON text, for `from_json`; equal operators give equal text."""
+        """The operator as JSON text, for `from_json`; equal operators give equal text."""
         fields = self.fields()
         for name in _LATER:
             if fields[name] == _DEFAULTS[name]:
@@ -147,12 +152,12 @@ class LibraryOp:
 
     @staticmethod
     def from_json(text: str | bytes) -> LibraryOp:
-        """Read what `to_json` wrote.
+        """Read text that `to_json` wrote.
 
         Raises
         ------
         ArtifactError
-            It is no such text.
+            The text describes no operator.
         """
         try:
             return from_document(msgspec.json.decode(text))
@@ -161,7 +166,7 @@ class LibraryOp:
 
     @property
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the tensors that are given: as `shapes`, but the whole of one that is cut."""
+        """The shapes of the given tensors: `shapes`, but with the whole of a tensor that is cut."""
         if not self.cut:
             return self.shapes
         argument, axis, _, size = self.cut
@@ -171,25 +176,28 @@ class LibraryOp:
 
     @property
     def stored_types(self) -> tuple[str, ...]:
-        """Of each argument, the type its numbers are kept in memory as."""
+        """The type in memory of each argument's numbers."""
         return self.stored or (self.dtype,) * len(self.shapes)
 
 
 class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every kind knows of its operators.
+    """The fields that operators of every kind have.
 
     Attributes
     ----------
-    shapes: of the arguments in order, the output last; those of plain tensors, whatever the layout.
-    layouts: how each lies in memory; `blocked16` keeps 16 channels of a pixel side by side.
-    dtype: what the factors of products are rounded to; those of float16 and bfloat16 add up in
-        float32. Of what has no products, the type it computes in. Of what is quantised, int8.
-    stored: of each argument, the type its numbers are kept in memory as; empty where all are kept
-        as `dtype`.
-    cut: where one argument is cut out of the tensor that is given for it: the argument, the axis,
-        where on that axis it begins, and the tensor's size along it; empty where none is. `shapes`
-        has what is cut out. For oneDNN alone: the data of convolutions by rows, and the right side
-        of products by columns, all plain.
+    shapes: shapes of the arguments in order, the output last. Shapes are those of plain tensors,
+        whatever the layout.
+    layouts: layout of each argument in memory; `blocked16` keeps 16 channels of a pixel side by
+        side.
+    dtype: the type that factors of products are rounded to. Products of float16 and bfloat16 are
+        added up in float32. For an operator without products, the type it computes in. For a
+        quantised operator, int8.
+    stored: type in memory of each argument's numbers; empty if all of them are `dtype`.
+    cut: for an argument that is cut out of a larger given tensor: the index of the argument, the
+        axis, where the argument begins on that axis, and the tensor's size along it. Empty if no
+        argument is cut out. `shapes` has the shape of the argument. Only oneDNN takes cut
+        arguments: the data of convolutions by rows, and the right side of products by columns. All
+        of them are plain.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -222,23 +230,23 @@ def kinds() -> Mapping[str, type[DescribedOp]]:
 
 
 def library_op(**fields: Any) -> LibraryOp:
-    """An operator by its fields, of the names that they have in documents; `op` is its kind.
+    """Make an operator from its fields by their names in documents; `op` is its kind.
 
     Raises
     ------
     ValueError
-        There is no such kind or field, or a field is of another type; says which.
+        There is no such kind or field, or a field has another type; the message says which.
     """
     return from_document(fields)
 
 
 def from_document(given: Any) -> LibraryOp:
-    """An operator, from what `LibraryOp.fields` gives or JSON makes of it.
+    """Make an operator from the result of `LibraryOp.fields`, or from its JSON form.
 
     Raises
     ------
     ValueError
-        There is no such kind or field, or a field is of another type; says which.
+        There is no such kind or field, or a field has another type; the message says which.
     """
     if not isinstance(given, dict):
         raise ValueError(f"Expected `object`, got `{type(given).__name__}`")
@@ -287,12 +295,13 @@ _DEFAULTS: dict[str, Any] = {
     "cut": (),
     "steps": (),
 }
-"""What documents have of every kind, in this order, with the defaults of kinds that have no such
-field. It does not grow: a field that a later kind brings is in documents of that kind alone."""
+"""The fields that documents have for operators of every kind, in this order. Kinds without such a
+field have the default here. This table does not grow: documents have a field of a later kind only
+for that kind."""
 
 _LATER = ("epsilon", "dtype", "allow_tf32", "stored", "data_zero", "weight_zero", "cut", "steps")
-"""Those that `to_json` leaves out where they have their defaults, so that texts in latency
-databases of users stay equal."""
+"""The fields that `to_json` leaves out if they have their defaults. So texts in the latency
+databases of users stay the same."""
 
 
 def _is_default(field: str, value: Any) -> bool:
@@ -304,7 +313,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """By its name in documents: where a kind has each field, perhaps within another."""
+    """The place of each field in a kind, perhaps within another field, by its name in documents."""
     return dict(_walk(cls))
 
 

@@ -1,4 +1,4 @@
-"""What the kinds of operators on images have in common."""
+"""The common parts of the kinds of operators that work on images."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from .windows import Window
 
 
 class OfImages(DescribedOp, frozen=True, kw_only=True):
-    """What takes and makes images, whose first axis is the one of images."""
+    """An operator that takes and makes images; the first axis counts the images."""
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Its data, what it adds, and its output."""
+        """The data, the tensor to add, and the output."""
         last = len(self.shapes) - 1
         return (0, *[last - 1] * self.has_sum, last)
 
     def cuts(self) -> list[Cut] | None:
-        """By images, where there are several."""
+        """Cut by images if there are several; otherwise cut the single image."""
         return self.cuts_by_image() if self.shapes[0][0] > 1 else self.cuts_of_one()
 
     def cuts_by_image(self) -> list[Cut]:
-        """Each part takes some of the images, and all of a weight."""
+        """Cut by images: each part takes some of the images, and all of a weight."""
         divided = self.differs_by_image
         by_image = Cut(0, lcm(*(aligned_steps(self, a, 0) for a in divided)))
         return [by_image if a in divided else WHOLE for a in range(len(self.shapes))]
 
     @property
     def differs_by_image(self) -> tuple[int, ...]:
-        """The arguments that have something of their own for each image."""
+        """Indices of the arguments that differ from image to image."""
         last = len(self.shapes) - 1
         return (0, last, *[last - 1] * self.has_sum)
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """How a single image is divided; None where it is not."""
+        """How a single image is divided; None if it is not divided."""
         return None
 
     def cuts_by_channel(self) -> list[Cut]:
-        """Each part makes some channels of the result of the same ones of the data."""
+        """Cut by channels: each part makes some channels from the same channels of the data."""
         return [Cut(1, self.aligned_channels)] * 2
 
     @property
@@ -53,62 +53,62 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
 
 class OfWindows(OfImages, frozen=True, kw_only=True):
-    """What slides a window over images.
+    """An operator that slides a window over images.
 
     Attributes
     ----------
-    window: how.
+    window: the window, and how it slides.
     """
 
     window: Window = Window()
 
     @property
     def flops(self) -> int:
-        """Two for each product, of what multiplies."""
+        """Two operations for each product of two numbers; 0 if the operator does not multiply."""
         return self.multiplies * 2 * prod(self.shapes[-1]) * prod(self.shapes[1][1:])
 
     @property
     def most_parts(self) -> int:
-        """It reads a window for each number of its result."""
+        """The most parts worth making, since each number of the result reads a whole window."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """See `row_cuts`."""
+        """Up to `parts` parts by rows: see `row_cuts.row_cuts`."""
         return [] if self.row_axis is None else row_cuts(self, parts, self.row_axis)
 
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """With the padding that is left to it."""
+        """The part that makes these rows, with the padding that is left to it."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)
 
 
 class Pooling(OfWindows, frozen=True, kw_only=True):
-    """What makes one number of each window: data (N,C,H,W)."""
+    """An operator that makes one number of each window of data (N,C,H,W)."""
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """By channels."""
+        """Cut a single image by channels."""
         return self.cuts_by_channel()
 
 
 class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
-    """What slides a window over images of integers, (N,H,W,C), whose rows lie together."""
+    """Slides a window over images of integers (N,H,W,C), whose rows lie together in memory."""
 
     is_quantised: ClassVar[bool] = True
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """None: its channels lie last."""
+        """No argument, because channels are the last axis."""
         return ()
 
     @property
     def channel_axis(self) -> int:
-        """The last."""
+        """The last axis."""
         return 3
 
     @property
     def row_axis(self) -> int | None:
-        """Of a single image."""
+        """The axis of the rows if there is a single image; else None."""
         return 1 if self.shapes[0][0] == 1 else None

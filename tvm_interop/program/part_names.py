@@ -1,6 +1,7 @@
-"""How a part of a divided operator is called: `conv1[1/2]`, the first of two parts of `conv1`.
+"""The names of the parts of a divided operator: `conv1[1/2]` is the first of two parts of `conv1`.
 
-A program says of each operator what it is a part of. Schedules and plans have names alone.
+In a program each operator says which operator it is a part of. In schedules and plans only the name
+tells it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ _PART = re.compile(r"(?P<whole>.+)\[\d+/\d+\]")
 
 
 def whole_name(name: str) -> str:
-    """The operator that the one of this name is a part of; its own name where it is no part.
+    """The name of the operator that `name` is a part of; `name` itself if it is no part.
 
     Examples
     --------

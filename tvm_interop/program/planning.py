@@ -1,4 +1,4 @@
-"""Makes a schedule safe to run: which operators wait for which, and which buffers share storage."""
+"""Makes a schedule safe: finds which operators wait for others, and which buffers share storage."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Buffer:
 
     Attributes
     ----------
-    nbytes: its size; 0 is allowed.
-    producers: the operators that write it, by id: one, or several that each write a part of it.
-    users: all operators that read it, by id.
+    nbytes: size of the tensor in bytes; 0 is allowed.
+    producers: ids of the operators that write the tensor: one, or several that each write a part.
+    users: ids of all operators that read the tensor.
     """
 
     nbytes: int
@@ -29,12 +29,12 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where each buffer lies in one arena.
+    """The place of each buffer in one arena.
 
     Attributes
     ----------
-    offsets: of each buffer, in bytes.
-    arena_bytes: size of the arena.
+    offsets: offset of each buffer, in bytes.
+    arena_bytes: size of the arena, in bytes.
     """
 
     offsets: tuple[int, ...]
@@ -64,17 +64,17 @@ def sync_plan(
 
     The order on each stream, the dependencies and `extra_edges` together are a graph. The waits are
     the edges between streams in its transitive reduction: no smaller set of waits orders as much.
-    The waits of an operator are sorted by stream.
+    The waits of each operator are sorted by stream.
 
     Parameters
     ----------
-    streams: the operators of each stream, in order; each operator on exactly one.
-    extra_edges: pairs of operators to order besides, e.g. `Schedule.ordering_edges()`.
+    streams: the operators of each stream, in order. Each operator is on exactly one stream.
+    extra_edges: further pairs of operators to order, such as `Schedule.ordering_edges()`.
 
     Raises
     ------
-    PlanError: for streams that cannot be run, naming the operators that would wait for each
-        other in a circle, or the one that is missing or there twice.
+    PlanError: for streams that cannot be run. The message names the operators that would wait for
+        each other in a circle, or an operator that is missing or occurs twice.
 
     Complexity: O((operators + edges) * streams), by vector clocks.
     """
@@ -88,11 +88,11 @@ def sync_plan(
 def launch_order(streams: Sequence[Sequence[int]], waits: Sequence[Sequence[int]]) -> list[int]:
     """Merge streams into one order in which every wait points backwards.
 
-    Round robin over the streams, each advancing as far as its waits allow.
+    The order goes round robin over the streams. Each stream advances as far as its waits allow.
 
     Parameters
     ----------
-    waits: by operator, as `sync_plan` gives them: no circle among them.
+    waits: by operator, as `sync_plan` gives them, without a circle.
     """
     order: list[int] = []
     done: set[int] = set()
@@ -115,12 +115,12 @@ def memory_plan(
     buffers: Sequence[Buffer],
     alignment: int = 64,
 ) -> MemoryPlan:
-    """Lay buffers into one arena, sharing bytes only where the plan's order makes it safe.
+    """Lay buffers into one arena, which share bytes only where the order of operators allows it.
 
-    Two buffers may share bytes when every operator that touches the one has finished before any of
-    the other's producers starts, in these streams with these waits, whatever the timing. So an
-    operator never writes over what it reads. Largest first (ties: lowest index), each at the
-    lowest aligned offset that is free.
+    Two buffers may share bytes if every operator that touches the one has finished before any
+    producer of the other starts. This must hold with these streams and waits, whatever the timing.
+    So an operator never writes over a buffer that it reads. Buffers are placed from the largest to
+    the smallest (ties: lowest index), each at the lowest aligned offset that is free.
 
     Raises
     ------
@@ -136,10 +136,10 @@ def memory_plan(
 def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
     """An order in which all operators can run on one stream and few bytes are in use at once.
 
-    A greedy order: next comes the ready operator that adds the fewest bytes to those in use, less
-    those that it frees; ties: lowest id. So the peak is not always the smallest possible. If the
-    topological order has a lower peak, it is returned instead. A buffer is in use from the start
-    of its producer to the end of its last user.
+    The order is greedy. The next operator is the ready operator that adds the fewest bytes to the
+    bytes in use, less the bytes that it frees; ties: lowest id. So the peak is not always the
+    smallest possible. If the topological order has a lower peak, it is returned instead. A buffer
+    is in use from the start of its producer to the end of its last user.
 
     Raises
     ------

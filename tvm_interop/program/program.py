@@ -1,8 +1,8 @@
-"""A model as the scheduler and the planner see it: operators, the tensors between them, weights.
+"""A model as schedulers and planners see it: operators, the tensors between them, and weights.
 
-`Program` is what is left of a Relax function after lowering: a flat list of kernel calls in
-topological order. It knows nothing of Relax itself, so everything after it (planning, measuring,
-executing) works where the compiler is not installed.
+Lowering turns a Relax function into a `Program`, a flat list of kernel calls in topological order.
+A program does not depend on Relax. So everything after lowering (planning, measuring, executing)
+works where the compiler is not installed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Value:
     name: unique in its program; the ONNX or Relax name for inputs and outputs.
     shape: dimensions, all known.
     dtype: as numpy spells it, e.g. `float32`.
-    alias_of: index of the value whose storage this one is in: a reshape of it, or a part; that
-        value is never an alias itself. None for a value with storage of its own.
-    offset: of an alias, bytes into the storage it is in.
-    layout: how it lies in memory.
+    alias_of: index of the value whose storage this value uses, as a reshape of it or a part of it.
+        That value is never an alias itself. None for a value with storage of its own.
+    offset: byte at which an alias begins in that storage.
+    layout: the order of the tensor's elements in memory.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Value:
 
     @property
     def nbytes(self) -> int:
-        """Bytes the tensor takes."""
+        """Bytes of the tensor in memory."""
         return stored_nbytes(self.shape, self.dtype, self.layout)
 
 
@@ -57,11 +57,11 @@ class Operator:
     inputs, outputs: indices into `Program.values`.
     description: what the operator computes, for kernel libraries; None if none could compute it.
     library: the kernel library that computes it; None for TVM's kernel.
-    share: which share of TVM's kernel this call runs, and of how many: the kernel's outermost loop
-        is divided among them. None runs all of it.
-    whole: name of the operator that this one is a part of; None where it is no part.
-    kernel_flops: floating-point operations of all of TVM's kernel, before it was scheduled.
-    refused: what it would have been to kernel libraries, had one of them taken it.
+    share: which share of TVM's kernel this call runs, and the number of shares; the kernel's
+        outermost loop is divided among them. None if the call runs the whole kernel.
+    whole: name of the operator that this operator is a part of; None if it is no part.
+    kernel_flops: floating-point operations of TVM's whole kernel, before it was scheduled.
+    refused: a description for kernel libraries that all of them refused; None if there is none.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Operator:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, the same with each provider's kernel; a share has its part.
+        """Floating-point operations, the same for every provider's kernel; a share has its part.
 
-        They are those of the description, if it counts any: two for each product that a
-        convolution or matrix product sums up. Otherwise those of TVM's kernel; 0 if neither is
-        known.
+        If the description counts operations, this is its count: two for each product that a
+        convolution or matrix product sums up. Otherwise it is the count of TVM's kernel; 0 if
+        neither is known.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops
@@ -131,7 +131,7 @@ class Program:
         return any(op.whole is not None for op in self.operators)
 
     def parts(self) -> list[list[int]] | None:
-        """For each whole operator the ids of its parts, in order; None if none is divided."""
+        """For each whole operator, the ids of its parts in order; None if none is divided."""
         if not self.is_divided:
             return None
         wholes: dict[str, list[int]] = {}
@@ -140,9 +140,10 @@ class Program:
         return list(wholes.values())
 
     def arguments_of(self, op: int) -> list[tuple[str, tuple[int, ...], int]]:
-        """What operator `op` reads and writes, inputs first: type, shape and bytes of each.
+        """The tensors that operator `op` reads and writes, inputs first: type, shape and bytes.
 
-        Of a tensor that it reads some rows or columns of (`LibraryOp.cut`), those alone.
+        If the operator reads only some rows or columns of a tensor (`LibraryOp.cut`), the result
+        has only these.
         """
         operator = self.operators[op]
         values = [self.values[v] for v in (*operator.inputs, *operator.outputs)]
@@ -159,10 +160,10 @@ class Program:
         return dependencies(self.values, self.operators)
 
     def graph(self) -> OpGraph:
-        """The dependencies between the operators, with the bytes that each carries."""
+        """The dependencies between the operators, with the bytes that each dependency carries."""
         found = reads(self.values, self.operators)
         edges = [(read.producer, read.consumer) for read in found]
-        # What an operator reads twice of another is sent to another GPU once.
+        # If an operator reads the same bytes twice, they are sent to another GPU only once.
         first = {read: i for i, read in reversed(list(enumerate(found)))}
         nbytes = [read.end - read.begin if first[read] == i else 0 for i, read in enumerate(found)]
         return OpGraph.from_edges([op.name for op in self.operators], edges, nbytes)
@@ -176,7 +177,7 @@ class Program:
         return [i for i, (r, b, e) in spans if r == root and b < end and begin < e]
 
     def buffers(self) -> list[Buffer]:
-        """The tensors that need storage only while the model runs: no inputs, outputs, weights."""
+        """The tensors that need storage only during a run; no inputs, outputs or weights."""
         kept = {self.storage_of(v) for v in self.outputs}
         writers = self._users_of_storage([op.outputs for op in self.operators])
         readers = self._users_of_storage([op.inputs for op in self.operators])
@@ -187,7 +188,7 @@ class Program:
         ]
 
     def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
-        """By value with storage: the operators that touch it, `touched` being what each does."""
+        """For each value with storage, the operators that touch it; `touched` is by operator."""
         users: dict[int, list[int]] = {}
         for i, values in enumerate(touched):
             for root in dict.fromkeys(map(self.storage_of, values)):

@@ -1,4 +1,4 @@
-"""Divides what slides a window over an image, by rows of the result."""
+"""Divides an operator that slides a window over an image by rows of the result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ class _Slides(Tensors, Protocol):
 
 
 def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
-    """`op`, on one image whose rows go along `axis`, in up to `parts` parts; fewer than 2 for none.
+    """Divide `op`, for one image whose rows go along `axis`, into up to `parts` parts.
 
-    Each part's rows begin at an aligned address, of the result, of a tensor that is added, and of
-    the image. Where the image's rows lie apart, they can be taken from anywhere; but only a plain
-    image can be read so.
+    A result of fewer than 2 parts means that `op` is not divided.
+
+    Each part begins at an aligned address of the result, of a tensor that is added, and of the
+    image. If parts read their rows out of the whole image (`reads_rows_of_whole`), a part may begin
+    at any row of the image. Otherwise the image's rows must lie together in memory.
     """
     data, made = op.shapes[0], op.shapes[-1]
     is_cut = op.reads_rows_of_whole
@@ -45,7 +47,7 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     for i in range(count):
         begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[axis])
         first, last = begin * stride - padding, (end - 1) * stride + reach - padding
-        # A part may read more rows than it needs, to begin aligned.
+        # A part may read more rows than it needs, so that it begins at an aligned address.
         low = max(first, 0) // read_step * read_step
         high = min(last, height)
         if low != max(first, 0) or high <= low:

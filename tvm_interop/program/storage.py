@@ -1,4 +1,4 @@
-"""How tensors lie in memory: layouts, sizes, and which operators read what others write."""
+"""How tensors are stored: layouts and sizes, and which operators read what others write."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
 import numpy as np
 
 Layout = Literal["plain", "blocked16"]
-"""`plain` is row-major. `blocked16` is of images (N,C,H,W): it keeps 16 channels of a pixel side by
-side, as (N,C/16,H,W,16), and fills the last block up with zeros."""
+"""`plain` is row-major. `blocked16` is for images (N,C,H,W). It keeps 16 channels of a pixel side
+by side, as (N,C/16,H,W,16), and fills up the last block with zeros."""
 
 StoredType = Literal["float32", "float16", "bfloat16", "int8", "uint8"]
-"""What the numbers of a tensor that libraries take may be kept as."""
+"""Types in memory of the tensors that libraries take."""
 
 BLOCK = 16
 
 ALIGNMENT = 64
-"""Every tensor's address is a multiple of so many bytes, as TVM's code generator assumes."""
+"""Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes."""
 
 
 GPU_PART_ALIGNMENT = 32
-"""On a GPU a part of a tensor begins at a multiple of so many bytes.
+"""On a GPU, a part of a tensor begins at a multiple of this many bytes.
 
-CUDA wants an address to be a multiple of what is read or written there at once, which in TVM's
-kernels is a vector of up to 16 bytes. The GPU's memory comes in sectors of 32: two operators that
-write parts side by side then never write the same one.
+CUDA wants an address to be a multiple of the bytes that one access reads or writes. In TVM's
+kernels this is a vector of up to 16 bytes. A GPU's memory consists of sectors of 32 bytes, so two
+operators that write neighbouring parts never write the same sector.
 """
 
 PEER_COPY = "peer copy"
@@ -44,7 +44,7 @@ class Stored(Protocol):
 
 
 class Writer(Protocol):
-    """An operator, as far as tensors are concerned."""
+    """An operator, reduced to the tensors that it reads and writes."""
 
     @property
     def inputs(self) -> tuple[int, ...]: ...
@@ -55,7 +55,7 @@ class Writer(Protocol):
 def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape in memory of a tensor of `shape`.
 
-    If all blocks are full, it is `shape` itself: there are as many numbers, in another order.
+    If all blocks are full, it is `shape` itself: the tensor has as many numbers, in another order.
     Element-wise kernels need not know that order.
     """
     if layout == "plain" or shape[1] % BLOCK == 0:
@@ -65,12 +65,12 @@ def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 def stored_nbytes(shape: tuple[int, ...], dtype: str, layout: Layout) -> int:
-    """Bytes the tensor takes, the zeros of its last block included."""
+    """Bytes of the tensor in memory, including the zeros of its last block."""
     return math.prod(stored_shape(shape, layout)) * np.dtype(dtype).itemsize
 
 
 def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
-    """The value whose storage `value` uses, and which of its bytes: begin and end."""
+    """The value whose storage `value` uses, and the begin and end of its bytes there."""
     stored = values[value]
     if stored.alias_of is None:
         return value, 0, stored.nbytes
@@ -79,7 +79,7 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """Producer and consumer of each tensor that an operator reads of another, repeats kept.
+    """Producer and consumer of each tensor that an operator reads from another, repeats kept.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """
@@ -87,7 +87,7 @@ def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[
 
 
 class Read(NamedTuple):
-    """What `consumer` reads of `producer`: bytes `begin` to `end` of what value `root` stores."""
+    """Bytes that `consumer` reads from `producer`: `begin` to `end` of the storage of `root`."""
 
     producer: int
     consumer: int
@@ -97,7 +97,7 @@ class Read(NamedTuple):
 
 
 def reads(values: Sequence[Stored], operators: Sequence[Writer]) -> list[Read]:
-    """What operators read of each other, by consumer; an input that is there twice comes twice."""
+    """All reads from other operators, by consumer; an input that occurs twice is read twice."""
     written: dict[int, list[tuple[int, int, int]]] = {}
     for i, op in enumerate(operators):
         for value in op.outputs:

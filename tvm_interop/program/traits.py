@@ -1,4 +1,4 @@
-"""What operators ask of the device, beyond time."""
+"""The resources that operators need of a device: arithmetic, memory traffic and occupancy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .program import Program
 
 @dataclass(frozen=True)
 class OperatorTraits:
-    """What one operator computes, moves and occupies.
+    """The resources that one operator needs of a device.
 
     Attributes
     ----------
     flops: floating point operations.
-    nbytes: bytes it reads and writes.
-    demand: the share of the device that it occupies, from 0 to 1: of a GPU the largest of its
-        kernels' shares of threads, shared memory and registers. None: unknown, and derived from
-        flops and bytes, each as a share of the largest operator's.
-    memory_bound: whether memory and not arithmetic limits it. None: derived from its arithmetic
-        intensity.
+    nbytes: bytes that the operator reads and writes.
+    demand: the share of the device that the operator occupies, from 0 to 1. On a GPU it is the
+        largest of its kernels' shares of threads, shared memory and registers. None: it is derived
+        from flops and bytes, each as a share of the largest operator's.
+    memory_bound: whether memory limits the operator, and not arithmetic. None: it is derived from
+        flops per byte.
     """
 
     flops: float = 0.0
@@ -45,8 +45,8 @@ class OperatorTraits:
 def operator_traits(program: Program) -> list[OperatorTraits]:
     """Floating-point operations and bytes of each operator, by id.
 
-    The bytes are those of the tensors it reads and writes, weights too. Both are the same whoever's
-    kernel runs the operator.
+    Bytes are the sizes of the tensors that the operator reads and writes, including weights. Both
+    figures are the same for every provider's kernel.
     """
     return [
         OperatorTraits(
@@ -73,7 +73,11 @@ def demands(traits: Sequence[OperatorTraits]) -> npt.NDArray[np.float64]:
 def are_memory_bound(
     traits: Sequence[OperatorTraits], flops_per_byte: float
 ) -> npt.NDArray[np.bool_]:
-    """Whether each operator does fewer than `flops_per_byte`; shape (len(traits),)."""
+    """Whether each operator is limited by memory; shape (len(traits),).
+
+    If the traits leave this open, an operator is limited by memory if it does fewer than
+    `flops_per_byte` operations per byte.
+    """
     return np.array(
         [
             t.flops < flops_per_byte * t.nbytes if t.memory_bound is None else t.memory_bound

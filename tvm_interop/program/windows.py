@@ -1,4 +1,4 @@
-"""Windows that slide over images."""
+"""The windows of convolutions and poolings, which slide over images."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """What slides over an image; all by height and width.
+    """A window that slides over an image; all fields are by height and width.
 
     Attributes
     ----------
     padding: top, left, bottom, right.
-    dilation: how far the window's pixels are from each other; 1 for side by side.
+    dilation: distance between neighbouring pixels of the window; 1 if they are side by side.
     """
 
     size: tuple[int, ...] = msgspec.field(default=(), name="window")

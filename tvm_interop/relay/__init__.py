@@ -1,4 +1,4 @@
-"""Relay's names for what a script did from an ONNX file to a library, on today's TVM.
+"""Relay's names for compiling an ONNX model into a library and running it, on today's TVM.
 
 Relay and the graph executor left TVM in 0.20. A script that loads a model, builds it and runs it
 keeps every line but its imports::
@@ -6,9 +6,9 @@ keeps every line but its imports::
     from tvm_interop import relay  # was: from tvm import relay
     from tvm_interop.contrib import graph_executor  # was: from tvm.contrib import graph_executor
 
-There are `frontend.from_onnx`, `transform.InterOpSchedule` and `build`. Underneath are Relax and
-this package's executor: no Relay program is made, and a pass that rewrites one finds none. Any
-other name of Relay's raises an ImportError that names its counterpart in Relax.
+The package has `frontend.from_onnx`, `transform.InterOpSchedule` and `build`. They use Relax and
+this package's executor. No Relay program is made, so a pass that rewrites Relay programs finds
+none. Any other name of Relay raises an ImportError that names its counterpart in Relax.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`relay.build`: from a module to a library for the graph executor."""
+"""`relay.build`, which compiles a module into a library for the graph executor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..machine.target_text import read_target
 
 @dataclass(frozen=True)
 class PlacedLibrary:
-    """What `lib["default"](dev)` gives: for `GraphModule`.
+    """A compiled model and its device, for `GraphModule`; the result of `lib["default"](dev)`.
 
     Attributes
     ----------
     artifact: the compiled model.
-    device: where it is to run.
+    device: the device that the model is to run on.
     """
 
     artifact: Artifact
@@ -32,11 +32,11 @@ class PlacedLibrary:
 
 
 class Library:
-    """What `build` gives, with the names of Relay's library for the graph executor.
+    """The result of `build`, with the methods of Relay's library for the graph executor.
 
     Attributes
     ----------
-    artifact: the compiled model, for everything that this package does with one.
+    artifact: the compiled model, which all of this package's functions for artifacts take.
     """
 
     def __init__(self, artifact: Artifact, name: str = "default") -> None:
@@ -44,13 +44,13 @@ class Library:
         self._name = name
 
     def __getitem__(self, name: str) -> Callable[[Any], PlacedLibrary]:
-        """`lib["default"]`: call it with a device.
+        """The function that places the library on a device, for `lib["default"](dev)`.
 
         Raises
         ------
         InputError
-            Another name than the library's, or a number: a library is no triple of graph, library
-            and parameters any more.
+            The name is not the library's, or is a number: a library is no longer a triple of graph,
+            library and parameters.
         """
         if name != self._name:
             raise InputError(
@@ -60,7 +60,7 @@ class Library:
         return lambda device: PlacedLibrary(self.artifact, _checked(device, self.artifact))
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write one file, for `tvm_interop.load`."""
+        """Write the library into one file, which `tvm_interop.load` reads."""
         self.artifact.save(path)
 
     def get_params(self) -> dict[str, Any]:
@@ -83,23 +83,23 @@ def build(
 ) -> Library:
     """Compile a module for the graph executor.
 
-    Operators are scheduled to run side by side: by `relay.transform.InterOpSchedule` where that
-    went over the module, else as `tvm_interop.compile` does by default.
+    Operators are scheduled to run side by side. If `relay.transform.InterOpSchedule` was applied to
+    the module, its schedule is used. Otherwise the schedule is `tvm_interop.compile`'s default.
 
     Parameters
     ----------
-    ir_mod: what `relay.frontend.from_onnx` gave, or any Relax IRModule.
-    target: a TVM target for a CPU; text with options, as in `llvm -mcpu=core-avx2`, is read too. By
-        default that of the surrounding `with target:`, or else `llvm`.
-    target_host: for code that gives one; must be a target for a CPU.
-    params: values of parameters of the module that are weights, by name.
-    mod_name: the name to find the library by.
-    options: as for `tvm_interop.compile`.
+    ir_mod: the module from `relay.frontend.from_onnx`, or any Relax IRModule.
+    target: a TVM target for a CPU, or text with options such as `llvm -mcpu=core-avx2`. The default
+        is the target of the surrounding `with target:`, or else `llvm`.
+    target_host: accepted for code that gives one; must be a target for a CPU.
+    params: values of the module's parameters that are weights, by name.
+    mod_name: the library's name, which is `default` in `lib["default"]`.
+    options: options of `tvm_interop.compile`.
 
     Raises
     ------
     UnsupportedModelError, InputError, DeviceError, ScheduleError
-        As for `tvm_interop.compile`; a parameter that the module does not have.
+        As for `tvm_interop.compile`; or `params` has a parameter that the module lacks.
     """
     if target_host is not None:
         _check_host(target_host)

@@ -1,4 +1,4 @@
-"""What became of Relay's other names: said when one is asked for."""
+"""Tells what replaces a name of Relay in today's TVM, when a script asks for the name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RELAY: Mapping[str, str] = {
     "var": "tvm.relax.Var",
     "vm": "tvm.relax.VirtualMachine",
 }
-"""Names of `tvm.relay`, and where to find the like today; empty where there is nothing like it."""
+"""Names of `tvm.relay`, and their counterparts today; empty for a name without a counterpart."""
 
 FRONTEND: Mapping[str, str] = {
     "from_caffe": "",
@@ -58,7 +58,7 @@ FRONTEND: Mapping[str, str] = {
     "from_tensorflow2": "",
     "from_tflite": "tvm.relax.frontend.tflite.from_tflite",
 }
-"""Names of `tvm.relay.frontend`; what has no importer any more can be exported to ONNX."""
+"""Names of `tvm.relay.frontend`. Models without an importer today can be exported to ONNX."""
 
 CONTRIB: Mapping[str, str] = {
     "cuda_graph": "",
@@ -68,28 +68,28 @@ CONTRIB: Mapping[str, str] = {
     "graph_runtime": "tvm_interop.contrib.graph_executor",
     "pipeline_executor": "",
 }
-"""Names of `tvm.contrib` that went with the graph executor."""
+"""Names of `tvm.contrib` that left TVM with the graph executor, and their counterparts."""
 
 GRAPH_EXECUTOR: Mapping[str, str] = {
     "create": "tvm_interop.GraphModule(tvm_interop.load(path))",
     "get_device": "tvm.device",
 }
-"""Names of `tvm.contrib.graph_executor`."""
+"""Names of `tvm.contrib.graph_executor`, and their counterparts."""
 
 
 def refuse(module: str, name: str, known: Mapping[str, str], otherwise: str = "") -> NoReturn:
-    """Say what became of `name` of the old `module`.
+    """Raise an error that says what replaces `name` of the old `module`.
 
     Parameters
     ----------
-    known: the old names, and where to find the like today.
-    otherwise: what to do about one that has no counterpart.
+    known: the old names, and their counterparts today; empty for a name without a counterpart.
+    otherwise: what to do about a name that has no counterpart.
 
     Raises
     ------
-    ImportError: for a name that was there. An ImportError, because `from module import name` would
-        swallow the message of an AttributeError.
-    AttributeError: for any other.
+    ImportError: for a name of the old module. It is an ImportError because `from module import
+        name` would swallow the message of an AttributeError.
+    AttributeError: for any other name.
     """
     if name.startswith("_"):
         raise AttributeError(f"module `tvm_interop.{module}` has no attribute `{name}`")

@@ -1,4 +1,4 @@
-"""`relay.frontend`: ONNX models in, a module out."""
+"""`relay.frontend`, which imports an ONNX model as a module."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def from_onnx(
 
     Parameters
     ----------
-    model: an ONNX model; a path or a network's name will do too.
-    shape: shapes of inputs the model leaves open, by name.
-    dtype: the type of each input by name, which must be the model's own. As Relay did, a single
-        type is not looked at: an ONNX model says the types of its inputs.
-    opset: the model's own, or None.
-    freeze_params: whether weights become constants. Relay's default; there is nothing else here.
+    model: an ONNX model, the path of an ONNX file, or the name of a network.
+    shape: shapes of inputs that the model leaves open, by name.
+    dtype: the type of each input by name, which must be the model's own type. A single type is
+        ignored, as in Relay, because an ONNX model has types for its inputs.
+    opset: the model's own opset, or None.
+    freeze_params: whether weights become constants. Only True is supported, which is Relay's
+        default.
 
     Returns
     -------
@@ -43,7 +44,8 @@ def from_onnx(
     Raises
     ------
     UnsupportedModelError, InputError
-        As for `tvm_interop.compile`; a type or an opset that is not the model's.
+        As for `tvm_interop.compile`; or a type or the opset is not the model's own, or
+        `freeze_params` is False.
     """
     if not freeze_params:
         raise InputError(

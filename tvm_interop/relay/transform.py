@@ -1,4 +1,4 @@
-"""`relay.transform`: the pass this package adds. All of Relay's are gone."""
+"""`relay.transform`, which has the pass of this package, but none of Relay's own passes."""
 
 from __future__ import annotations
 

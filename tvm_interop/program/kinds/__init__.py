@@ -1,4 +1,4 @@
-"""The kinds of operators that libraries know, one a file, which has the kind's name.
+"""The kinds of operators that libraries know, with one file for each kind, called like the kind.
 
-A file that is here is found: see `tvm_interop.program.library_op.kinds`.
+`tvm_interop.program.library_op.kinds` finds all files in this folder.
 """

@@ -1,4 +1,4 @@
-"""The mean of each window of an image."""
+"""Average pooling of images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..of_images import Pooling
 
 @kind("avg_pool2d")
 class AvgPool2d(Pooling, frozen=True, kw_only=True):
-    """Data (N,C,H,W).
+    """The mean of each window of data (N,C,H,W).
 
     Attributes
     ----------

@@ -1,6 +1,7 @@
-"""Images joined along their channels: no library's, as it may cost nothing.
+"""Concatenation of images along their channels.
 
-Where its inputs can be written into their places, `concat_in_place` removes it.
+No library computes this kind, because a concatenation may cost nothing: `concat_in_place` removes a
+concatenation whose inputs can be written straight into their places.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from ..library_op import DescribedOp, kind
 
 @kind("concat")
 class Concat(DescribedOp, frozen=True, kw_only=True):
-    """Any number of images (1,C,H,W)."""
+    """Concatenates any number of images (1,C,H,W)."""
 
     computes: ClassVar[bool] = False
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Its first input and its output."""
+        """The first input and the output."""
         return (0, len(self.shapes) - 1)

@@ -15,7 +15,7 @@ from ..storage import BLOCK
 
 @kind("conv2d")
 class Conv2d(OfWindows, frozen=True, kw_only=True):
-    """Data (N,C,H,W), weight (O,C/groups,KH,KW) [, bias (O,)] [, a tensor to add].
+    """Convolution of data (N,C,H,W), weight (O,C/groups,KH,KW) [, bias (O,)] [, a tensor to add].
 
     Attributes
     ----------
@@ -31,15 +31,15 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Ending:
-        """Its `ending`."""
+        """The bias, sum and activation: `ending`."""
         return self.ending
 
     def with_tf32(self) -> LibraryOp:
-        """With factors that may be rounded to TF32."""
+        """This convolution, with factors that may be rounded to TF32."""
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """By channels of the result, in whole blocks; what has groups, by groups."""
+        """Cut a single image by channels of the result, in whole blocks; with groups, by groups."""
         step = self.aligned_channels
         by_block = Cut(1, step)
         more = [Cut(0, step)] * self.has_bias + [by_block] * self.has_sum
@@ -51,17 +51,24 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def row_axis(self) -> int | None:
-        """Of a single image whose rows lie together: those of one block of channels, or of one."""
+        """The axis of the rows of a single image if its result's rows lie together; else None.
+
+        Rows of a blocked image lie together if it has one block of channels. Rows of a plain image
+        lie together if it has one channel.
+        """
         return 2 if self.shapes[0][0] == 1 and not lies_apart(self, -1, 2) else None
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Those of a plain image may lie apart, and begin anywhere."""
+        """Whether the image is plain: its rows may lie apart, and a part may begin at any row."""
         return self.layouts[0] == "plain"
 
     @property
     def most_parts(self) -> int:
-        """By its products; what is depthwise reads rather than multiplies."""
+        """The most parts worth making, by the number of products.
+
+        A depthwise convolution is limited by reading, not by products, so reads count instead.
+        """
         if self._is_depthwise:
             return super().most_parts
         shares_weight = self.shapes[0][0] > 1 or self.row_axis is not None
@@ -70,15 +77,15 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def ends_too_narrow(self, cut: Cut) -> bool:
         """Whether the last step has too few channels for a vector kernel.
 
-        oneDNN has none for a depthwise convolution in bfloat16 of less than a block: 8 channels of
-        56x56 took 3.3 ms.
+        oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
+        a block. A convolution of 8 channels of 56x56 took 3.3 ms.
         """
         if not self._is_depthwise or self.dtype != "bfloat16" or cut.axis != 1:
             return False
         return 0 < self.shapes[0][1] % cut.step < BLOCK
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """With as many groups as it has channels of each."""
+        """The part of these shapes; its number of groups follows from its channels."""
         groups = shapes[0][1] // shapes[1][1]
         return msgspec.structs.replace(self, shapes=shapes, cut=cut, groups=groups)
 

@@ -8,15 +8,15 @@ from ..library_op import DescribedOp, kind
 
 @kind("layer_norm")
 class LayerNorm(DescribedOp, frozen=True, kw_only=True):
-    """Data (...,C), scale (C,), shift (C,).
+    """Layer normalisation of data (...,C), with scale (C,) and shift (C,).
 
     Attributes
     ----------
-    epsilon: what is added to the variance.
+    epsilon: the number that is added to the variance.
     """
 
     epsilon: float = 0.0
 
     def cuts(self) -> list[Cut] | None:
-        """By rows."""
+        """Cut the data by rows."""
         return along_rows(self)

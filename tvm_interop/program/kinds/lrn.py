@@ -12,16 +12,16 @@ from ..of_images import OfImages
 
 @kind("lrn")
 class Lrn(OfImages, frozen=True, kw_only=True):
-    """Data (N,C,H,W).
+    """Local response normalisation of data (N,C,H,W).
 
     Attributes
     ----------
-    size, alpha, beta, bias: as ONNX's operator has them: divide by (bias + alpha / size * sum of
-        squares over `size` channels) to the power of beta.
+    size, alpha, beta, bias: the attributes of ONNX's operator. Data is divided by (bias + alpha /
+        size * sum of squares over `size` channels) to the power of beta.
     """
 
-    # oneDNN cubes what it divides by, which overflows for numbers above some 1e8: docs/numbers.rst
-    # has what comes out. TVM's kernel takes six times as long.
+    # oneDNN cubes the divisor, which overflows for numbers above some 1e8. docs/numbers.rst shows
+    # the results. TVM's kernel takes six times as long.
     takes_large: ClassVar[bool] = False
 
     size: int = msgspec.field(default=0, name="lrn_size")

@@ -13,7 +13,7 @@ from ..library_op import DescribedOp, LibraryOp, kind
 
 
 class Product(DescribedOp, frozen=True, kw_only=True):
-    """What products of floats and those of integers have in common."""
+    """The common part of matrix products of floats and of integers."""
 
     ending: Ending = Ending()
 
@@ -21,28 +21,28 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Ending:
-        """Its `ending`."""
+        """The bias, sum and activation: `ending`."""
         return self.ending
 
     @property
     def channel_axis(self) -> int:
-        """The last: columns."""
+        """The last axis, which goes along the columns."""
         return len(self.shapes[-1]) - 1
 
     @property
     def flops(self) -> int:
-        """Two for each product."""
+        """Two operations for each product of two numbers."""
         return 2 * prod(self.shapes[-1]) * self.shapes[0][-1]
 
     @property
     def most_parts(self) -> int:
-        """By its products; parts by rows or matrices share the right side."""
+        """The most parts worth making; parts by rows or by matrices share the right side."""
         return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
 
     def cuts(self) -> list[Cut] | None:
-        """By the first axis of more than one element: of matrices, or of the rows of a single one.
+        """Cut along the first axis longer than 1: by matrices, or by rows of a single matrix.
 
-        What makes a single row, by columns.
+        A product with a single row is divided by columns.
         """
         left, right = self.shapes[0], self.shapes[1]
         axis = next((a for a, dim in enumerate(left[:-1]) if dim > 1), None)
@@ -61,27 +61,27 @@ class Product(DescribedOp, frozen=True, kw_only=True):
         ]
 
     def by_columns(self) -> list[Cut] | None:
-        """How a single row is divided; None where it is not."""
+        """How a product with a single row is divided; None if it is not divided."""
         return None
 
 
 @kind("matmul")
 class Matmul(Product, frozen=True, kw_only=True):
-    """Left (...,M,K), right (K,N) or (...,K,N) [, bias (N,)] [, a tensor to add].
+    """Product of left (...,M,K), right (K,N) or (...,K,N) [, bias (N,)] [, a tensor to add].
 
     Attributes
     ----------
-    allow_tf32: as of a convolution.
+    allow_tf32: on a GPU, whether factors may be rounded to TF32 (see `Conv2d`).
     """
 
     allow_tf32: bool = False
 
     def with_tf32(self) -> LibraryOp:
-        """With factors that may be rounded to TF32."""
+        """This product, with factors that may be rounded to TF32."""
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def by_columns(self) -> list[Cut] | None:
-        """Each part takes some columns of the right side."""
+        """Cut a single row by columns: each part takes some columns of the right side."""
         made = len(self.shapes[-1]) - 1
         step = aligned_step(self, [self.shapes[-1]], made)
         by_column = Cut(made, step)

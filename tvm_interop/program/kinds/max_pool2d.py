@@ -1,4 +1,4 @@
-"""The largest number of each window of an image."""
+"""Maximum pooling of images."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from ..of_images import Pooling
 
 @kind("max_pool2d")
 class MaxPool2d(Pooling, frozen=True, kw_only=True):
-    """Data (N,C,H,W)."""
+    """The largest number of each window of data (N,C,H,W)."""

@@ -1,4 +1,4 @@
-"""The mean of the integers in each window of an image, rounded."""
+"""Average pooling of images of integers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from ..of_images import OfQuantisedWindows
 
 @kind("quantised_avg_pool2d")
 class QuantisedAvgPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
-    """Data (N,H,W,C). The steps of `Integers` are done to the mean, before it is rounded.
+    """The mean of each window of data (N,H,W,C).
+
+    The steps of `Integers` are applied to the mean, before it is rounded.
 
     Attributes
     ----------

@@ -13,9 +13,9 @@ from ..of_images import OfQuantisedWindows
 
 @kind("quantised_conv2d")
 class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
-    """Data (N,H,W,C), weight (O,C/groups,KH,KW), scale (O,) [, bias (O,)] [, a tensor to add].
+    """Convolution of data (N,H,W,C), weight (O,C/groups,KH,KW), scale (O,) [, bias (O,)] [, a sum].
 
-    The result is (N,H,W,O). `Integers` says how it comes about.
+    The sum is a tensor to add. The result is (N,H,W,O), and is computed as `Integers` says.
     """
 
     groups: int = 1
@@ -26,15 +26,15 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Ending:
-        """Its `ending`."""
+        """The bias, sum and activation: `ending`."""
         return self.ending
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Where its rows are no multiple of the alignment."""
+        """Whether rows of a single image may begin at addresses that are not aligned."""
         return self.row_axis is not None and aligned_steps(self, 0, self.row_axis) > 1
 
     @property
     def most_parts(self) -> int:
-        """By its products; parts by images or rows share the weight."""
+        """The most parts worth making; parts by images or by rows share the weight."""
         return most_products(self, shares_weight=True)

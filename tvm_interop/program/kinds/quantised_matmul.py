@@ -11,10 +11,10 @@ from .matmul import Product
 
 @kind("quantised_matmul")
 class QuantisedMatmul(Product, frozen=True, kw_only=True):
-    """Left (...,M,K), right (K,N) or (...,K,N), scale (N,) [, bias (N,)] [, a tensor to add].
+    """Product of left (...,M,K), right (K,N) or (...,K,N), scale (N,) [, bias (N,)] [, a sum].
 
-    `Integers` says how the result comes about. A single row is not divided: oneDNN cannot pack some
-    columns of a matrix of integers.
+    The sum is a tensor to add. The result is computed as `Integers` says. A single row is not
+    divided, because oneDNN cannot pack some columns of a matrix of integers.
     """
 
     integers: Integers = Integers()

@@ -1,4 +1,4 @@
-"""The largest integer of each window of an image."""
+"""Maximum pooling of images of integers."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from ..of_images import OfQuantisedWindows
 
 @kind("quantised_max_pool2d")
 class QuantisedMaxPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
-    """Data (N,H,W,C)."""
+    """The largest integer of each window of data (N,H,W,C)."""

@@ -9,11 +9,11 @@ from ..library_op import DescribedOp, kind
 
 @kind("reorder")
 class Reorder(DescribedOp, frozen=True, kw_only=True):
-    """Data, as it lies and as it is to lie."""
+    """Copies data from one layout to another."""
 
     computes: ClassVar[bool] = False
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Both."""
+        """The data and the result."""
         return (0, 1)

@@ -1,4 +1,4 @@
-"""Images enlarged or shrunk, whose pixels are squares rather than points."""
+"""Resizing of images, with pixels taken as squares rather than points."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from ..of_images import OfImages
 
 @kind("resize2d")
 class Resize2d(OfImages, frozen=True, kw_only=True):
-    """Data (N,C,H,W). Row `y` of the result lies at (y + 1/2) * H / rows - 1/2 of the data.
+    """Resizes data (N,C,H,W).
+
+    Row `y` of the result lies at row (y + 1/2) * H / rows - 1/2 of the data, where `rows` is the
+    height of the result.
 
     Attributes
     ----------
-    is_linear: whether a pixel is the mean of the four around its place, weighted by how near they
-        are; else it is the nearest.
+    is_linear: whether a pixel of the result is the mean of the four pixels around its place, where
+        nearer pixels have more weight. Otherwise the result has the nearest pixel.
     """
 
     is_linear: bool = False
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """By channels."""
+        """Cut a single image by channels."""
         return self.cuts_by_channel()

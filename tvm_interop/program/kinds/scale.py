@@ -1,4 +1,4 @@
-"""Images times a number for each channel."""
+"""Multiplication of images by a number for each channel."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ..of_images import OfImages
 
 @kind("scale")
 class Scale(OfImages, frozen=True, kw_only=True):
-    """Data (N,C,H,W), factor (N or 1,C,1,1) [, bias (C,)]. It adds no tensor."""
+    """Multiplies data (N,C,H,W) by factor (N or 1,C,1,1) [, adds bias (C,)]; it adds no tensor."""
 
     ending: Ending = Ending()
 
     @property
     def ends(self) -> Ending:
-        """Its `ending`."""
+        """The bias and activation: `ending`."""
         return self.ending
 
     @property
     def differs_by_image(self) -> tuple[int, ...]:
-        """Each image may have factors of its own."""
+        """The data, the output, and the factor if each image has factors of its own."""
         return (*super().differs_by_image, *[1] * (self.shapes[1][0] > 1))
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """By channels, where the factor, which has one number each, is aligned too."""
+        """Cut a single image by channels, in steps for which the factor is aligned too."""
         step = max(self.aligned_channels, aligned_step(self, [self.shapes[1][1:]], 0))
         by_block = Cut(1, step)
         return [by_block, by_block, *[Cut(0, step)] * self.has_bias, by_block]

@@ -8,8 +8,8 @@ from ..library_op import DescribedOp, kind
 
 @kind("softmax")
 class Softmax(DescribedOp, frozen=True, kw_only=True):
-    """Data of any shape."""
+    """Softmax of data of any shape."""
 
     def cuts(self) -> list[Cut] | None:
-        """By rows."""
+        """Cut the data by rows."""
         return along_rows(self)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from .checking.api import check
     from .compiler.api import compile
     from .compiler.operator_graph import operator_graph
-    from .execution.graph_module import GraphModule, measure_interleaved
+    from .execution.graph_module import GraphModule
+    from .execution.interleaved import measure_interleaved
     from .execution.threads import num_threads, set_num_threads
     from .explaining.api import explain
     from .explaining.compare import compare
@@ -99,7 +100,7 @@ _HOME = {
     "compile": "compiler.api",
     "explain": "explaining.api",
     "load": "artifact.artifact",
-    "measure_interleaved": "execution.graph_module",
+    "measure_interleaved": "execution.interleaved",
     "num_threads": "execution.threads",
     "operator_graph": "compiler.operator_graph",
     "register_scheduler": "scheduling",

@@ -125,3 +125,39 @@ def test_file_that_is_none(tmp_path: Path) -> None:
     path.write_bytes(b"not a program")
     with pytest.raises(UnsupportedModelError, match=r"broken\.pt2"):
         tvm_interop.compile(path)
+
+
+class _GathersOfInputs(torch.nn.Module):
+    def forward(self, table: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = torch.gather(table, 0, at[:, None].expand(at.shape[0], 5))
+        written = torch.zeros_like(table).scatter(0, at[:, None].expand(at.shape[0], 5), rows)
+        return rows, table[at], written
+
+
+def test_indices_stay_within_dimensions_that_are_given_later() -> None:
+    # The sizes are not in the program; without the limits this reads 4 MB behind the table.
+    table, at = torch.arange(20.0).reshape(4, 5), torch.tensor([0, 1, 2])
+    rows, some = torch.export.Dim("rows", min=2, max=64), torch.export.Dim("some", min=2, max=64)
+    program = torch.export.export(
+        _GathersOfInputs(), (table, at), dynamic_shapes=({0: rows}, {0: some})
+    )
+    artifact = tvm_interop.compile(
+        program,
+        input_shapes={"table": (4, 5), "at": (3,)},
+        latency_db=":memory:",
+        scheduler="sequential",
+    )
+    module = tvm_interop.GraphModule(artifact)
+
+    def results(indices: list[int]) -> list[np.ndarray]:
+        module.run(table=table.numpy(), at=np.array(indices))
+        return [np.array(module.get_output(i).numpy()) for i in range(3)]
+
+    for near, far, want in zip(
+        results([2, 0, 3]),
+        results([2, -(10**6), 10**6]),
+        _GathersOfInputs()(table, torch.tensor([2, 0, 3])),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(near, want.numpy())
+        np.testing.assert_array_equal(far, near)

@@ -249,3 +249,21 @@ def test_gather_stays_within_bounds(tmp_path: Path) -> None:
     program = extract(LowerToUnits()(load_model(net.model("y"))))
     got = run_program(program, {"ids": np.array([2, -3, 3, 10**6])}, tmp_path)
     np.testing.assert_array_equal(got["y"][:, 0], [4, 0, 4, 4])
+
+
+@I.ir_module
+class _Gathers:
+    @R.function
+    def main(x: R.Tensor((3, 2), "float32"), at: R.Tensor((4, 2), "int64")) -> R.Tensor(
+        (4, 2), "float32"
+    ):
+        y: R.Tensor((4, 2), "float32") = R.gather_elements(x, at, axis=0)
+        return y
+
+
+def test_indices_of_a_relax_module_stay_within_bounds(tmp_path: Path) -> None:
+    program = extract(LowerToUnits()(load_model(_Gathers)))
+    at = np.array([2, -3, 3, 10**6])[:, None].repeat(2, axis=1)
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "at": at}
+    (got,) = run_program(program, feeds, tmp_path).values()
+    np.testing.assert_array_equal(got[:, 0], [4, 0, 4, 4])

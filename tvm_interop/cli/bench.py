@@ -111,7 +111,8 @@ def _chosen(text: str) -> list[str]:
 
 
 def _measure(compilation: Compilation, names: list[str], rounds: int) -> tuple[list[Row], float]:
-    from ..execution.graph_module import GraphModule, measure_interleaved
+    from ..execution.graph_module import GraphModule
+    from ..execution.interleaved import measure_interleaved
 
     schedules = {name: compilation.schedule(name) for name in names}
     artifacts = {name: compilation.artifact(schedule) for name, schedule in schedules.items()}

@@ -482,37 +482,6 @@ class _Closed:
         raise ExecutionError("the module was closed: make a new one of the same artifact")
 
 
-def measure_interleaved(
-    modules: Mapping[str, GraphModule], repeats: int, warmup: int = 2, seed: int = 0
-) -> dict[str, np.ndarray]:
-    """Time modules against each other.
-
-    Each of `repeats` rounds runs every module once, in a new random order. Drift of the machine's
-    speed then affects all modules alike.
-
-    Returns
-    -------
-    The times of each module, in microseconds, shape (repeats,).
-
-    Raises
-    ------
-    InputError
-        A module runs on a server, or some modules run on the CPU and others on a GPU. Their clocks
-        differ.
-    """
-    instances = [module._instance for module in modules.values()]
-    if not instances:
-        return {}
-    clock = instances[0].clock
-    if any(instance.clock is None for instance in instances) or clock is None:
-        raise InputError("modules on servers cannot be timed against others; use `benchmark`")
-    if any(instance.clock is not clock for instance in instances):
-        raise InputError("modules on the CPU and on a GPU cannot be timed against each other")
-    executors = [instance.executor for instance in instances]
-    seconds = clock.measure_interleaved(executors, warmup, repeats, seed)
-    return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}
-
-
 def _loaded(artifact: Any) -> Artifact:
     if isinstance(artifact, Artifact):
         return artifact

@@ -2,8 +2,8 @@
 
 The operators that TVM's importers emit do not check indices. An index out of range, such as a token
 that is not in the vocabulary, would read or write memory outside of the tensor. Programs of PyTorch
-are changed here, after TVM has imported them. Most nodes of ONNX are changed in `indices`, one by
-one.
+and Relax modules are changed here, when the sizes of their inputs are known. Most nodes of ONNX are
+changed in `indices`, one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from ..lowering.names import replace_bindings
+from ..lowering.names import bindings_of, replace_bindings
 from ..lowering.static_shape import static_shape
 from .indices import bounded
 
@@ -60,7 +60,9 @@ def within_bounds(value: Any) -> Any:
 def all_within_bounds(main: relax.Function) -> relax.Function:
     """Return `main` with the indices of its operators limited to elements that exist.
 
-    An operator of `_UNCHECKED` whose data has a dynamic shape stays as it is.
+    Parameters
+    ----------
+    main: shapes must be static. An operator whose data has a dynamic shape stays as it is.
     """
 
     def checked(binding: relax.Binding) -> list[relax.Binding]:
@@ -72,13 +74,15 @@ def all_within_bounds(main: relax.Function) -> relax.Function:
         shape = static_shape(value.args[0].ty) if name in _UNCHECKED else None
         if shape is None:
             return [binding]
-        before = _Bindings()
+        before = _Bindings(type(binding.var))
         indices = _bounded_argument(before, value.args[1], _UNCHECKED[name](value, shape))
         args = [value.args[0], indices, *value.args[2:]]
         call = relax.Call(value.op, args, value.attrs, value.ty_args)
         normal = relax.BlockBuilder().normalize(call)
         return [*before.made, relax.VarBinding(binding.var, normal)]
 
+    if all(checked(binding) == [binding] for binding in bindings_of(main)):
+        return main
     return replace_bindings(main, checked)
 
 
@@ -107,11 +111,18 @@ class _Bindings:
     made: the bindings emitted so far, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[relax.Var]) -> None:
+        """Collect nothing yet.
+
+        Parameters
+        ----------
+        kind: type of the variables. A `DataflowVar` may stand in dataflow blocks only.
+        """
+        self._kind = kind
         self.made: list[relax.Binding] = []
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         normal = relax.BlockBuilder().normalize(expr)
-        var = relax.DataflowVar("lv", normal.ty)
+        var = self._kind("lv", normal.ty)
         self.made.append(relax.VarBinding(var, normal))
         return var

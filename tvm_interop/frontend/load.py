@@ -14,6 +14,7 @@ import tvm
 from ..errors import InputError, UnsupportedModelError
 from ..models.external_weights import is_outside
 from ..models.source import read_for_import
+from .bounds import all_within_bounds
 from .expand import expand_functions
 from .narrow_types import with_wider_weights
 from .onnx_importer import check_operators, import_graph, known_operators
@@ -72,15 +73,15 @@ def load_model(
     """
     shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
     if isinstance(model, tvm.IRModule):
-        return bind_relax_shapes(model, shapes)
+        return _with_shapes(model, shapes)
     if isinstance(model, onnx.ModelProto):
         return _from_onnx(model, shapes, "the ONNX model given")
     if is_exported_program(model):
-        return bind_relax_shapes(import_exported_program(model, "the exported program"), shapes)
+        return _with_shapes(import_exported_program(model, "the exported program"), shapes)
     if isinstance(model, (str, os.PathLike)):
         if os.fspath(model).endswith(SUFFIX):
             program = import_exported_program(read_exported_program(model), f"`{model}`")
-            return bind_relax_shapes(program, shapes)
+            return _with_shapes(program, shapes)
         return _from_onnx(read_for_import(model), shapes, f"`{os.fspath(model)}`", Path(model))
     if is_torch_module(model):
         raise UnsupportedModelError(
@@ -92,6 +93,20 @@ def load_model(
         "onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule, not "
         f"`{type(model).__name__}`"
     )
+
+
+def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+    """Return `mod` for these shapes of its inputs, with all indices limited to what exists.
+
+    The limits come last, because they are sizes of tensors.
+    """
+    mod = bind_relax_shapes(mod, shapes)
+    main = all_within_bounds(mod["main"])
+    if main.same_as(mod["main"]):
+        return mod
+    mod = mod.clone()
+    mod.update_func(mod.get_global_var("main"), main)
+    return mod
 
 
 def batch_shapes(

@@ -17,7 +17,6 @@ from tvm import relax
 
 from ..errors import InputError, UnsupportedModelError, first_line
 from ..lowering.names import OUTPUT_NAMES, rename_bindings
-from .bounds import all_within_bounds
 from .recurrent import import_recurrent
 
 SUFFIX = ".pt2"
@@ -118,7 +117,7 @@ def _import(program: Any) -> tvm.IRModule:
         for node, var in importer.env.items()
         if node.op == "call_function" and isinstance(var, relax.Var)
     }
-    main = rename_bindings(all_within_bounds(mod["main"]), names)
+    main = rename_bindings(mod["main"], names)
     outputs = [str(name) for name in program.graph_signature.user_outputs]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
     return mod

@@ -63,6 +63,11 @@ StageBatch StageBatch::Select(const std::vector<size_t>& stages) const {
 void CheckBatch(const StageBatch& batch, size_t num_ops) {
   CheckEnds(batch.group_ends, batch.ops.size(), "group");
   CheckEnds(batch.stage_ends, batch.group_ends.size(), "stage");
+  int64_t begin = 0;
+  for (int64_t end : batch.stage_ends) {
+    if (end == begin) throw LatencyError("a batch of stages has a stage without groups");
+    begin = end;
+  }
   for (int64_t op : batch.ops) {
     if (op >= 0 && static_cast<size_t>(op) < num_ops) continue;
     throw LatencyError("a stage holds operator " + std::to_string(op) + ", but latencies of " +

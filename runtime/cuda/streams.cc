@@ -51,11 +51,14 @@ bool CudaStreams::has_urgent() const {
 }
 
 cuda::OwnedEvent CudaStreams::AcquireEvent(int device) {
-  auto& free = free_events_[device];
-  if (!free.empty()) {
-    cuda::OwnedEvent event = std::move(free.back());
-    free.pop_back();
-    return event;
+  {
+    const std::lock_guard<std::mutex> lock(free_);
+    auto& free = free_events_[device];
+    if (!free.empty()) {
+      cuda::OwnedEvent event = std::move(free.back());
+      free.pop_back();
+      return event;
+    }
   }
   cuda::DeviceGuard guard(device);
   const cuda::Api& api = cuda::Api::Get();
@@ -65,6 +68,7 @@ cuda::OwnedEvent CudaStreams::AcquireEvent(int device) {
 }
 
 void CudaStreams::ReleaseEvent(int device, cuda::OwnedEvent event) {
+  const std::lock_guard<std::mutex> lock(free_);
   free_events_[device].push_back(std::move(event));
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,8 @@ class CudaStreams {
   bool has_urgent() const;
 
   // Returns an event of `device` without timing. It comes from the pool, or is a new event if the
-  // pool has none.
+  // pool has none. An executor may return its events while another thread holds the lease, so both
+  // functions may be called from any thread.
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
@@ -74,6 +76,7 @@ class CudaStreams {
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;
   std::vector<std::pair<int, int>> out_of_reach_;
+  std::mutex free_;  // Guards the next field.
   std::map<int, std::vector<cuda::OwnedEvent>> free_events_;
   std::atomic<bool> in_use_{false};
 };

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <new>
 #include <random>
 #include <string>
@@ -76,12 +77,19 @@ ffi::Tensor MakeTensor(const List& described, const ffi::Array<ffi::Tensor>& buf
 
 template <typename... Args>
 ffi::Any Runtime(const char* name, Args&&... args) {
+  static std::mutex looking_up;
   static std::map<std::string, ffi::Function> found;
-  const auto [at, is_new] = found.try_emplace(name);
-  if (is_new) {
-    at->second = ffi::Function::GetGlobalRequired(std::string("tvm_interop.runtime.") + name);
+  ffi::Function function;
+  {
+    const std::lock_guard<std::mutex> lock(looking_up);
+    auto at = found.find(name);
+    if (at == found.end()) {
+      const std::string whole = std::string("tvm_interop.runtime.") + name;
+      at = found.emplace(name, ffi::Function::GetGlobalRequired(whole)).first;
+    }
+    function = at->second;
   }
-  return at->second(std::forward<Args>(args)...);
+  return function(std::forward<Args>(args)...);
 }
 
 // Returns the first line of CPU flags from /proc/cpuinfo. Empty if there is none.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/cuda/executor.h"
@@ -122,6 +123,19 @@ TEST_CASE(SharesStreamsAndEvents) {
     executor.Run();
     CudaStreams::Lease lease(streams.get());
     CHECK(Failure([&] { executor.Run(); }).find("another thread") != std::string::npos);
+  }
+}
+
+TEST_CASE(GivesEventsBackWhileAnotherThreadTakesSome) {
+  auto streams = TwoStreams();
+  Counting kernels[4];
+  const auto ops = Diamond({&kernels[0], &kernels[1], &kernels[2], &kernels[3]});
+  auto make = [&] { return std::make_unique<CudaExecutor>(streams, ops, CudaDispatch::kStreams); };
+  for (int i = 0; i < 50; ++i) {
+    auto last = make();
+    std::thread other([&] { last.reset(); });
+    make();
+    other.join();
   }
 }
 

@@ -115,6 +115,11 @@ def test_a_training_goes_on_where_it_was_saved(variant, tmp_path):
         np.testing.assert_array_equal(weights[key], expected)
     with pytest.raises(InputError, match="another configuration"):
         GpgTraining(tasks, replace(config, seed=1)).run(checkpoint_path=tmp_path / "c.npz")
+    with pytest.raises(InputError, match="another configuration"):  # It is beyond these steps.
+        GpgTraining(tasks, replace(config, steps=4)).run(checkpoint_path=tmp_path / "c.npz")
+    (tmp_path / "c.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:200])
+    with pytest.raises(InputError, match=r"c\.npz` cannot be read"):
+        GpgTraining(tasks, config).run(checkpoint_path=tmp_path / "c.npz")
 
 
 def test_scored_endings_learn_what_the_exact_search_finds(tmp_path):

@@ -92,6 +92,11 @@ def test_an_operator_the_table_lacks():
         LatencyTable([1, 2]).stages([[[-1]]])
 
 
+def test_a_stage_without_groups():
+    with pytest.raises(LatencyError, match="a stage without groups"):
+        LatencyTable([1, 2], streams=1).stages([[[0]], []])
+
+
 @pytest.mark.parametrize("name", ["ios", "lios"])
 def test_a_table_of_the_wrong_size(name):
     graph = OpGraph.from_edges(["a", "b", "c"], [("a", "b")])

@@ -1,6 +1,7 @@
 """Policies: what they start, and the native combined blocks against the policy's own decisions."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,13 @@ def test_the_native_combined_blocks_are_the_policys_decisions():
                 getattr(slow, column), getattr(fast, column), rtol=1e-9, err_msg=f"{seed} {column}"
             )
         assert slow.instances == fast.instances
+
+
+def test_combined_blocks_refuse_what_they_do_not_heed():
+    models = [chain("a", 10, 40)]
+    arrivals = replace(at((0, 0)), deadlines_us=np.array([50.0]))
+    with pytest.raises(InputError, match="the arrivals have `deadlines_us`"):
+        simulate_combined(Programs(models, ServingDevice(2.0)), arrivals, each_alone(models), 1e-3)
 
 
 @pytest.mark.parametrize("method", ["climb", "cem"])

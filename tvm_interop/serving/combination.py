@@ -99,10 +99,13 @@ def simulate_combined(
 
     Raises
     ------
-    InputError: the arrivals have priorities or batches. Only the policy `search` supports them.
+    InputError: the arrivals have priorities, batches or deadlines, which this rule ignores.
     """
-    if arrivals.priorities is not None or arrivals.batches is not None:
-        raise InputError("combined blocks have neither priorities nor batches")
+    for name in ("priorities", "batches", "deadlines_us"):
+        if getattr(arrivals, name) is not None:
+            raise InputError(
+                f"the arrivals have `{name}`, which combined blocks do not heed: leave them out"
+            )
     models = programs.models
     made = [programs.of_parts(cell, schedule, barriers) for cell in combination]
     place = {part: (c, p) for c, cell in enumerate(combination) for p, part in enumerate(cell)}

@@ -6,6 +6,7 @@ A checkpoint is one npz file without pickled objects.
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +37,7 @@ def load(path: str | Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"the checkpoint `{path}` cannot be read: {error}") from None
 
 
@@ -84,9 +85,7 @@ def unpack_adam(name: str, optimiser: Any, arrays: Arrays) -> None:
     optimiser.load_state_dict(whole)
 
 
-def require_configuration(
-    path: str | Path, saved: dict[str, Any], config: Any, step: int = 0
-) -> None:
+def require_configuration(path: str | Path, saved: dict[str, Any], config: Any, step: int) -> None:
     """Check that a training with `config` can continue from a checkpoint.
 
     Only the number of steps may differ between the two configurations.

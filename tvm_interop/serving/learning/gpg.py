@@ -241,7 +241,7 @@ class GpgTraining:
         """
         arrays = checkpoint.load(path)
         step, config, rng, curve, ratios = checkpoint.unpack_text(arrays["state"])
-        checkpoint.require_configuration(path, config, self.config)
+        checkpoint.require_configuration(path, config, self.config, step)
         self.step, self._ratios = step, ratios
         self.curve = [tuple(point) for point in curve]
         self._rng.bit_generator.state = rng

@@ -1,4 +1,7 @@
-"""The documentation: docstrings, the tutorials as they ran, and the command line's own help."""
+"""Configures Sphinx, which builds the documentation.
+
+The site shows the docstrings, the tutorials with their output, and the help of the command line.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-# Help is as wide as a page here, whatever the terminal of who builds it.
+# The help text is as wide as a page, whatever the width of the terminal that builds the site.
 os.environ.update(COLUMNS="82", NO_COLOR="1", TERM="dumb")
 sys.path.insert(0, str(HERE.parent))
 
@@ -60,9 +63,12 @@ _ENTRY = re.compile(r"^(?P<names>[A-Za-z_][\w, ]*): (?P<text>.*)$")
 def spell_out_sections(
     _sphinx: Any, _what: str, _name: str, _obj: Any, _opt: Any, lines: list[str]
 ) -> None:
-    """`name: what it is`, as our docstrings have it, to the form that napoleon reads."""
+    """Rewrite entries `name: text` of docstrings into the form that napoleon reads.
+
+    Sphinx calls this function for each docstring. It changes `lines` in place.
+    """
     if lines and lines[0].startswith("Alias for field number"):
-        lines[:] = []  # Of a named tuple's field: the class's own docstring says what it is.
+        lines[:] = []  # A field of a named tuple; the docstring of its class describes it.
     if not lines:
         return
     spelled: list[str] = []
@@ -80,7 +86,7 @@ def spell_out_sections(
 
 
 def write_command_line(_sphinx: Any) -> None:
-    """`cli.rst`: what every verb says of itself."""
+    """Write `cli.rst` with the help of every command."""
     verbs = [verb.name for verb in (*app.registered_commands, *app.registered_groups)]
     parts = [_title("The command line", "="), _shown("tvm-interop --help", ["--help"])]
     for verb in verbs:
@@ -101,13 +107,13 @@ def _shown(line: str, arguments: list[str]) -> str:
 
 
 def tell_ages(_sphinx: Any, page: str, source: list[str]) -> None:
-    """How many commits ago each result file was recorded: a column of `results.md`."""
+    """Add a column to `results.md`: how many commits ago each result file was recorded."""
     if page == "results":
         source[0] = with_ages(source[0])
 
 
 def setup(sphinx: Any) -> None:
-    """Called by Sphinx."""
+    """Connect the functions above to Sphinx's events. Sphinx calls this function."""
     sphinx.connect("builder-inited", write_command_line, priority=100)
     sphinx.connect("source-read", tell_ages)
     sphinx.connect("autodoc-process-docstring", spell_out_sections, priority=100)

@@ -2,9 +2,9 @@
 Speed up a network in five minutes
 ==================================
 
-A network goes in, an artifact comes out that runs its independent operators side by side. The
-network here is SqueezeNet as the ``onnx`` package ships it, with random weights; a path to an
-ONNX file works just as well.
+This tutorial compiles a network into an artifact that runs independent operators side by side. The
+network is SqueezeNet as the ``onnx`` package ships it, with random weights. A path to an ONNX file
+works just as well.
 """
 
 import tempfile
@@ -21,10 +21,10 @@ folder = Path(tempfile.mkdtemp())
 # %%
 # Compile
 # -------
-# ``compile`` lowers the model to fused kernels, measures them on this machine, lets IOS find the
-# best stages, and then runs the result against sequential execution of the same kernels. Only if
-# it is faster does it ship; otherwise the artifact runs sequentially. Measurements are kept, so
-# the next model with the same kernels starts from them.
+# ``compile`` lowers the model to fused kernels and measures them on this machine. Then IOS searches
+# for the best stages. The result runs against sequential execution of the same kernels. If it is
+# faster, it ships. Otherwise the artifact runs sequentially. Measurements are kept, so the next
+# model with the same kernels reuses them.
 
 artifact = tvm_interop.compile(model, scheduler="ios", out=folder / "squeezenet.tar")
 checked = artifact.manifest.speed_check
@@ -37,7 +37,7 @@ else:
 # %%
 # Run
 # ---
-# ``GraphModule`` has the names that TVM's graph executor had.
+# ``GraphModule`` has the method names of TVM's former graph executor.
 
 module = tvm_interop.GraphModule(tvm_interop.load(folder / "squeezenet.tar"))
 shapes, dtypes = module.get_input_info()
@@ -50,7 +50,7 @@ print(f"output of shape {output.shape}, most likely class {output.argmax()}")
 # %%
 # Check
 # -----
-# Whatever the schedule, the bits are those of sequential execution.
+# The output has the same bits as the output of sequential execution, whatever the schedule is.
 
 sequential = tvm_interop.GraphModule(tvm_interop.compile(model, scheduler="sequential"))
 sequential.run(**{name: image})
@@ -59,7 +59,7 @@ assert np.array_equal(sequential.get_output(0).numpy(), output)
 # %%
 # Look
 # ----
-# ``profile`` runs once and tells when each operator ran, and on which stream.
+# ``profile`` runs the model once. It returns when each operator ran, and on which stream.
 
 for row in module.profile()[:6]:
     print(f"stream {row.stream}  {row.start_us:8.1f} .. {row.end_us:8.1f} us  {row.name}")

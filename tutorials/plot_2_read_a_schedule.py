@@ -2,8 +2,8 @@
 Reading a schedule
 ==================
 
-A schedule says which operators run side by side. This tutorial makes one, reads it, changes a line
-of it by hand, and looks at what really happened when it ran.
+A schedule says which operators run side by side. This tutorial makes a schedule, reads it, edits it
+by hand, and looks at a run of each version.
 """
 
 import json
@@ -22,9 +22,10 @@ folder = Path(tempfile.mkdtemp())
 # %%
 # Stages and groups
 # -----------------
-# ``greedy`` needs no latencies to decide: it puts whatever is ready into the next stage. A stage
-# holds *groups*. Groups run side by side; the operators of a group run in order, on one stream.
-# A ``Compilation`` holds a model and its kernels, so that several schedules of it can be tried.
+# The scheduler ``greedy`` needs no latencies: it puts all operators that are ready into the next
+# stage. A stage holds *groups*. Groups run side by side. The operators of a group run in order, on
+# one stream. A ``Compilation`` holds a model and its kernels, so that you can try several
+# schedules.
 
 schedule = compilation.schedule("greedy")
 for i, stage in enumerate(schedule.stages[:4]):
@@ -32,9 +33,9 @@ for i, stage in enumerate(schedule.stages[:4]):
         print(f"stage {i}, stream {stream}: {', '.join(schedule.op_names[op] for op in group)}")
 
 # %%
-# A schedule need not have stages. ``lios``, ``nimble`` and ``opara`` give every stream an order of
-# its own, and ``schedule.streams`` is all there is to read; of a staged schedule it is what the
-# stages amount to.
+# A schedule need not have stages. ``lios``, ``nimble`` and ``opara`` give every stream its own
+# order of operators, and ``schedule.streams`` holds these orders. For a staged schedule,
+# ``schedule.streams`` holds the orders that follow from its stages.
 
 for stream, ops in enumerate(schedule.streams):
     print(f"stream {stream}: {len(ops)} operators, from {schedule.op_names[ops[0]]}")
@@ -42,8 +43,8 @@ for stream, ops in enumerate(schedule.streams):
 # %%
 # As text
 # -------
-# It is JSON, made to be edited: operators by name, a group a line. On the command line that is
-# ``tvm-interop schedule model.onnx -o schedule.json``.
+# The text form of a schedule is JSON, made to be edited. It names the operators, with one group per
+# line. On the command line, ``tvm-interop schedule model.onnx -o schedule.json`` writes it.
 
 document = json.loads(schedule.to_json())
 first = next(i for i, stage in enumerate(document["stages"]) if len(stage["groups"]) > 1)
@@ -52,8 +53,9 @@ print(json.dumps(document["stages"][first], indent=1))
 # %%
 # By hand
 # -------
-# Let the groups of that stage take turns on one stream instead. What you give back is checked: an
-# operator that is missing, or would run before what it reads, is named.
+# Now let the groups of that stage take turns on one stream. ``validate`` checks the edited
+# schedule. It names an operator that is missing, or that would run before an operator whose output
+# it reads.
 
 for group in document["stages"][first]["groups"]:
     group["stream"] = 0
@@ -71,8 +73,9 @@ except tvm_interop.ScheduleError as error:
 # %%
 # The plan behind it
 # ------------------
-# A plan is what runs: streams, the fewest waits that keep every dependency, and where each tensor
-# lies. Streams wait for each other only where they must, stages or not.
+# An executor runs a plan. The plan holds the streams, the fewest waits that keep every dependency,
+# and the place of each tensor in memory. Streams wait for each other only where a dependency needs
+# it, even if the schedule has stages.
 
 artifact, edited = compilation.artifact(schedule), compilation.artifact(by_hand)
 plan = artifact.plan
@@ -84,8 +87,8 @@ print(f"{plan.arena_bytes / 2**20:.2f} MiB hold every intermediate tensor")
 # %%
 # What happened
 # -------------
-# A record is one run: when each operator began and ended. The share of time that a stream is busy
-# says at once whether there was anything to gain.
+# A record holds the start and the end of each operator in one run. The share of time in which each
+# stream is busy shows whether there was anything to gain.
 
 seen = [record(artifact, "greedy", runs=3), record(edited, "by hand", runs=3)]
 for shown in seen:
@@ -93,8 +96,9 @@ for shown in seen:
     print(f"{shown.title}: {shown.makespan_us:.0f} us, streams busy {busy}")
 
 # %%
-# The page draws both on one time scale: streams as rows, stages shaded, waits as lines, and a table
-# of the operators. ``tvm-interop show a.tar b.tar -o page.html`` writes the same.
+# The page draws both records on one time scale. It shows streams as rows, stages shaded, waits as
+# lines, and a table of the operators. ``tvm-interop show a.tar b.tar -o page.html`` writes the same
+# page.
 
 page = folder / "page.html"
 page.write_text(to_page(seen, "this machine"))

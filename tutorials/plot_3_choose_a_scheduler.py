@@ -2,8 +2,9 @@
 Choosing a scheduler
 ====================
 
-Every scheduler answers the same question from other knowledge. Here they meet on the example of the
-LIOS paper, then on a network, where only a measurement decides.
+Every scheduler decides which operators run side by side, but each uses different information. This
+tutorial compares schedulers on the example of the LIOS paper. Then it compares them on a network,
+where only a measurement can decide.
 """
 
 import numpy as np
@@ -16,8 +17,8 @@ from tvm_interop.models import build
 # %%
 # On paper
 # --------
-# Ten operators, their latencies in microseconds, three streams: Table III of the LIOS paper. One
-# after the other they take 73 us.
+# The example is Table III of the LIOS paper: ten operators with latencies in microseconds, and
+# three streams. One after the other, the operators take 73 us.
 
 edges = "1-2 1-3 1-4 1-5 5-8 2-6 3-6 4-7 6-9 7-9 8-9 9-10".split()  # noqa: SIM905
 graph = OpGraph.from_edges(
@@ -34,21 +35,23 @@ for name in ("sequential", "greedy", "ios", "lios", "nimble", "opara"):
     )
 
 # %%
-# What each knows:
+# The schedulers use this information:
 #
-# - ``greedy`` only who depends on whom: all that is ready goes into the next stage. Free, and often
-#   hard to beat.
-# - ``ios`` tries every way of cutting the graph into stages, by dynamic programming, and *measures*
-#   the stages: it knows what happens when two operators share the caches. The best stages there
-#   are, for a price: thousands of measurements on a wide graph. They are kept, so the second search
-#   is quick.
-# - ``lios`` measures each operator alone and sorts them onto streams, longest first: one
-#   measurement an operator, and a search of milliseconds on a network of hundreds.
-# - ``nimble`` asks for no latencies: as much parallelism as there is with the fewest waits.
-# - ``opara`` orders launches so that operators that need memory and operators that need arithmetic
-#   meet. Made for GPUs.
+# - ``greedy`` uses only the dependencies: all operators that are ready go into the next stage. It
+#   costs no measurements, and is often hard to beat.
+# - ``ios`` tries every way to cut the graph into stages, by dynamic programming, and *measures* the
+#   stages. So it knows how operators slow each other down when they share the caches. It finds the
+#   best stages, at the price of thousands of measurements on a wide graph. The measurements are
+#   kept, so a second search is quick.
+# - ``lios`` measures each operator alone and assigns operators to streams, longest first. It needs
+#   one measurement per operator. Its search takes milliseconds on a network of hundreds of
+#   operators.
+# - ``nimble`` uses no latencies. It gives the largest possible parallelism with the fewest waits.
+# - ``opara`` orders the launches so that memory-bound operators run beside compute-bound operators.
+#   It was made for GPUs.
 #
-# Options belong to a scheduler; one it does not have is refused, with those it has.
+# Each scheduler has its own options. If you give an option that it does not have, the error lists
+# the options that it has.
 
 print(tvm_interop.scheduling.options_of("ios"))
 try:
@@ -59,8 +62,8 @@ except tvm_interop.ScheduleError as error:
 # %%
 # On the machine
 # --------------
-# A ``Compilation`` holds one model with its kernels, so that schedulers can be compared without
-# compiling again. ``tvm-interop bench model.onnx`` does what follows.
+# A ``Compilation`` holds one model with its kernels, so that you can compare schedulers without
+# compiling again. ``tvm-interop bench model.onnx`` does the same as the code below.
 
 compilation = Compilation(build("squeezenet", image_size=32), CompileOptions(streams=2))
 artifacts = {
@@ -71,8 +74,9 @@ modules = {name: tvm_interop.GraphModule(artifact) for name, artifact in artifac
 modules["sequential again"] = tvm_interop.GraphModule(artifacts["sequential"])
 
 # %%
-# They take turns, in an order drawn anew each round, and sequential execution takes part twice: how
-# far it is from itself is how little a difference may mean. A ratio below 1 is faster.
+# The modules take turns, in a new random order in each round. Sequential execution takes part
+# twice. Its ratio to itself is the noise: smaller differences mean nothing. A ratio below 1 is
+# faster.
 
 times_us = tvm_interop.measure_interleaved(modules, repeats=15)
 base = np.median(times_us["sequential"])
@@ -80,5 +84,5 @@ for name, times in times_us.items():
     print(f"{name:17} {np.median(times):8.0f} us, ratio {np.median(times) / base:.2f}")
 
 # %%
-# Whatever you choose, ``compile`` measures its schedule against sequential execution before it
-# ships, and ships the faster. So a scheduler that does badly costs you the search, and no more.
+# ``compile`` measures the schedule of any scheduler against sequential execution before it ships,
+# and ships the faster one. So a bad scheduler costs you only the search.

@@ -2,12 +2,12 @@
 Your own scheduler in thirty lines
 ==================================
 
-A scheduler is a function from a graph and a latency model to a ``Schedule``. Registered, it is
-found by ``compile``, by the command line in the same process, and by ``schedulers()``.
+A scheduler is a function that takes a graph and a latency model, and returns a ``Schedule``. Once
+it is registered, ``compile``, ``schedulers()``, and the command line in the same process find it.
 
-The one written here is HEFT, as old as it is good: operators in order of the longest path that
-leads from them to the end, each to the stream where it ends first. (The name ``heft`` is taken: it
-places operators on several GPUs.)
+This tutorial writes HEFT, an old and good scheduler. HEFT takes operators in order of the longest
+path from them to the end. It puts each operator on the stream where it ends first. (The scheduler
+here is called ``my-heft``, because ``heft`` is the name of a scheduler for several GPUs.)
 """
 
 import numpy as np
@@ -19,9 +19,10 @@ from tvm_interop.models import build, skeleton
 # %%
 # The scheduler
 # -------------
-# The parameters after the first two are its options. What it returns is checked: an operator left
-# out, or one before what it reads, raises a ``ScheduleError`` that names it. It should give the
-# same schedule for the same input, so ties are broken by the lowest id.
+# The parameters after the first two are the options of the scheduler. Its result is checked: a
+# missing operator, or an operator before one whose output it reads, raises a ``ScheduleError`` that
+# names it. A scheduler should give the same schedule for the same input, so this one breaks ties by
+# the lowest id.
 
 
 @register_scheduler("my-heft")
@@ -52,8 +53,8 @@ def heft(graph: OpGraph, latency, *, streams: int = 2, wait_us: float = 1.0) -> 
 # %%
 # On a graph alone
 # ----------------
-# No device is needed to try a scheduler: NASNet-A as a graph, with latencies drawn at random.
-# ``makespan`` is predicted for every schedule alike.
+# You can try a scheduler without a device. The graph here is NASNet-A, with latencies drawn at
+# random. ``makespan`` is predicted in the same way for every schedule.
 
 graph = operator_graph(skeleton("nasnet_a"))
 table = LatencyTable(np.random.default_rng(0).lognormal(3, 1, graph.num_ops))
@@ -65,14 +66,16 @@ for name in ("sequential", "greedy", "lios", "lios+", "my-heft"):
 # %%
 # On a network
 # ------------
-# By name, like any other: latencies are then measured, its options are ``compile``'s.
+# ``compile`` takes the scheduler by name, like any other. It measures the latencies that the
+# scheduler asks for, and passes the scheduler's options on.
 
 model = build("squeezenet", image_size=32)
 artifact = tvm_interop.compile(model, scheduler="my-heft", streams=2, wait_us=2.0, keep_slower=True)
 print(f"{artifact.schedule.scheduler}: {len(artifact.plan.operators)} operators")
 
 # %%
-# The bits are those of sequential execution, whatever the schedule: that is not yours to prove.
+# Whatever the schedule is, the output has the same bits as the output of sequential execution. You
+# need not prove that for your scheduler.
 
 image = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype("float32")
 outputs = []

@@ -2,9 +2,10 @@
 Tuning with the learned model
 =============================
 
-IOS spends its time measuring: a network has thousands of possible stages. ``latency="learned"``
-predicts most of them, from operators measured alone and from every stage that was ever measured on
-this device, and measures only those that decide.
+IOS spends its time on measurements, because a network has thousands of possible stages. With
+``latency="learned"``, a model predicts the latencies of most stages. It learns from operators that
+were measured alone, and from every stage that was measured on this device. Only the stages that
+decide between schedules are measured.
 """
 
 import importlib.util
@@ -34,8 +35,9 @@ database = folder / "latency.db"
 # %%
 # A network with a choice
 # -----------------------
-# The last block of Inception-V3, thinner: an input and four branches, two of which branch again.
-# Large operators are divided into parts, and so even this block has tens of thousands of stages.
+# The network is the last block of Inception-V3 with fewer channels. It has an input and four
+# branches, two of which branch again. Large operators are divided into parts, so even this block
+# has tens of thousands of stages.
 
 net = OnnxNet("block", seed=0)
 x = net.input("image", (1, 96, 16, 16))
@@ -55,18 +57,19 @@ onnx.save(model, folder / "block.onnx")
 # %%
 # The search, round by round
 # --------------------------
-# Operators are measured alone first. Then each round measures the stages that could change the
-# schedule, learns from them, and says how far off its predictions of just those had been, made
-# before they were measured. A first round that has learned nothing yet predicts nothing; where
-# operators are divided into parts, those measured as a whole have taught it a little. Small budgets
-# are for a tutorial: by default the search ends when the schedule gets no better.
+# First, each operator is measured alone. Then each round measures the stages that could change the
+# schedule, and learns from them. It also prints the error of the predictions that it had made for
+# these stages before it measured them. A first round without anything learned makes no predictions.
+# Where operators are divided into parts, the first round has learned a little from operators that
+# were measured as a whole. The small budget here is for a tutorial: by default the search ends when
+# the schedule gets no better.
 
 options = CompileOptions(streams=2, threads=1, latency_db=database, providers=["tvm"])
 compilation = Compilation(model, options)
 
 
 def tell(done):
-    """Print a line a round."""
+    """Print one line for each round."""
     error = f"off by {done.error.mape:.0%}" if done.error.stages else "no predictions yet"
     print(
         f"round {done.number}: {done.measured:3} stages measured, {done.unmeasured} not, best "
@@ -80,10 +83,11 @@ print(f"{learned.stats['stages_measured']} of {learned.stats['stages']} stages w
 # %%
 # Stages it has never seen
 # ------------------------
-# Those rounds chose their stages. For a fair sample, draw independent operators that nobody has
-# measured side by side, predict what they take together, and only then measure them. The yardstick
-# is what one would say without learning: together they take as long as the longer one alone. Small
-# stages on a busy machine are mostly noise; the rank correlation minds that less.
+# The rounds above chose their stages themselves. For a fair sample, draw pairs of independent
+# operators that have never been measured side by side. Predict the latency of each pair, and only
+# then measure it. The baseline for comparison needs no learning: it says that a pair takes as long
+# as its longer operator alone. On a busy machine, latencies of small stages are mostly noise. Noise
+# affects the rank correlation less than the error.
 
 measured, store, graph = compilation.measured_latency, LatencyStore(database), compilation.graph
 operators = OperatorTable.from_workloads(
@@ -111,13 +115,13 @@ for name, guess_us in (("learned", predicted_us), ("longer one alone", longer_us
 # %%
 # Going on
 # --------
-# Everything measured is in the database, so a search that ended, or was stopped with Ctrl-C, can go
-# on. On the command line that is ``tvm-interop tune``: it measures stages that were not measured
-# before, and predicts from its first round.
+# All measurements are in the database. So a search that has ended, or that was stopped with Ctrl-C,
+# can go on. On the command line, ``tvm-interop tune`` does that. It measures stages that were not
+# measured before, and makes predictions from its first round on.
 
 
 def type_in(*words):
-    """What a person would type, and what is then on the screen."""
+    """Print a command line and its output."""
     print("$ tvm-interop " + " ".join(words))
     ran = subprocess.run(
         [sys.executable, "-m", "tvm_interop", *words, "--latency-db", str(database)],
@@ -133,25 +137,25 @@ type_in("db", "stats")
 # %%
 # Using it
 # --------
-# ``tvm-interop compile block.onnx --schedule schedule.json`` takes the schedule it wrote; so does
-# ``compile`` here, which can also search by itself. Either way the schedule runs against sequential
-# execution before it ships. For a block that takes less than a millisecond, do not be surprised if
-# that is what ships.
+# ``tvm-interop compile block.onnx --schedule schedule.json`` takes the schedule that ``tune``
+# wrote. ``compile`` in Python takes it too, and can also search by itself. Either way, the schedule
+# runs against sequential execution before it ships. The block takes less than a millisecond, so do
+# not be surprised if sequential execution ships.
 
 schedule = tvm_interop.Schedule.from_json((folder / "schedule.json").read_text())
 artifact = tvm_interop.compile(
     model, schedule=schedule, streams=2, threads=1, latency_db=database, providers=["tvm"]
 )
 checked = artifact.manifest.speed_check
-if checked is not None:  # There is nothing to compare where one stream is best.
+if checked is not None:  # None if one stream is best: there is nothing to compare.
     print(f"scheduled / sequential: {checked.ratio:.2f}; noise: {checked.noise_ratio:.2f}")
     print(f"it ships {checked.shipped}")
 
 # %%
-# ``latency="learned"`` searches and compiles in one. With no measurements allowed it makes do with
-# what the database holds: that is the best schedule so far. What it promises can differ a little
-# from what ``tune`` printed: a search that ends measures the stages it chose once more, and the
-# database keeps both.
+# ``latency="learned"`` searches and compiles in one call. If no measurements are allowed, it uses
+# only the latencies in the database and gives the best schedule so far. Its predicted time can
+# differ a little from the time that ``tune`` printed. At its end, a search measures the stages that
+# it chose once more, and the database keeps both measurements.
 again = tvm_interop.compile(
     model, latency="learned", max_measurements=0, keep_slower=True,
     streams=2, threads=1, latency_db=database, providers=["tvm"],

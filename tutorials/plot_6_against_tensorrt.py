@@ -2,9 +2,9 @@
 Against TensorRT
 ================
 
-Is it fast? The question is answered by running against somebody else, in turns, on the same data,
-with the outputs compared. Where TensorRT and a GPU are, that is TensorRT; elsewhere it is
-onnxruntime on the CPU, and the script says so.
+Is a compiled network fast? To find out, this tutorial runs it against another runtime, in turns, on
+the same data, and compares the outputs. If TensorRT and a GPU are at hand, the other runtime is
+TensorRT. Otherwise it is onnxruntime on the CPU, and the script says so.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ if not with_tensorrt:
 # Us
 # --
 # ``target="cuda"`` compiles for the GPU at hand. Both sides are timed from arrays in the host's
-# memory to arrays in the host's memory: what a caller waits for.
+# memory to arrays in the host's memory. This is the time that a caller waits.
 
 
 def ours():
@@ -46,12 +46,12 @@ print(f"ours: {artifact.schedule.scheduler}, {len(artifact.plan.streams)} stream
 # %%
 # Them
 # ----
-# TensorRT in fp32 without TF32, since we compute in fp32; its engine is built once. onnxruntime
-# with as many threads as it likes.
+# TensorRT runs in fp32 without TF32, because this package computes in fp32. Its engine is built
+# once. onnxruntime runs with its default number of threads.
 
 
 def tensorrt_runner():
-    """Build an engine, and return what runs it once."""
+    """Build a TensorRT engine; return a function that runs it once."""
     import tensorrt as trt
     import torch
 
@@ -81,7 +81,7 @@ def tensorrt_runner():
 
 
 def onnxruntime_runner():
-    """Open a session, and return what runs it once."""
+    """Open an onnxruntime session; return a function that runs it once."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
@@ -97,7 +97,7 @@ them, theirs = (
 # %%
 # The same answer?
 # ----------------
-# A comparison of speed means nothing between two that compute different things.
+# A comparison of speed makes sense only if both sides compute the same result.
 
 difference = np.abs(ours() - theirs()).max()
 print(f"largest difference of an output: {difference:.1e}")
@@ -106,8 +106,8 @@ assert difference < 1e-3
 # %%
 # In turns
 # --------
-# One after the other in every round, in an order drawn anew, so that a machine that slows down
-# slows both. We take part twice: how far we are from ourselves is the noise.
+# In every round each contestant runs once, in a new random order. So a machine that slows down
+# slows both sides. Our side takes part twice, and its ratio to itself is the noise.
 
 contestants = {"ours": ours, "ours again": ours, them: theirs}
 times_ms = {name: [] for name in contestants}
@@ -123,6 +123,6 @@ for name, times in times_ms.items():
     print(f"{name:12} {median:7.3f} ms, ratio to ours {median / base:.2f}")
 
 # %%
-# On a small network on a CPU do not be surprised to lose: scheduling decides when operators run,
-# not how fast each is, and onnxruntime's kernels are very good. ``benchmarks/`` has the comparison
-# over the papers' networks, and the README says how it came out.
+# On a small network on a CPU, do not be surprised if this package is slower. A schedule decides
+# when operators run, not how fast each operator is, and onnxruntime's kernels are very good. The
+# scripts in ``benchmarks/`` compare the networks of the papers, and the README has their results.

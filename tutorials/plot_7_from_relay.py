@@ -2,8 +2,8 @@
 From Relay to here
 ==================
 
-Relay, the graph executor and tvmc left TVM in version 0.20. Scripts and habits that speak them find
-a home here; this is what stays the same and, just as important, what does not.
+Relay, the graph executor and tvmc left TVM in version 0.20. This tutorial runs a script that was
+written for them. It shows which lines stay the same, and lists the differences.
 """
 
 import tempfile
@@ -25,15 +25,16 @@ onnx.save(build("squeezenet", image_size=32), folder / "model.onnx")
 # %%
 # The same lines
 # --------------
-# Load, build, run, time. But for the two imports above this is a script of 2022.
+# The script loads, builds, runs and times a model. Apart from the two imports above, it is a script
+# of 2022.
 
 model = onnx.load(folder / "model.onnx")
 shape_dict = {"image": (1, 3, 32, 32)}
 mod, params = relay.frontend.from_onnx(model, shape_dict)
 
 # %%
-# A pass is added as any other was. Without it ``relay.build`` schedules as ``compile`` does by
-# default.
+# A schedule is chosen by a pass over the module, added like any other pass. Without this pass,
+# ``relay.build`` schedules as ``compile`` does by default.
 
 mod = relay.transform.InterOpSchedule("lios")(mod)
 
@@ -48,13 +49,15 @@ print("most likely class", module.get_output(0).numpy().argmax())
 print(module.benchmark(dev, repeat=3, number=5))
 
 # %%
-# The library is one file, which ``tvm_interop.load`` reads; ``tvm.runtime.load_module`` does not.
+# The exported library is one file. ``tvm_interop.load`` reads it, and ``tvm.runtime.load_module``
+# does not.
 
 lib.export_library(folder / "model.tar")
 
 # %%
-# tvmc's lines are read as they were, with ``python -m tvm_interop.tvmc`` for ``tvmc``: here in this
-# process, on the file just written. ``translate`` shows what a line becomes.
+# The command lines of tvmc still work, with ``python -m tvm_interop.tvmc`` instead of ``tvmc``. The
+# next call runs one in this process, on the file just written. ``translate`` shows the command line
+# of ``tvm-interop`` that a line of tvmc becomes.
 
 tvmc.main(["run", "--print-time", "--repeat", "3", str(folder / "model.tar")])
 line = "compile --target llvm --opt-level 3 --output module.tar model.onnx"
@@ -63,8 +66,9 @@ print("tvm-interop", *tvmc.translate(line.split()))
 # %%
 # What is not the same
 # --------------------
-# - **There is no Relay.** ``mod`` is a Relax module. It prints as one, and a pass over Relay's
-#   expressions finds none. Relay's other names are gone, and each says what to use:
+# - **There is no Relay.** ``mod`` is a Relax module, and prints as one. A pass over Relay's
+#   expressions finds no expressions in it. Relay's other names are gone, and their errors say which
+#   name to use instead:
 
 for name in ("nn", "quantize", "transform.FoldConstant", "frontend.from_pytorch"):
     owner, _, last = name.rpartition(".")
@@ -74,18 +78,20 @@ for name in ("nn", "quantize", "transform.FoldConstant", "frontend.from_pytorch"
         print(error)
 
 # %%
-# - **Only ONNX is imported.** Relay read a dozen formats; export to ONNX from the others.
+# - **Only ONNX is imported.** Relay read a dozen formats. Export models in other formats to ONNX
+#   first.
 # - **Weights are constants.** ``params`` is empty, as it was by default in Relay's last years
-#   (``freeze_params``), so there is nothing to pass to ``set_input(**params)``.
-# - **Shapes are static.** A model that leaves a dimension open needs it in ``shape``.
-# - **Targets are spelled in JSON** in TVM today. ``llvm -mcpu=core-avx2`` is still read here, by
-#   ``relay.build`` and the command line; ``tvm.target.Target`` itself refuses it. ``tvm.nd`` is
-#   ``tvm.runtime`` now: ``tvm.nd.array(x)`` became ``tvm.runtime.tensor(x)``.
-# - **AutoTVM and Ansor logs mean nothing here.** Kernels are chosen by their times on this machine.
-#   ``--tuning-records`` takes a folder of records that ``tvm-interop tune --kernels`` wrote.
-# - **RPC measures and runs**, on servers that have this package (extra ``farm``); there is no RPC
-#   session to build modules in.
-# - **No microTVM, no AoT executor, no debug executor.** For the debug executor's times there is
-#   ``GraphModule.profile()``.
-# - **It runs side by side.** Outputs are bit-equal to sequential execution of the same kernels, not
-#   to what Relay's kernels gave: those were other kernels.
+#   (``freeze_params``). So there is nothing to pass to ``set_input(**params)``.
+# - **Shapes are static.** If a model leaves a dimension open, give its size in ``shape``.
+# - **Targets are spelled in JSON** in today's TVM. ``relay.build`` and the command line still read
+#   ``llvm -mcpu=core-avx2``; ``tvm.target.Target`` itself refuses it. ``tvm.nd`` is ``tvm.runtime``
+#   now: ``tvm.nd.array(x)`` became ``tvm.runtime.tensor(x)``.
+# - **AutoTVM and Ansor logs mean nothing here.** Kernels are chosen by their measured times on this
+#   machine. ``--tuning-records`` takes a folder of records that ``tvm-interop tune --kernels``
+#   wrote.
+# - **RPC measures and runs** models on servers that have this package (extra ``farm``). There is no
+#   RPC session in which to build modules.
+# - **No microTVM, no AoT executor, no debug executor.** ``GraphModule.profile()`` gives the times
+#   that the debug executor gave.
+# - **It runs side by side.** Outputs have the same bits as sequential execution of the same
+#   kernels. They can differ in bits from the outputs of Relay, whose kernels were others.

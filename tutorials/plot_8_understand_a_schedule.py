@@ -2,9 +2,9 @@
 Why did it not run in parallel?
 ===============================
 
-From an installed package (``pip install .`` in a clone of the repository) to understanding the
-schedule of one network, in four commands, each as you would type it. The network is SqueezeNet with
-small images; any ONNX file does.
+This tutorial explains the schedule of one network in four commands, each as you would type it. It
+needs an installed package (``pip install .`` in a clone of the repository). The network is
+SqueezeNet with small images; any ONNX file works too.
 """
 
 import json
@@ -24,7 +24,7 @@ onnx.save(build("squeezenet", image_size=32), folder / "net.onnx")
 
 
 def command(line: str) -> str:
-    """Type a command in `folder`; what it prints."""
+    """Run a command line in `folder`, and return its output."""
     words = [str(folder / word) if "." in word else word for word in shlex.split(line)[1:]]
     printed = StringIO()
     with redirect_stdout(printed):
@@ -35,8 +35,9 @@ def command(line: str) -> str:
 # %%
 # Compile
 # -------
-# The artifact has the schedule, and what was measured when it was compiled. ``--keep-slower``
-# ships the schedule even where sequential execution is as fast: here we want to look at one.
+# The artifact holds the schedule, and the measurements of its compilation. ``--keep-slower`` ships
+# the schedule even if sequential execution is as fast, because this tutorial needs a schedule to
+# look at.
 
 print(
     command("tvm-interop compile net.onnx -o net.tar --scheduler greedy --streams 2 --keep-slower")
@@ -45,19 +46,19 @@ print(
 # %%
 # Explain
 # -------
-# Two lines for each set of independent operators: what the artifact does with them, the verdict,
-# and the numbers behind it. *In turn* is one operator after the other, each divided over all
-# cores; *side by side* is all at once, each on one core. Below are the ceiling, which no schedule
-# can pass, and changes that would help. A loaded machine shows in these numbers: explain on a
-# quiet one.
+# ``explain`` prints two lines for each set of independent operators: how the artifact runs them,
+# the verdict, and the numbers behind the verdict. *In turn* means one operator after the other,
+# each divided over all cores. *Side by side* means all operators at once, each on one core. Below
+# the sets, it prints the ceiling, which no schedule can pass, and changes that would help. Other
+# load on the machine distorts these numbers, so explain on a quiet machine.
 
 print(command("tvm-interop explain net.tar --streams 2"))
 
 # %%
 # Two operators
 # -------------
-# Any two operators can be asked for. If one needs what the other makes, you see how. With
-# ``--json`` the numbers come as one object.
+# You can ask about any two operators. If one needs the output of the other, ``explain`` shows the
+# path between them. ``--json`` prints the numbers as one object.
 
 facts = json.loads(
     command(
@@ -70,15 +71,17 @@ print(json.dumps(facts["findings"][0], indent=1))
 # %%
 # A page
 # ------
-# When each operator ran, the graph, and the same verdicts, on one page to open in a browser.
+# ``show`` writes one page to open in a browser. It shows when each operator ran, the graph, and the
+# same verdicts.
 
 print(command("tvm-interop show net.tar -o page.html --explain"))
 
 # %%
 # Going on
 # --------
-# ``tvm-interop explain net.onnx --try 1`` makes the first of the changes and measures it against
-# the network as it is. ``compare`` says how two artifacts differ, and what each difference costs:
+# ``tvm-interop explain net.onnx --try 1`` makes the first of the proposed changes and measures it
+# against the unchanged network. ``compare`` says how two artifacts differ, and what each difference
+# costs:
 
 command("tvm-interop compile net.onnx -o in_turn.tar --scheduler sequential --streams 2")
 print(command("tvm-interop compare in_turn.tar net.tar --seconds 1"))

@@ -2,13 +2,14 @@
 A server for two models
 =======================
 
-One process serves several compiled models to clients that speak the Open Inference Protocol v2, as
-KServe and Triton do. This starts one with two models, asks it with a real client, and looks at what
-its statistics say. It needs ``pip install 'tvm-interop[serve]'``.
+A server is one process that serves several compiled models to clients. The clients speak the Open
+Inference Protocol v2, as KServe and Triton do. This tutorial starts a server with two models, sends
+it requests with a real client, and looks at its statistics. It needs
+``pip install 'tvm-interop[serve]'``.
 
-What a server needs is artifacts. The first network is compiled for batches of 1, 2 and 4, so that
-requests of several clients can run as one; by that we say that the rows of a batch do not depend on
-each other.
+A server needs artifacts. The first network is compiled for batches of 1, 2 and 4, so that requests
+of several clients can run as one batch. This is right only because the rows of a batch do not
+depend on each other.
 """
 
 import sys
@@ -33,9 +34,9 @@ squeezenet = tvm_interop.compile(models.build("squeezenet", image_size=48), sche
 artifacts = {"heads": heads, "squeezenet": squeezenet}
 
 # %%
-# On the command line it would be ``tvm-interop serve heads.tar squeezenet.tar``. In a program, a
-# server runs in a thread; port 0 is any that is free. ``auto`` measures the models, simulates
-# several policies on the load that it sees, and serves by the best.
+# On the command line, ``tvm-interop serve heads.tar squeezenet.tar`` starts such a server. In a
+# program, a server runs in a thread. Port 0 stands for any free port. The policy ``auto`` measures
+# the models, simulates several policies on the load that it sees, and serves by the best one.
 
 server = Server(artifacts, http_port=None, grpc_port=0, policy="auto", max_delay_us=500).start()
 client = client_library.InferenceServerClient(server.grpc_url)
@@ -46,11 +47,11 @@ for name in artifacts:
 
 
 # %%
-# A client sends arrays by name, and gets those that `GraphModule` computes, bit for bit.
+# A client sends arrays by name. It gets the arrays that `GraphModule` computes, bit for bit.
 
 
 def request(name: str, seed: int) -> list:
-    """Inputs for one row, or one image."""
+    """Random inputs for one row, or one image."""
     draw = np.random.default_rng(seed)
     inputs = []
     for key, shape in artifacts[name].input_shapes[0].items():
@@ -61,7 +62,7 @@ def request(name: str, seed: int) -> list:
 
 
 def direct(name: str, seed: int) -> np.ndarray:
-    """The same without a server."""
+    """The first output for the same inputs, computed without the server."""
     draw = np.random.default_rng(seed)
     module = tvm_interop.GraphModule(artifacts[name])
     shapes = artifacts[name].input_shapes[0]
@@ -75,20 +76,21 @@ for name in artifacts:
     print(name, answer.shape, "the same bits:", np.array_equal(answer, direct(name, seed=1)))
 
 # %%
-# Now more and more clients ask at once, each again as soon as it is answered. A request may say how
-# long it can wait (``timeout``, in microseconds) and how important it is (``priority``, 1 is the
-# highest); one that could not be answered in time is never started.
+# Now more and more clients send requests at once. Each client sends its next request as soon as it
+# has its answer. A request may say how long it can wait (``timeout``, in microseconds) and how
+# important it is (``priority``, 1 is the highest). If the answer would come too late, the request
+# never starts.
 
 
 def ask(number: int) -> None:
-    """One client: a few requests, one after the other."""
+    """Send a few requests of one client, one after the other."""
     name = ["heads", "squeezenet"][number % 2]
     for seed in range(15):
         client.infer(name, request(name, seed), timeout=20_000_000, priority=1 + number % 2)
 
 
 def totals() -> dict[str, tuple[int, int, float, float]]:
-    """Of each model so far: requests, runs, and milliseconds waited and run in all."""
+    """Return each model's totals: requests, runs, and milliseconds in the queue and running."""
     found = {}
     for row in client.get_inference_statistics().model_stats:
         parts = row.inference_stats
@@ -108,8 +110,8 @@ for clients in numbers:
         curves[name].append((requests / runs, waited / requests, ran / requests))
 
 # %%
-# The statistics that any Triton client can read say what happened. With more clients requests wait
-# longer, and those of ``heads`` run together more often, where the policy joins them.
+# Any Triton client can read these statistics. With more clients, requests wait longer. If the
+# policy joins requests, those of ``heads`` also run together more often.
 
 print(f"{'clients':>8} {'model':>11} {'requests a run':>15} {'waited ms':>10} {'run ms':>8}")
 for i, clients in enumerate(numbers):
@@ -118,7 +120,7 @@ for i, clients in enumerate(numbers):
         print(f"{clients:8} {name:>11} {joined:15.2f} {waited:10.2f} {ran:8.2f}")
 
 # %%
-# The same as curves, where matplotlib is installed.
+# If matplotlib is installed, the next cell draws the statistics as curves.
 
 try:
     import matplotlib
@@ -139,12 +141,12 @@ else:
     print("wrote server.png")
 
 # %%
-# What the policy decided, and why:
+# The server can explain the decisions of its policy:
 
 for at_us, text in server.service.executor.explanation():
     print(f"{at_us / 1e6:6.1f} s: {text}")
 
 # %%
-# A server that ends answers what it has taken first.
+# When a server stops, it first answers the requests that it has accepted.
 
 print("everything was served:", server.stop())

@@ -2,8 +2,8 @@
 
     python docs/upstream/tvm_onnx_importer.py
 
-Each line says what TVM gives and what onnxruntime does. `tvm_onnx_importer.md` has what is wrong,
-and where it is mended here.
+Each printed line gives the result of TVM and the result of onnxruntime. `tvm_onnx_importer.md`
+describes the errors, and names the files of this package that work around them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx import from_onnx
 
 
 class Case(NamedTuple):
-    """A model in ONNX's text form, and its only input."""
+    """A model in ONNX's text form, with its only input `x`."""
 
     name: str
     graph: str
@@ -28,7 +28,7 @@ class Case(NamedTuple):
 
 
 def floats(*numbers: float) -> np.ndarray:
-    """A vector of float32."""
+    """Return the numbers as a vector of float32."""
     return np.asarray(numbers, np.float32)
 
 
@@ -100,7 +100,7 @@ CASES = [
 
 
 def by_tvm(model: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray] | str:
-    """The outputs by TVM alone, or what it raised."""
+    """Return the outputs of TVM alone, or the text of the error that it raised."""
     try:
         module = relax.transform.LegalizeOps()(from_onnx(model, keep_params_in_input=False))
         machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
@@ -112,12 +112,12 @@ def by_tvm(model: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray] | str:
 
 
 def by_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> list[Any]:
-    """What is right."""
+    """Return the outputs of onnxruntime, which are right."""
     return list(onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x}))
 
 
 def main() -> None:
-    """Print where they differ."""
+    """Print the cases in which TVM and onnxruntime differ."""
     for case in CASES:
         text = f'<ir_version: 8, opset_import: ["" : {case.opset}]> {case.graph}'
         model = onnx.parser.parse_model(text)

@@ -29,7 +29,7 @@ LONG_FUNCTION = 80
 LONG_FILE = 500
 
 MOST_LONG_FUNCTIONS = 3
-MOST_LONG_FILES = 2
+MOST_LONG_FILES = 1
 MOST_PARAMETERS = 26
 """What `tests/unit/test_house.py` allows. Lower them when the code allows it; never raise them."""
 

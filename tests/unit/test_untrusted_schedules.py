@@ -21,8 +21,8 @@ from tvm_interop.scheduling import (
     schedule,
     schedules,
 )
-from tvm_interop.scheduling.schedules import pack_onto_streams
 from tvm_interop.scheduling.simulation import simulate
+from tvm_interop.scheduling.stages import pack_onto_streams
 
 GRAPH = OpGraph.from_edges(["a", "b", "c"], [("a", "b")])
 US = LatencyTable([1, 2, 3])

@@ -321,7 +321,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """
         import tvm
 
-        index = _weight_indices(self.plan)
+        index = self.plan.weight_indices()
         arrays = {}
         for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
             if name not in index:
@@ -333,7 +333,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self._params.update(arrays)  # Instances for other shapes get these weights when made.
 
     def _replace_weights(self, instance: Any, arrays: Mapping[str, np.ndarray]) -> None:
-        index = _weight_indices(instance.plan)
+        index = instance.plan.weight_indices()
         for name, array in arrays.items():
             if name not in index:
                 raise InputError(
@@ -497,10 +497,3 @@ def _where(plan: Plan) -> str:
     """Return the name of the device of a plan, for messages."""
     device = plan.streams[0].device if plan.streams else "cpu:0"
     return "the CPU" if device.startswith("cpu") else device
-
-
-def _weight_indices(plan: Plan) -> dict[str, int]:
-    """Return the index into `plan.values` of each weight, by the weight's name."""
-    return {
-        v.name: i for i, v in enumerate(plan.values) if v.storage == "weight" and v.copy_of is None
-    }

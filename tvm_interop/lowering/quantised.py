@@ -36,7 +36,7 @@ from .quantised_chains import (
 )
 from .quantised_constants import per_axis_weight
 from .quantised_kernels import quantised_kernel
-from .static_shape import static_shape
+from .static_shape import permuted, static_rank, static_shape
 
 QUANTISED = "tvm_interop.quantised"
 """Attribute of `main`: the operators that read quantised tensors, as JSON.
@@ -223,7 +223,7 @@ class _Rewriter:
             "quantised_conv2d",
             words,
             chain,
-            (_permuted(data, _FIRST_TO_LAST), integers.shape, _permuted(made, _FIRST_TO_LAST)),
+            (permuted(data, _FIRST_TO_LAST), integers.shape, permuted(made, _FIRST_TO_LAST)),
             0,
             window=integers.shape[2:],
             strides=tuple(int(s) for s in attrs.strides),
@@ -299,7 +299,7 @@ class _Rewriter:
             return None
         op = library_op(
             op="quantised_max_pool2d",
-            shapes=(_permuted(data, _FIRST_TO_LAST), _permuted(made, _FIRST_TO_LAST)),
+            shapes=(permuted(data, _FIRST_TO_LAST), permuted(made, _FIRST_TO_LAST)),
             layouts=("plain", "plain"),
             dtype="int8",
             stored=(words.dtype, words.dtype),
@@ -340,7 +340,7 @@ class _Rewriter:
         ratio = words.scale / scale
         op = library_op(
             op="quantised_avg_pool2d",
-            shapes=(_permuted(data, _FIRST_TO_LAST), _permuted(made, _FIRST_TO_LAST)),
+            shapes=(permuted(data, _FIRST_TO_LAST), permuted(made, _FIRST_TO_LAST)),
             layouts=("plain", "plain"),
             dtype="int8",
             stored=(dtype, dtype),
@@ -369,7 +369,7 @@ class _Rewriter:
             return value
         mean = self._emit(relax.op.mean(last, [1, 2], keepdims=True), var.name)
         plain = relax.op.permute_dims(mean, _LAST_TO_FIRST)
-        if _rank(var) == 4:
+        if static_rank(var.ty) == 4:
             self._channels_last[var] = mean
             return plain
         return relax.op.reshape(self._emit(plain, var.name), var.ty.shape)
@@ -407,7 +407,7 @@ class _Rewriter:
 
     def _elementwise(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
         """`value`, computed with channels last if its images are known in that layout."""
-        if name_of(value) not in _ELEMENTWISE or _rank(var) != 4:
+        if name_of(value) not in _ELEMENTWISE or static_rank(var.ty) != 4:
             return value
         args = [self._arranged(arg) for arg in value.args]
         known = [arg for arg in _variables(value.args) if arg in self._channels_last]
@@ -495,12 +495,3 @@ def _variables(args: Sequence[relax.Expr]) -> list[relax.Var]:
     """The variables among the arguments, including variables in tuples."""
     each = [x for arg in args for x in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
     return [x for x in each if isinstance(x, relax.Var)]
-
-
-def _permuted(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(shape[axis] for axis in order)
-
-
-def _rank(var: relax.Var) -> int:
-    shape = static_shape(var.ty)
-    return -1 if shape is None else len(shape)

@@ -17,3 +17,14 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
     if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
         return None
     return tuple(int(dim) for dim in dims)
+
+
+def static_rank(ty: Any) -> int:
+    """The number of dimensions of the type `ty`; -1 if its shape is not known."""
+    shape = static_shape(ty)
+    return -1 if shape is None else len(shape)
+
+
+def permuted(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with its dimensions in another order."""
+    return tuple(shape[axis] for axis in order)

@@ -22,7 +22,8 @@ from ..latency.learned import Floats, LearnedLatency, PredictionError, predictio
 from ..program.graph import OpGraph
 from ..scheduling.ios_search import IosOptions, enumerate_stages, search_ios
 from ..scheduling.options import us_since
-from ..scheduling.schedules import Schedule, Stage, pack_onto_streams
+from ..scheduling.schedules import Schedule
+from ..scheduling.stages import Stage, pack_onto_streams
 from ..scheduling.whole_operators import WholeOperators
 from .measured import MeasuredLatency
 from .stage_space import Found, Known, StageSpace

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .._native import passes as native
 from ..latency.batch import StageBatch
 from ..latency.learned import Floats
-from ..scheduling.schedules import Stage, unpack_stages
+from ..scheduling.stages import Stage, unpack_stages
 
 _NEVER_US = 1e15
 """Stands for the latency of an unmeasured stage, and is so long that the stage is not chosen."""

@@ -198,6 +198,14 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             orders[op.stream].append(i)
         return orders
 
+    def weight_indices(self) -> dict[str, int]:
+        """The index into `values` of each weight, by the weight's name."""
+        return {
+            v.name: i
+            for i, v in enumerate(self.values)
+            if v.storage == "weight" and v.copy_of is None
+        }
+
     def arena_buffers(self) -> dict[str, dict[int, Buffer]]:
         """The buffers in each device's arena, by value, with their writers and readers.
 

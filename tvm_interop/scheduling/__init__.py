@@ -20,7 +20,8 @@ from . import (
     sequential,
 )
 from .registry import options_of, register_scheduler, schedule, schedulers
-from .schedules import Schedule, Stage
+from .schedules import Schedule
+from .stages import Stage
 
 __all__ = [
     "OperatorTraits",

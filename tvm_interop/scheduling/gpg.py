@@ -35,7 +35,8 @@ from .gpg_network import (
 )
 from .options import check_counts, check_streams, required_latency, us_since
 from .registry import register_scheduler
-from .schedules import Schedule, Stage, pack_onto_streams
+from .schedules import Schedule
+from .stages import Stage, pack_onto_streams
 
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
 """Largest number of operators in a group, and of groups in a stage; r and s in TOP."""

@@ -9,7 +9,8 @@ from ..latency.base import LatencyModel, op_latencies
 from ..program.graph import OpGraph
 from .options import check_counts, check_streams, us_since
 from .registry import register_scheduler
-from .schedules import Schedule, pack_onto_streams, unpack_stages
+from .schedules import Schedule
+from .stages import pack_onto_streams, unpack_stages
 
 
 @register_scheduler("greedy")

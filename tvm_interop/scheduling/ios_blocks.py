@@ -14,7 +14,7 @@ from ..latency.batch import Groups, StageBatch
 from ..program.graph import OpGraph
 from . import budget
 from .ios_pricing import StagePrices
-from .schedules import unpack_stages
+from .stages import unpack_stages
 
 BEAM_SHARE = 0.5
 """Share of a block's transitions for beams. A transition of a beam takes longer than one of a

@@ -26,7 +26,7 @@ from ..latency.base import (
 from ..latency.batch import StageBatch
 from ..program.graph import OpGraph
 from .options import us_since
-from .schedules import Stage
+from .stages import Stage
 
 _LOG = logging.getLogger("tvm_interop")
 

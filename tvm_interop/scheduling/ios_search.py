@@ -20,7 +20,8 @@ from . import budget
 from .ios_blocks import BEAM_SHARE, Allowance, LargeBlock, Limits
 from .ios_pricing import Bounds, StagePrices
 from .options import check_counts, check_streams, required_latency, us_since
-from .schedules import Schedule, Stage, pack_onto_streams, unpack_stages
+from .schedules import Schedule
+from .stages import Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
 """Share of the transitions left over by exact searches that goes to blocks too large for an exact

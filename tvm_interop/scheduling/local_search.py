@@ -14,7 +14,7 @@ from .._native import passes as native
 from ..latency.base import LatencyModel, pack_groups_of_stages
 from ..program.graph import OpGraph
 from .budget import Budget
-from .schedules import Stage
+from .stages import Stage
 
 _LEAST_GAIN = 0.01
 """Smallest share by which new stages must be faster than the stages that they replace. Measured

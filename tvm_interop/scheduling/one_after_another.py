@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from ..program.program import Program
-from .schedules import Schedule, Stage
+from .schedules import Schedule
+from .stages import Stage
 
 
 def one_after_another(program: Program, streams: int) -> Schedule:

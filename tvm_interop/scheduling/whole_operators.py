@@ -12,7 +12,7 @@ from ..latency.base import LatencyModel, LatencyTable
 from ..latency.batch import Groups
 from ..program.graph import OpGraph
 from .schedule_fields import as_ids, as_tuple
-from .schedules import Stage, pack_onto_streams
+from .stages import Stage, pack_onto_streams
 
 
 class WholeOperators:

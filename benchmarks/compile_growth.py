@@ -2,10 +2,10 @@
 
     python -m benchmarks.compile_growth [FAMILY ...] [--limit SECONDS]
 
-A family has a model of every size n, and is compiled at n, 2n and 4n. Each model is compiled in a
-process of its own, because it may crash or take too long. Its outputs are compared with those of
-onnxruntime. The exponent is log2 of the time at 4n over the time at 2n. An exponent far above 1 is
-a fault.
+Each family has a smallest size n, and its models of sizes n, 2n and 4n are compiled. Each model is
+compiled in a process of its own, because compilation may crash or take too long. The outputs of the
+model are compared with those of onnxruntime. The exponent is log2 of the time at 4n over the time
+at 2n. An exponent far above 1 is a fault.
 """
 
 from __future__ import annotations

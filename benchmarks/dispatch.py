@@ -24,7 +24,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-import tvm_interop  # Before other imports of tvm_interop: it sets how TVM binds threads.
+import tvm_interop  # Before any kernel runs: the import sets how TVM binds threads.
 from tvm_interop import Schedule
 from tvm_interop._native import cpu as _runtime
 from tvm_interop.execution.cpu import Instance

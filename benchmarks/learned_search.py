@@ -325,8 +325,7 @@ def search_measured(
 
 
 def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
-    """The error of a model that predicts the stages of `network`, learned from other networks
-    alone.
+    """The error of a model that predicts the stages of `network` from the other networks alone.
 
     Parameters
     ----------

@@ -230,8 +230,7 @@ def _ratio(row: Row) -> str:
 def _medians(
     key: Callable[[Span], str | None], ours: Sequence[Run], theirs: Sequence[Run]
 ) -> dict[str, tuple[float, float]]:
-    """Median microseconds of ours and theirs, by `key`. Operators with the key None are left
-    out."""
+    """Median microseconds of ours and theirs, by `key`. The key None leaves an operator out."""
     sides = [[_sums(key, run) for run in runs] for runs in (ours, theirs)]
     names = dict.fromkeys(name for side in sides for run in side for name in run)
     return {

@@ -211,7 +211,7 @@ def with_timeout(request: bytes, timeout_us: float) -> bytes:
 
 @dataclass
 class Seen:
-    """What the clients observed in one cell.
+    """The observations of the clients in one cell.
 
     Attributes
     ----------

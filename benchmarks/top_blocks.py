@@ -104,7 +104,7 @@ def small_blocks(device: str, most: int = 11) -> list[Graph]:
     """All blocks of the four models with 2 to `most` operators, and all pairs of blocks as small.
 
     Blocks come from `OpGraph.blocks` and from TOP's division. A pair may also have a block of a
-    single operator. Of blocks with the same edges and latencies only one is kept.
+    single operator. Only one of several blocks with the same edges and latencies is kept.
     """
     found: list[Graph] = []
     seen: set[tuple[object, ...]] = set()

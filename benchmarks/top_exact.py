@@ -91,15 +91,16 @@ class SmallCase:
         return found
 
     def key(self, action: Floats) -> Key:
-        """The decision that an action stands for: the combination, and the level of each
-        interval."""
+        """The decision of an action: the combination, and the level of each interval."""
         levels = [max(1, int(np.ceil(x * LEVELS - 1e-9))) for x in action[:2]]
         return self.space.combination(self.programs.models, action), levels[0], levels[1]
 
 
 def _model(name: str, seed: int, cores: float) -> ServedModel:
-    """A model with random latencies and two blocks: a diamond, and two operators joined by a
-    third."""
+    """A model with random latencies and two blocks.
+
+    The first block is a diamond. The second has two operators, and a third that joins them.
+    """
     rng = np.random.default_rng(seed)
     edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
     graph = OpGraph.from_edges(7, edges)

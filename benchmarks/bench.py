@@ -80,7 +80,14 @@ def compare(
     forced: bool,
     schedulers: Sequence[str] = SCHEDULERS,
 ) -> Report:
-    """Measure every peer on one network."""
+    """Measure every peer on one network.
+
+    Parameters
+    ----------
+    budget_s: seconds to measure.
+    forced: whether the machine is busy and is measured all the same.
+    schedulers: our schedulers that take part.
+    """
     model = models.build(network)
     feed = random_feed(model)
     runners, report = {}, Report(network, BASELINE, machine, forced, {})

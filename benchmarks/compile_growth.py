@@ -58,7 +58,7 @@ def fibonacci(n: int) -> onnx.ModelProto:
 
 
 def doubling_of_functions(n: int) -> onnx.ModelProto:
-    """As `doubling`, but each step multiplies the sine of a tensor by its error function.
+    """As `doubling`, but each step multiplies sine and error function of the tensor before it.
 
     Both functions take many instructions.
     """

@@ -1,5 +1,4 @@
-"""Measures the time and results of kernel checks. `python -m benchmarks.kernel_check [NETWORK
-...]`.
+"""Measures time and results of kernel checks. `python -m benchmarks.kernel_check [NETWORK ...]`.
 
 The compiler checks the kernels of each model that it compiles. This program compiles each network,
 a file `NAME.onnx` or one of `tvm_interop.models.list()`, in a process of its own. The latency

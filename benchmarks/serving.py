@@ -55,7 +55,7 @@ def quick_cells() -> Iterator[Cell]:
 
 
 def full_cells() -> Iterator[Cell]:
-    """The whole grid."""
+    """The cells of the whole grid, in a random order with a fixed seed."""
     cells = [
         Cell(device, interference, load, seed=1211)
         for device, interference, load in itertools.product(

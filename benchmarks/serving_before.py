@@ -83,7 +83,7 @@ def serving(python: str, artifact: Path) -> Iterator[Server]:
     ----------
     python: interpreter of the environment.
     """
-    # Start in the environment's own folder: Python would import the package in this one.
+    # Start the server in the root folder of that release: here Python would import this package.
     root = Path(python).absolute().parents[2]
     command = [python, "-m", "tvm_interop", "serve", str(artifact), "--name", _MODEL]
     started = subprocess.Popen(

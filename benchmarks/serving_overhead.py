@@ -133,8 +133,7 @@ def echoing(output_bytes: int) -> Iterator[int]:
 
 
 async def echo_server(output_bytes: int) -> None:
-    """Answer every request with `output_bytes` bytes until the process is ended. Prints the
-    port."""
+    """Print the port, and answer every request with `output_bytes` bytes until the process ends."""
     message = service_pb2.ModelInferResponse(raw_output_contents=[bytes(output_bytes)])
     message.outputs.add(name=_ECHOED, datatype="UINT8", shape=[output_bytes])
     answer = message.SerializeToString()

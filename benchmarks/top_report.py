@@ -1,5 +1,4 @@
-"""Makes the table of the TOP paper's claims, and the plots, from the result files of cells
-alone."""
+"""Makes the table of the TOP paper's claims, and the plots, from the result files of the cells."""
 
 from __future__ import annotations
 

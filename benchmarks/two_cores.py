@@ -1,5 +1,6 @@
-"""Measures the gain of a second core: `python -m benchmarks.two_cores FOLDER --artifacts
-ARTIFACTS`.
+"""Measures how much a second core gains.
+
+    python -m benchmarks.two_cores FOLDER --artifacts ARTIFACTS
 
 `benchmarks.zoo` must have compiled the networks of the folder before. Each network runs
 sequentially with one thread and with two, in turns. With two threads, each operator is divided over

@@ -1,5 +1,6 @@
-"""Compares exported networks with onnxruntime, OpenVINO and PyTorch: `python -m benchmarks.zoo
-FOLDER`.
+"""Compares exported networks with onnxruntime, OpenVINO and PyTorch.
+
+    python -m benchmarks.zoo FOLDER
 
 The folder holds the files that `benchmarks.zoo_export` or any other exporter wrote for each
 network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. A file `NAME.pt2` is
@@ -196,8 +197,7 @@ def find(folder: Path, names: Sequence[str]) -> list[Network]:
 
 
 def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """Largest difference of an output over its largest absolute value wanted, for the worst
-    output."""
+    """Largest difference of an output, over its largest absolute value, for the worst output."""
     return max(
         float(np.abs(np.float64(a) - b).max() / max(np.abs(np.float64(b)).max(), 1e-30))
         for a, b in zip(got, wanted, strict=True)

@@ -74,23 +74,15 @@ def _serve(
 
 
 def _saturated(programs: Programs, mix: Sequence[float], requests: int = 3000) -> Any:
-    """Periodic arrivals at six times the throughput of one instance at a time.
-
-    Also returns how many seconds they last.
-    """
+    """Arrivals at six times the throughput of one instance at a time, and their length in
+    seconds."""
     total = 6 * capacity(programs, mix)
     seconds = requests / total
     return periodic([total * share / sum(mix) for share in mix], seconds), seconds
 
 
 def figure_2() -> dict[str, Any]:
-    """Fig. 2: latency and utilisation of ResNet-50, by the rate at which instances start.
-
-    Returns
-    -------
-    By interference, a point for each rate: rate times latency alone, latency over latency alone,
-    and utilisation.
-    """
+    """Fig. 2: latency and utilisation of ResNet-50, by the rate at which instances start."""
     found: dict[str, Any] = {}
     for kappa in _KAPPAS:
         programs = _programs(["resnet50"], kappa)

@@ -83,13 +83,7 @@ Cell = tuple[str, Callable[[], Any]]
 
 
 def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
-    """Yield the cells of the programme in order.
-
-    Parameters
-    ----------
-    folder: where trainings keep checkpoints and agents.
-    calls: number of decisions that each contestant simulates.
-    """
+    """Yield the cells of the programme in order. Trainings write checkpoints into `folder`."""
 
     def learned(name: str, setup: Setup, config: MaddpgConfig) -> Cell:
         return name, lambda: learning_cell(setup, config, folder, name)

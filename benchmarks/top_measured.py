@@ -192,10 +192,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure and simulate all contestants, and return the results for JSON.
 
-    Parameters
-    ----------
-    seconds: how long each contestant serves in a round.
-    steps: number of steps of the training of `top`.
+    Each serves for `seconds` in a round. The agents of `top` are trained with `steps` steps.
     """
     machine = observe().as_dict()
     artifacts = {name: compiled(name, size) for name, size in networks}

@@ -1,4 +1,4 @@
-"""Compares networks with every other runtime here. `make bench`, `make bench-full`.
+"""Compares this package with every other runtime on this machine. `make bench`, `make bench-full`.
 
     python -m benchmarks.bench [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
 

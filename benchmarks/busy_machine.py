@@ -11,7 +11,7 @@ a new random order each round.
 Meanwhile 0, 1 or 2 other programs compute without pause. With `bursts`, two other programs compute
 in bursts of 20 ms with 30 ms between. Each contestant runs rested (after 10 ms without work) and
 back to back. The output has the median and the 95th percentile in milliseconds, and their ratios
-to those of onnxruntime.
+to onnxruntime's.
 
 `--before` is the Python interpreter of an environment with an earlier release of this package. The
 artifacts of that release are in FOLDER/before. They take part in the same turns, under names such
@@ -181,7 +181,8 @@ class Contestant:
         self._answer("ready")
 
     def seconds(self, runs: int, rest_s: float) -> list[float]:
-        """Run the model `runs` times, each after `rest_s` seconds of rest: seconds of each run."""
+        """Run the model `runs` times, each after `rest_s` seconds of rest. Returns their
+        seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([runs, rest_s]) + "\n")
         self._process.stdin.flush()

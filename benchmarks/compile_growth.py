@@ -4,7 +4,7 @@
 
 Each family has a smallest size n, and its models of sizes n, 2n and 4n are compiled. Each model is
 compiled in a process of its own, because compilation may crash or take too long. The outputs of the
-model are compared with those of onnxruntime. The exponent is log2 of the time at 4n over the time
+model are compared with onnxruntime's. The exponent is log2 of the time at 4n over the time
 at 2n. An exponent far above 1 is a fault.
 """
 
@@ -221,7 +221,7 @@ def compile_and_compare(family: str, n: int, scheduler: str) -> None:
 
     Raises
     ------
-    AssertionError: the outputs differ from those of onnxruntime.
+    AssertionError: the outputs differ from onnxruntime's.
     """
     import onnxruntime
 

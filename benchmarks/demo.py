@@ -2,7 +2,7 @@
 
 The network is one of the architectures that the onnx package ships, with seeded random weights.
 Every figure is measured in this run. The schedulers run in interleaved rounds. Sequential execution
-takes part twice, which shows the noise. The outputs are compared with those of onnxruntime.
+takes part twice, which shows the noise. The outputs are compared with onnxruntime's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ MEASURING_S = 30.0
 
 @dataclass
 class Row:
-    """One scheduler's row of the table. Times end in their unit; the ratio is of medians."""
+    """One scheduler's row of the table.
+
+    Attributes
+    ----------
+    stages, streams, waits: numbers of stages, streams, and waits across streams in the plan.
+    search_s, measuring_s: seconds of the search alone, and of its measurements.
+    stages_measured: number of stages that this scheduler was the first to need.
+    median_us: median microseconds of a run.
+    bit_equal: whether the output bits are those of sequential execution.
+    """
 
     scheduler: str
     stages: int
@@ -139,8 +148,8 @@ def check_outputs(
 
     Returns
     -------
-    The largest absolute difference between sequential execution and onnxruntime, and by module
-    whether its outputs have the same bits as those of sequential execution.
+    The largest absolute difference between sequential execution and onnxruntime. And by module,
+    whether it gives the same output bits as sequential execution.
     """
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -168,7 +177,7 @@ def measure(modules: dict[str, tvm_interop.GraphModule], rows: list[Row]) -> flo
 
     Returns
     -------
-    The time of sequential execution over that of a second copy of itself: the noise.
+    The ratio of two copies of sequential execution, which is the noise.
     """
     trial = tvm_interop.measure_interleaved(modules, repeats=1, warmup=1)
     round_s = sum(times[0] for times in trial.values()) / 1e6

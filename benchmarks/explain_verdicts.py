@@ -138,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def choose(wholes: Wholes, count: int) -> list[tuple[str, str]]:
     """Choose up to `count` pairs of independent operators, by name.
 
-    Both operators of a pair are at the same level of the graph (see `Wholes.levels`). No two pairs
-    take the same times on one core. Half are the pairs that could save most time without
-    contention. The other half could save least.
+    Both operators of a pair are at the same level of the graph (see `Wholes.levels`). A pair with
+    the same times on one core as an earlier pair is left out. Half are the pairs that could save
+    most time without contention. The other half could save least.
     """
     seen: set[tuple[float, ...]] = set()
     ranked: list[tuple[float, tuple[str, str]]] = []

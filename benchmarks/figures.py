@@ -181,9 +181,9 @@ _HALVED = {
     "nasnet_a": "1.03", "layered_200": "1.32 to 1.68", "grid_12x12": "1.65",
     "towers_8x40": "2.65", "towers_2x1000": "1.56",
 }  # fmt: skip
-"""By graph family, makespan of IOS before it had beam search, over that of greedy's stages, on the
-device `table`. IOS then halved large blocks by operator number. The ratios come from the issue that
-asked for beam search."""
+"""By graph family, the makespan of IOS before it had beam search, over the makespan of greedy's
+stages, on the device `table`. IOS then halved large blocks by operator number. The ratios come from
+the issue that asked for beam search."""
 
 
 def _large_blocks() -> list[str]:
@@ -269,7 +269,7 @@ _BEFORE = f"{BEFORE}scheduled"
 
 
 def _busy_table(report: dict[str, Any], baseline: str) -> str:
-    """The table of our median times over those of the baseline, with geometric means.
+    """The table of our median times over the baseline's, with geometric means.
 
     Has a row for each network and a column for each load and rhythm.
     """

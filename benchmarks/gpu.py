@@ -4,8 +4,8 @@ This script is part of the bundle that `make gpu-bundle` makes, and `run.sh` in 
 It needs only a GPU, its driver and Python: no network, no compiler and no Relax. For each network
 it goes through these steps:
 
-1. Numbers: the outputs of sequential execution are compared with those of onnxruntime, on two sets
-   of inputs in turn.
+1. Numbers: the outputs of sequential execution are compared with onnxruntime's, on two sets of
+   inputs in turn.
 2. Latencies: each operator, and each stage that a scheduler asks for, is measured on this GPU. Then
    every scheduler makes its schedule.
 3. Libraries, if cuDNN or cuBLASLt loads: one program uses their kernels wherever they have one.
@@ -94,8 +94,8 @@ class Report:
     numbers: "right" or "WRONG": sequential execution compared with onnxruntime; or "not run".
     library_numbers: the same for sequential execution with kernels of libraries, by name.
     kernels: by provider, the number of operators for which its kernel is the fastest.
-    bits: "same" or "DIFFERENT", by name of each execution of ours: its output bits compared with
-        those of sequential execution with the same kernels.
+    bits: "same" or "DIFFERENT", by name of each execution of ours: whether sequential execution
+        with the same kernels gives the same output bits.
     no_graph: why a CUDA graph that was asked for could not be made, by name.
     stages_measured: number of stages that were measured for the schedulers.
     search_s: seconds of each scheduler's search, measurements included.

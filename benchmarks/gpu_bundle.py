@@ -45,7 +45,7 @@ from .gpu import LIBRARY_PLAN
 
 GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
-"""Networks in running order. The networks that tell most for their running time come first."""
+"""Networks in running order. The most informative networks for their running time come first."""
 MOST_BYTES = 60 * 10**6
 _PERIOD = 4093
 """Large weights repeat after this many numbers, so that they compress well. The number is prime, so

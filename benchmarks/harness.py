@@ -34,7 +34,7 @@ class Summary:
     rounds: number of rounds.
     median_us, p90_us, p99_us: median, 90th and 99th percentile over the rounds.
     median_interval_us: 95% confidence interval of the median (bootstrap).
-    ratio: median over that of the baseline; below 1 is faster.
+    ratio: median over the baseline's median; below 1 is faster.
     ratio_interval: 95% confidence interval of the ratio. The bootstrap draws the same rounds for
         both.
     """

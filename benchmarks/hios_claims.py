@@ -134,7 +134,7 @@ class _Curves:
         return float(deviation / math.sqrt(self._instances) / mean)
 
     def speedups(self, row: str, over: str) -> list[float]:
-        """Latency of the row `over` divided by that of `row`, at each point."""
+        """Latency of the row `over` divided by the latency of `row`, at each point."""
         return [theirs / ours for theirs, ours in zip(self.ms(over), self.ms(row), strict=True)]
 
 

@@ -67,9 +67,11 @@ class Clock:
 
 
 def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]:
-    """HIOS-LP's mapping if the clock chooses the GPU of each path: the GPU of each operator.
+    """Run HIOS-LP, with the GPU of each path chosen by the clock.
 
-    The second value is the latency by the clock, in microseconds.
+    Returns
+    -------
+    The GPU of each operator, and the latency by the clock in microseconds.
     """
     prices = GpuPrices(subject.graph, subject.latency)
     clock = Clock(subject, gpus)
@@ -88,9 +90,11 @@ def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], flo
 
 
 def recurrence_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]:
-    """The mapping of our scheduler `hios-mr`: the GPU of each operator.
+    """Run our scheduler `hios-mr`, without its windows.
 
-    The second value is the latency by the clock, in microseconds.
+    Returns
+    -------
+    The GPU of each operator, and the latency by the clock in microseconds.
     """
     made = schedule(subject.graph, "hios-mr", subject.latency, gpus=gpus, intra="none")
     gpu_of = [0] * subject.graph.num_ops
@@ -111,7 +115,7 @@ def windows_by_clock(
 
     Returns
     -------
-    The latency by the clock in the end, in microseconds.
+    The final latency by the clock, in microseconds.
     """
     graph, clock = subject.graph, Clock(subject, gpus)
     stages: dict[int, tuple[tuple[int, ...], float]] = {}

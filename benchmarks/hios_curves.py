@@ -6,7 +6,7 @@
 Every point of a figure is the mean over random models (30 by default; see `hios_instances`), under
 two evaluators:
 
-- `exact` is the constraint that the paper states, and the one that this package predicts by. A
+- `exact` is the constraint that the paper states. This package predicts latencies by it too. A
   stage waits for the stage before it on its GPU and for its inputs.
 - `clock` is the evaluator behind the published curves (see `hios_clock`). It makes operators wait
   for work that they do not depend on. This flatters HIOS-LP and hides that HIOS-MR is as good.

@@ -31,10 +31,11 @@ class Instance:
 
 
 class HalfShared(LatencyModel):
-    """Latency model in which the groups of a stage share the GPU half of the way.
+    """The latency model of the authors' program, for groups that run side by side on a GPU.
 
-    The latency of a stage is the mean of two times: that of its groups in turn, and the shortest
-    that they could take side by side. For a stage of two or more groups
+    The latency of a stage is the mean of two times. The first is the time of its groups in turn.
+    The second is the shortest time that the groups could take side by side. For a stage of two or
+    more groups
 
         t(S) = 0.5 sum t + 0.5 max(sum t u, max t).
 

@@ -2,8 +2,8 @@
 
 The compiler checks the kernels of each model that it compiles. This program compiles each network,
 a file `NAME.onnx` or one of `tvm_interop.models.list()`, in a process of its own. The latency
-database is empty at the start. The table has the seconds of processor time of the check, those of
-the rest of compilation, and the number of kernels at fault.
+database is empty at the start. The table has the processor time of the check and of the rest of
+compilation, in seconds, and the number of kernels at fault.
 """
 
 from __future__ import annotations

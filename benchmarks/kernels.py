@@ -42,8 +42,8 @@ class Row:
     ----------
     median_us: median microseconds of each contestant, by name.
     best: name of our fastest contestant.
-    to_onnxruntime, to_pytorch: time of our fastest over that of onnxruntime, and over that of
-        PyTorch eager, each with its best number of threads. None if PyTorch did not take part.
+    to_onnxruntime, to_pytorch: time of our fastest over onnxruntime's, and over PyTorch eager's,
+        each with its best number of threads. None if PyTorch did not take part.
     roof_us: microseconds that the network's floating-point operations take at the peak rate of all
         cores.
     noise: time of our sequential execution over itself.

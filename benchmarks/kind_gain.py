@@ -36,7 +36,7 @@ class Gain:
     ----------
     without_us, with_us: median microseconds without and with the kind.
     ratio: time with the kind over time without it.
-    noise: time without the kind over that of a second copy of itself.
+    noise: ratio of two copies without the kind.
     """
 
     without_us: float

@@ -16,7 +16,7 @@ predictions are then about all networks in the folder.
 
 `--only-learned` leaves out the measured search. Schedules are then compared with sequential
 execution. `--beside` names a folder of schedules that some other program has found on the same
-kernels, such as an older release. They run in the same rounds. Their files have the name
+kernels, such as an older release. These schedules run in the same rounds. Their files have the name
 `NETWORK.NAME.json` and the format of `write_schedule`.
 
 On a busy machine nothing is measured unless `--force` is given. The output then says that the
@@ -87,15 +87,15 @@ class Found:
     Attributes
     ----------
     searches: the results of each search, by its name.
-    compared_with: the schedule in the denominator of all ratios: that of the measured search, or
+    compared_with: the schedule in the denominator of all ratios: the measured search's schedule, or
         sequential execution if there was no such search.
     ratio, ratio_interval: ratio of the learned search's schedule, and its 95% interval; below 1 is
         faster.
     sequential_ratio: ratio of sequential execution.
-    noise_ratio: ratio of the schedule compared with to itself.
+    noise_ratio: ratio of the schedule `compared_with` to itself.
     beside: ratio and 95% interval of each schedule from the folder `--beside`, by name.
-    times_fewer: number of stages that the measured search measured, over that of the learned
-        search; None if there was no measured search.
+    times_fewer: stages measured by the measured search, over stages measured by the learned search;
+        None if there was no measured search.
     """
 
     network: str

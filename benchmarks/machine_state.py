@@ -43,7 +43,7 @@ class MachineState:
         less than `cores` if cores share resources, as hyperthreads do, or if the host lends them to
         other machines too.
     packages: versions of the installed packages that matter, by name.
-    environment: environment variables that set numbers of threads, as far as they are set.
+    environment: environment variables that control threads, as far as they are set.
     commit: the commit that was checked out, with `-dirty` if files differed from it.
     command: the command line of the measurement.
     date: start of the measurement, in UTC and in ISO 8601 format.

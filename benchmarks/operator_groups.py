@@ -2,7 +2,8 @@
 
 A group is one main operator, such as a convolution, and the elementwise operators after it.
 Runtimes differ in how many of the elementwise operators they fuse into the main operator. The sum
-over the group is the same work for all runtimes."""
+over the group is the same work for all runtimes.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ operator at a time on all its threads.
 
 Some differences mean little:
 
-- The profilers take time themselves, and that of onnxruntime counts whole microseconds. So rows of
-  a few microseconds say nothing. The last line of the first table has the run without profilers.
+- The profilers take time themselves, and onnxruntime's counts whole microseconds. So rows of a few
+  microseconds say nothing. The last line of the first table has the run without profilers.
 - Two of our operators that run side by side slow each other down. Their rows contain this time.
 - We change layouts within kernels and write concatenations in place. onnxruntime has separate
   operators for both. Compare sums over such neighbours, not single rows.
@@ -77,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: the microseconds that both runtimes spent on it."""
+    """The microseconds of both runtimes for one row of a table."""
 
     name: str
     kind: str
@@ -291,8 +291,8 @@ class _OnnxRuntimeProfiler:
 def _their_runs(events: Iterable[dict[str, Any]]) -> list[Run]:
     """The runs in the events that onnxruntime's profiler wrote.
 
-    The events are gone through in the order of their ends, because all nodes of a run end before
-    the run itself does.
+    The events are processed in the order of their ends, because all nodes of a run end before the
+    run itself does.
     """
     runs: list[Run] = []
     spans: list[Span] = []

@@ -117,7 +117,7 @@ class Row:
     Attributes
     ----------
     ours_us, onnxruntime_us: median microseconds.
-    ratio, ratio_interval: our time over that of onnxruntime, and its 95% interval.
+    ratio, ratio_interval: our time over onnxruntime's, and the 95% interval of this ratio.
     noise: time of onnxruntime over itself.
     """
 

@@ -1,4 +1,4 @@
-"""The runtimes that this package is compared with, beside those of `tvm_interop.perf.engines`.
+"""The runtimes that this package is compared with, with the engines of `tvm_interop.perf.engines`.
 
 Each runtime takes part at its best. It compiles, warms up and finds its best number of threads
 before it is timed.

@@ -9,7 +9,7 @@ static quantisation, with activations in u8 and weights in s8. Three files are w
 - `NAME.qdq_tensor.onnx` in QDQ form, with weight scales per tensor;
 - `NAME.qop_tensor.onnx` with QLinear operators, with weight scales per tensor.
 
-The input of the network is written beside each, as `.npz`. After that,
+The input of the network is written beside each file, as `.npz`. After that,
 `python -m benchmarks.zoo FOLDER --torch none` compares runtimes on these files.
 
 The ranges of activations come from the network's own input and three random ones (seed 0). The

@@ -24,8 +24,8 @@ class Report:
     forced: whether the machine was not quiet and was measured all the same. Every output says so.
     summaries: the times of each contestant, by name.
     settings: settings of each contestant, such as its number of threads, by name.
-    differences: largest absolute difference between the outputs of each contestant and those of the
-        contestant that the comparison trusts, by name.
+    differences: largest absolute difference between the outputs of each contestant and the outputs
+        of the contestant that the comparison trusts, by name.
     skipped: why a contestant did not take part, by name.
     """
 

@@ -53,9 +53,9 @@ class Verdict:
 
     Attributes
     ----------
-    best: the scheduler that the first rounds chose.
-    ratio, ratio_interval: time of `auto` over that of `best` in the judging rounds, and its 95%
-        interval.
+    best: the best of the other schedulers in the choosing rounds.
+    ratio, ratio_interval: time of `auto` over the time of `best` in the judging rounds, and the 95%
+        interval of this ratio.
     noise: how far the baseline may be from itself in the judging rounds, as a ratio above 1.
     is_slower: whether `auto` is slower than `best`, beyond chance and beyond the noise.
     """
@@ -154,7 +154,7 @@ def compare_merging(
 ) -> tuple[Report, None]:
     """Compare the schedulers that merge operators, on a compilation that divides no operator.
 
-    The parameters are those of `compare_same_kernels`.
+    The parameters are as in `compare_same_kernels`.
     """
     report = Report(f"{network}_merging", BASELINE, machine, not machine.is_quiet, {})
     compilation = Compilation(model, replace(options, parts=1))

@@ -158,8 +158,8 @@ def towers(count: int, height: int) -> Callable[[random.Random], tuple[int, Edge
 def series_parallel(num_ops: int) -> Callable[[random.Random], tuple[int, Edges]]:
     """A random series-parallel graph, which grows from one edge.
 
-    Each step picks a random edge and adds an operator. Either the operator splits the edge, or the
-    edge also stays.
+    Each step picks a random edge and adds an operator. The operator either splits the edge, or
+    makes a second path beside it.
     """
 
     def make(rng: random.Random) -> tuple[int, Edges]:

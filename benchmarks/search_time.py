@@ -7,7 +7,7 @@ of the latency model. Latencies come from `paper_device`; on a real device they 
 Each figure is the median of several calls. There are these tables:
 
 - the networks of the papers, with the figures that the papers give;
-- IOS in detail, with and without contention, which decides how many latencies it asks for;
+- IOS in detail, with and without contention, as contention decides how many latencies it asks for;
 - random graphs of 100 to 10,000 operators;
 - our aims for search times, and whether they are met.
 
@@ -50,7 +50,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     name: {"streams": 8} for name in ("lios", "lios+", "lios-rand", "lios-rand1", "lios-rand2")
 }
 """Options of each scheduler, by name. LIOS has eight streams, as in its paper (section V-A). IOS
-needs no options: its defaults, r = 3 and s = 8, are those of its paper."""
+needs no options: its defaults, r = 3 and s = 8, are as in its paper."""
 
 PUBLISHED_S = {
     ("lios", "LIOS, Table V"): {
@@ -126,7 +126,7 @@ class Aim:
 
 
 class Timed(LatencyModel):
-    """A latency model that asks another one, and adds up the seconds that this takes."""
+    """A latency model that passes calls on to another model, and adds up the seconds they take."""
 
     def __init__(self, model: LatencyModel) -> None:
         self.seconds = 0.0

@@ -102,7 +102,7 @@ def compare(
 
 
 def _identity(found: dict[str, Any]) -> tuple[Any, ...]:
-    """A key that identifies a cell, from the cell as a dictionary or from its results."""
+    """A key that identifies a cell. `found` is the cell as a dictionary, or its results."""
     names = ("device", "interference", "load", "arrivals", "seed")
     return (*(found[name] for name in names), *found["mix"])
 
@@ -165,9 +165,9 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _plain(found: Any) -> Any:
-    """The same value with None for nan, because JSON has no nan, and with five digits.
+    """The value for JSON: numbers have five digits, and nan becomes None.
 
-    The latency is nan if nothing was served.
+    JSON has no nan. A latency is nan if nothing was served.
     """
     if isinstance(found, dict):
         return {key: _plain(value) for key, value in found.items()}

@@ -1,4 +1,4 @@
-"""Compares the rate of small requests of this server with that of an earlier release.
+"""Compares this server with an earlier release: small requests a second, and processor time.
 
     python -m benchmarks.serving_before --before PYTHON [--rounds 60] [--seconds 0.4] [--json FILE]
 

@@ -1,7 +1,8 @@
 """Runs single cells of the comparison of serving policies.
 
-A cell is a simulated device, a load, a mix of models and a pattern of arrivals. The models are
-those of the TOP paper. A load of 1 is the throughput of the mix if one instance runs at a time."""
+A cell is a simulated device, a load, a mix of models and a pattern of arrivals. The models come
+from the TOP paper. A load of 1 is the throughput of the mix if one instance runs at a time.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +163,7 @@ def run_cell(
     Parameters
     ----------
     policy: a key of `CONTESTANTS`.
-    programs: the models on the device; None for those of the cell.
+    programs: the models on the device; None to make them for the cell.
     more: further options of `simulate_serving`.
     """
     made = programs or programs_on(cell.device, cell.interference)

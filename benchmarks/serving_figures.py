@@ -74,8 +74,7 @@ def _serve(
 
 
 def _saturated(programs: Programs, mix: Sequence[float], requests: int = 3000) -> Any:
-    """Arrivals at six times the throughput of one instance at a time, and their length in
-    seconds."""
+    """Arrivals at six times the throughput of one instance at a time, and how long they last."""
     total = 6 * capacity(programs, mix)
     seconds = requests / total
     return periodic([total * share / sum(mix) for share in mix], seconds), seconds

@@ -71,7 +71,7 @@ _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 class OrtModel(AnyModel):
     """A served model whose instances are sessions of onnxruntime.
 
-    In `Model` the instances are those of a plan.
+    The instances of the class `Model` run a plan instead.
     """
 
     def __init__(self, name: str, path: Path, instances: int) -> None:

@@ -12,7 +12,7 @@ to sleep.
 Two more contestants tell where the overhead comes from. `packing` is the work of the client before
 it sends anything. `echo` sends the same bytes to another gRPC server, also in a process of its own.
 That server ignores the content and sends an answer of the same length. So `echo` is the time of the
-client and of gRPC, with packing. The rest of the overhead is that of our server.
+client and of gRPC, with packing. The rest of the overhead comes from our server.
 """
 
 from __future__ import annotations

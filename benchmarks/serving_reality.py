@@ -103,7 +103,7 @@ class Network:
         module = self.instances[0]
         profiles = [module.profile() for _ in range(runs)]
         op_us = np.median([[row.end_us - row.start_us for row in p] for p in profiles], axis=0)
-        # Scale the latencies: a run also has time between operators, and the sum must be the run.
+        # A run also has time between operators. Scale the latencies so that they add up to a run.
         op_us *= self.alone_us(module, runs) / op_us.sum()
         names = [f"{i}:{row.name}" for i, row in enumerate(profiles[0])]
         graph = OpGraph.from_edges(names, [(i - 1, i) for i in range(1, len(names))])

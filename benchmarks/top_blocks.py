@@ -101,7 +101,7 @@ def of_held_out_model(device: str, count: int = 16, seed: int = 11) -> list[Grap
 
 
 def small_blocks(device: str, most: int = 11) -> list[Graph]:
-    """All blocks of the four models with 2 to `most` operators, and all pairs of blocks as small.
+    """All blocks, and all pairs of blocks, of the four models that have 2 to `most` operators.
 
     Blocks come from `OpGraph.blocks` and from TOP's division. A pair may also have a block of a
     single operator. Only one of several blocks with the same edges and latencies is kept.

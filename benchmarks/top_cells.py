@@ -178,7 +178,7 @@ def hill_climbing(
 ) -> Floats:
     """Hill climbing: redraw one or two numbers of the action, and keep the change if no worse.
 
-    The parameters are those of `random_search`.
+    The parameters are as in `random_search`.
     """
     best = rng.random(size)
     best_value = value(best)
@@ -198,7 +198,7 @@ def cross_entropy(
     """Cross-entropy method: a Gaussian for each number of the action.
 
     Each round draws 64 actions and moves the Gaussians towards the best eighth of them. The
-    parameters are those of `random_search`.
+    parameters are as in `random_search`.
     """
     mean, deviation = np.full(size, 0.5), np.full(size, 0.4)
     best, best_value = mean, -np.inf
@@ -255,7 +255,8 @@ def learning_cell(
     """Run one training, and save its agents and checkpoints in the folder.
 
     The entry `curve` has the best reward so far. `curve with noise` has the rewards of the
-    decisions with exploration noise."""
+    decisions with exploration noise.
+    """
     world = World(setup)
     training = MaddpgTraining(world.environment(config.seed), config, world.score)
     began = time.process_time()

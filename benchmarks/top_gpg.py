@@ -38,7 +38,7 @@ def train(variant: str, folder: Path, seed: int = 0, steps: int | None = None) -
     Parameters
     ----------
     variant: `gpg` or `gpg-scored`.
-    steps: number of steps; None for that in `STEPS`.
+    steps: number of steps; None for the number in `STEPS`.
     """
     graphs = [graph for device in DEVICES for graph in split(device)[0]]
     tasks = [Task.of(*graph) for graph in (*graphs, *perturbed(graphs))]
@@ -146,7 +146,8 @@ def _exact(graph: Graph) -> float:
 
 
 def large_blocks(device: str, weights: dict[str, Path | None]) -> dict[str, Any]:
-    """Makespans of schedulers over that of `ios`, for combined blocks of 20 to 60 operators.
+    """Makespans of schedulers over the makespan of `ios`, for combined blocks of 20 to 60
+    operators.
 
     No training has seen these blocks. Seconds are processor time. `ios` searches each combined
     block as a whole, with its default budget. In a block that is too large, it searches parts with

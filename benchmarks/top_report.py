@@ -22,8 +22,8 @@ from benchmarks.top_report_more import (
 
 _PLAIN = ("sequential", "pos, skip", "batches of 8")
 _METRICS = ("throughput", "in mix")
-"""Two measures of throughput: that of the paper counts all requests that were served, and ours
-counts only requests that make up whole mixes."""
+"""Two measures of throughput. The paper counts all requests that were served. We count only
+requests that make up whole mixes."""
 
 
 def report(folder: Path) -> None:

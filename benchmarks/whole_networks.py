@@ -6,7 +6,7 @@
 
 Greedy, LIOS and IOS schedule each graph of `scheduling_graphs`. Everything is simulated, on two
 devices: a table in which operators never slow each other down, and a GPU that they share. Seconds
-are processor time, also those of budgets, so the results are the same on a busy machine. New rows
+and time budgets are processor time, so the results are the same on a busy machine. New rows
 are added to the rows in FILE, so the table can be made piece by piece. `--as NAME` stores the
 results of IOS under another name, to compare versions of the package.
 
@@ -153,7 +153,7 @@ def predicted_us(on: Subject, made: Schedule) -> float:
 
 
 def line(rows: Sequence[Row]) -> str:
-    """A line of text with the makespans of one graph's contestants over that of greedy."""
+    """A line of text with the makespans of one graph's contestants over greedy's makespan."""
     greedy = next(row for row in rows if row.contestant == "greedy")
     bounds = [row.stats["lower_bound_us"] for row in rows if "lower_bound_us" in row.stats]
     found = [
@@ -167,7 +167,7 @@ def line(rows: Sequence[Row]) -> str:
 
 
 def over_greedy(rows: Rows) -> dict[str, list[tuple[float, str]]]:
-    """Makespan over that of greedy on each graph, with the graph's name, by contestant."""
+    """Makespan over greedy's makespan on each graph, with the graph's name, by contestant."""
     found: dict[str, list[tuple[float, str]]] = {}
     for (graph, device, contestant), row in rows.items():
         ratio = row.makespan_us / rows[graph, device, "greedy"].makespan_us

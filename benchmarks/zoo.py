@@ -7,10 +7,10 @@ network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. 
 optional. PyTorch takes part only in networks that have one.
 
 Each network is compiled in a process of its own, with the schedule that ships and with sequential
-execution of the same kernels. The outputs are compared with those of onnxruntime. Then all
-contestants run in turns. A turn is a rest, a run to wake threads, and `--in-a-row` timed runs, of
-which the median counts. Each contestant has at least `--rounds` turns, and more if they fit into
-`--budget`. onnxruntime takes part twice, and its ratio to itself is the noise.
+execution of the same kernels. The outputs are compared with onnxruntime's. Then all
+contestants run in turns. A turn is a rest, a run to wake threads, and `--in-a-row` timed runs. The
+median of these runs counts. Each contestant has at least `--rounds` turns, and more if they fit
+into `--budget`. onnxruntime takes part twice, and its ratio to itself is the noise.
 
 Compiling takes far longer than measuring. So the folder `--artifacts` keeps `NAME.tar`,
 `NAME.sequential.tar` and `NAME.json` (time and memory of compiling), and later runs use them.
@@ -18,8 +18,8 @@ Compiling takes far longer than measuring. So the folder `--artifacts` keeps `NA
 as contestants.
 
 With `--bf16`, our artifact of `--precision bf16` (`NAME.bf16.tar`) takes part too. A second table
-then has its time over that of each contestant. A third has the error of each contestant relative to
-onnxruntime in float32.
+then has its time over the time of each contestant. A third table has the error of each contestant
+relative to onnxruntime in float32.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ class Row:
     Attributes
     ----------
     refused: why the network could not be compiled. All other attributes are then empty.
-    error: largest difference between our outputs and those of onnxruntime, over the largest
-        absolute value of the output.
+    error: largest difference of our outputs to onnxruntime's, over the largest absolute value of
+        the output.
     compile_s: seconds to compile the network, with the search for a schedule.
     compile_peak_mib: peak memory of the process that compiled it, in MiB.
     scheduled: whether the artifact ships a schedule other than sequential execution.
     median_us: median microseconds of each contestant.
-    ratios: our time over that of each contestant.
+    ratios: our time over the time of each contestant.
     noise: time of onnxruntime over itself.
     settings: settings of each contestant that has any, such as its number of threads.
     errors: as `error`, for each contestant.
-    bf16_ratios: our time in bf16 over that of each contestant.
+    bf16_ratios: our time in bf16 over the time of each contestant.
     bf16_compile_s: seconds to compile the network in bf16 and to measure the error.
     """
 
@@ -168,7 +168,7 @@ def main() -> int:
 
 
 def is_wrong(errors: Mapping[str, float]) -> bool:
-    """Whether our outputs in float32 are far from onnxruntime's, and those of OpenVINO are not.
+    """Whether our outputs in float32 are far from onnxruntime's, and OpenVINO's are not.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def columns(rows: Sequence[Row], of: Callable[[Row], Mapping[str, float]], form:
 
 
 def means(ratios: Sequence[Mapping[str, float]]) -> str:
-    """Text with the geometric mean of our time over that of each contestant.
+    """Text with the geometric mean of our time over the time of each contestant.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def chart(rows: Sequence[Row], path: Path) -> None:
-    """Draw bars of our time over that of each contestant, with a row for each network."""
+    """Draw bars of our time over the time of each contestant, with a row for each network."""
     from matplotlib.figure import Figure
 
     shown = [row for row in rows if row.refused is None]
@@ -314,8 +314,7 @@ def _told(
     if told.exists():
         found: dict[str, Any] = json.loads(told.read_text())
         return found
-    # Use a new process: its peak memory is that of this network, and a crash stops no other
-    # network.
+    # Use a new process: it measures the memory of this network alone, and a crash stops no other.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(compiler, network, folder, scheduler).result()
     if "refused" not in found:

@@ -12,7 +12,7 @@ from .markdown import geometric, interval, machine, table
 
 
 def networks(report: dict[str, Any]) -> list[str]:
-    """The section with our time over that of each contestant."""
+    """The section with our time over the time of each contestant."""
     ran = [row for row in report["rows"] if row["refused"] is None]
     columns = {
         "over ours, sequential": "ours, sequential",
@@ -97,7 +97,7 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
 
 
 def shipped(report: dict[str, Any]) -> dict[str, float]:
-    """The time over that of sequential execution, of each network that ships a schedule."""
+    """The time over sequential execution's time, of each network that ships a schedule."""
     return {
         row["network"]: row["ratios"]["ours, sequential"]
         for row in report["rows"]
@@ -111,7 +111,7 @@ def short(network: str) -> str:
 
 
 def in_bf16(report: dict[str, Any]) -> list[str]:
-    """The section about bf16: time of our artifacts, and errors of ours and of OpenVINO."""
+    """The section about bf16: time of our artifacts, and errors of our artifacts and OpenVINO."""
     columns = {
         "over ours, f32": "ours",
         "over onnxruntime": "onnxruntime, sequential",

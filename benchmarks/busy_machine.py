@@ -181,8 +181,7 @@ class Contestant:
         self._answer("ready")
 
     def seconds(self, runs: int, rest_s: float) -> list[float]:
-        """Run the model `runs` times, each after `rest_s` seconds of rest. Returns their
-        seconds."""
+        """Run the model `runs` times, each after `rest_s` seconds of rest: seconds of each run."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([runs, rest_s]) + "\n")
         self._process.stdin.flush()

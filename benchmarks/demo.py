@@ -177,7 +177,7 @@ def measure(modules: dict[str, tvm_interop.GraphModule], rows: list[Row]) -> flo
 
     Returns
     -------
-    The ratio of two copies of sequential execution, which is the noise.
+    The ratio of the times of two copies of sequential execution, which is the noise.
     """
     trial = tvm_interop.measure_interleaved(modules, repeats=1, warmup=1)
     round_s = sum(times[0] for times in trial.values()) / 1e6

@@ -184,8 +184,7 @@ def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) 
 
 
 def shares_us(spans: Sequence[Span]) -> list[float]:
-    """Each operator's share of the time, in microseconds. Operators that run at once share
-    evenly."""
+    """Each operator's share of the time, in microseconds. Overlapping operators share evenly."""
     shares = [0.0] * len(spans)
     for begin, end in pairwise(sorted({t for s in spans for t in (s.start_us, s.end_us)})):
         running = [i for i, s in enumerate(spans) if s.start_us <= begin and end <= s.end_us]

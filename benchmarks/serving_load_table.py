@@ -46,8 +46,7 @@ def section(found: dict[str, Any]) -> list[str]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Draw the rate of answers in time, relative to the capacity, by load: a line for each
-    server."""
+    """Draw the rate of answers in time over the capacity, by load, with a line for each server."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")

@@ -1,8 +1,10 @@
-"""Networks against every peer there is, on this machine. `make bench`, `make bench-full`.
+"""Compares this package with every other runtime on this machine. `make bench`, `make bench-full`.
 
     python -m benchmarks.bench [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
 
-Refuses to measure on a busy machine unless `--force` is given, and then every output says so.
+Each network runs in interleaved rounds: with our schedulers, onnxruntime, PyTorch, TVM's Relax VM
+and TensorRT. A runtime that is not installed is skipped. On a busy machine nothing is measured
+unless `--force` is given. Every output then says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from .report import Report
 
 QUICK = ("squeezenet", "inception_v3")
 SCHEDULERS = ("sequential", "greedy", "lios", "ios", "auto")
-"""Ours: the papers' baselines, and what users get by default."""
+"""Our schedulers that always run: the baselines of the papers, and the default, `auto`."""
 MORE_SCHEDULERS = ("nimble", "opara")
-"""With `--full` too."""
+"""Our schedulers that run only with `--full`."""
 BASELINE = "ours, sequential"
 
 
@@ -58,7 +60,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out: Path) -> None:
-    """What every comparison of networks takes: which, for how long, where to, and whether now."""
+    """Add the options that every comparison of networks has.
+
+    They name the networks, the seconds to measure each, the output folder, and whether to measure
+    on a busy machine.
+    """
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
     parser.add_argument(
         "--budget", type=float, default=budget_s, help="seconds of rounds a network"
@@ -74,7 +80,14 @@ def compare(
     forced: bool,
     schedulers: Sequence[str] = SCHEDULERS,
 ) -> Report:
-    """Measure every peer on one network."""
+    """Measure every peer on one network.
+
+    Parameters
+    ----------
+    budget_s: seconds to measure.
+    forced: whether the machine is busy and is measured all the same.
+    schedulers: our schedulers that take part.
+    """
     model = models.build(network)
     feed = random_feed(model)
     runners, report = {}, Report(network, BASELINE, machine, forced, {})
@@ -93,7 +106,7 @@ def compare(
             except Exception as error:
                 if isinstance(peer, Ours):
                     raise
-                # A peer that cannot run a network is a finding; it is told, and the others go on.
+                # A peer that cannot run a network is a result too: report it and go on.
                 report.skipped[peer.name] = f"it failed: {str(error).splitlines()[0]}"
                 continue
             runners[peer.name] = runner
@@ -109,7 +122,7 @@ def compare(
 
 
 def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> list[Peer]:
-    """Everyone, present or not, and `schedulers` of ours."""
+    """All peers, installed or not, and our own runtime once with each of `schedulers`."""
     threads = thread_choices()
     return [
         OnnxRuntime(parallel=False, threads=threads),
@@ -124,7 +137,7 @@ def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> l
 
 
 def random_feed(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Seeded inputs: normal numbers, or valid indices."""
+    """Random inputs by name, from a fixed seed: normal numbers, or 0 and 1 for integer types."""
     rng = np.random.default_rng(0)
     weights = {w.name for w in model.graph.initializer}
     feed = {}

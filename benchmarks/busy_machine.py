@@ -1,17 +1,21 @@
-"""How fast models run while other programs compute on the same machine, ours and peers'.
+"""Measures how fast models run while other programs compute, with our runtime and with others.
 
     python -m benchmarks.busy_machine prepare FOLDER [NETWORK ...]
     python -m benchmarks.busy_machine measure FOLDER [--busy 0 1 2 bursts] [--json PATH]
                                                      [--before PYTHON]
 
-`prepare` compiles our artifacts, scheduled, sequential and for one thread, beside each model.
-`measure` only runs: each contestant in a process of its own, in turns, in an order drawn anew each
-round, while 0, 1 or 2 other programs compute, or two that compute in bursts of 20 ms with 30 ms
-between. Each is run rested, after 10 ms without work, and back to back. Told are the median and the
-95th percentile in milliseconds, and their ratios to onnxruntime.
+`prepare` writes each model and three artifacts of it into FOLDER: scheduled, sequential, and for
+one thread. `measure` runs each contestant in a process of its own. The contestants take turns, in
+a new random order each round.
 
-`--before` is the interpreter of an environment with an earlier release of ours. Its artifacts are
-in FOLDER/before, and take part as `before: scheduled` and so on, in the same turns.
+Meanwhile 0, 1 or 2 other programs compute without pause. With `bursts`, two other programs compute
+in bursts of 20 ms with 30 ms between. Each contestant runs rested (after 10 ms without work) and
+back to back. The output has the median and the 95th percentile in milliseconds, and their ratios
+to onnxruntime's.
+
+`--before` is the Python interpreter of an environment with an earlier release of this package. The
+artifacts of that release are in FOLDER/before. They take part in the same turns, under names such
+as `before: scheduled`.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ Runner = Callable[[], Any]
 
 
 def prepare(folder: Path, networks: list[str]) -> None:
-    """Compile every network for every contestant of ours."""
+    """Compile every network for each contestant in `OURS`, and save model and artifacts."""
     import onnx
 
     from tvm_interop.compiler.compilation import Compilation
@@ -74,7 +78,11 @@ def prepare(folder: Path, networks: list[str]) -> None:
 
 
 def feed_of(model_path: Path) -> dict[str, np.ndarray]:
-    """The inputs beside the model, in the model's order, where there are some, or random ones."""
+    """The inputs of a model by name.
+
+    The values come from the `.npz` file beside the model, which has them in the model's order.
+    Without such a file they are random float32 numbers.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(model_path), providers=["CPUExecutionProvider"])
@@ -88,7 +96,7 @@ def feed_of(model_path: Path) -> dict[str, np.ndarray]:
 
 
 def our_runner(artifact: Path, feed: dict[str, np.ndarray]) -> Runner:
-    """A run of our executor; the inputs are set."""
+    """A function that runs our artifact once. The inputs are set beforehand."""
     import tvm_interop
 
     module = tvm_interop.GraphModule(tvm_interop.load(artifact))
@@ -98,7 +106,7 @@ def our_runner(artifact: Path, feed: dict[str, np.ndarray]) -> Runner:
 
 
 def onnxruntime_runner(model: Path, feed: dict[str, np.ndarray]) -> Runner:
-    """A run of onnxruntime as it comes."""
+    """A function that runs the model once in onnxruntime, with its default options."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
@@ -106,7 +114,12 @@ def onnxruntime_runner(model: Path, feed: dict[str, np.ndarray]) -> Runner:
 
 
 def openvino_runner(model: Path, feed: dict[str, np.ndarray], precision: str | None) -> Runner:
-    """A run of OpenVINO: in float32, or in what it picks."""
+    """A function that runs the model once in OpenVINO.
+
+    Parameters
+    ----------
+    precision: such as "f32"; None lets OpenVINO choose.
+    """
     import openvino
 
     config = {"PERFORMANCE_HINT": "LATENCY"}
@@ -119,7 +132,11 @@ def openvino_runner(model: Path, feed: dict[str, np.ndarray], precision: str | N
 
 
 def serve(folder: Path, name: str, contestant: str) -> None:
-    """Answer each request, runs and seconds of rest before each, with the seconds of the runs."""
+    """Answer requests from standard input until it ends: the main loop of a contestant's process.
+
+    A request is a JSON list of two numbers: how many runs, and the seconds of rest before each. The
+    answer is a JSON list of the seconds that each run took.
+    """
     model = folder / f"{name}.onnx"
     feed = feed_of(model)
     if contestant.startswith(BEFORE):
@@ -148,7 +165,7 @@ def serve(folder: Path, name: str, contestant: str) -> None:
 
 
 class Contestant:
-    """One contestant's process, of this interpreter or another."""
+    """The process of one contestant. `python` is the interpreter that runs it."""
 
     def __init__(self, folder: Path, network: str, name: str, python: str) -> None:
         self.name = name
@@ -160,11 +177,11 @@ class Contestant:
         )
 
     def wait_until_ready(self) -> None:
-        """Return once it has loaded its model and run it."""
+        """Return once the process has loaded its model and run it."""
         self._answer("ready")
 
     def seconds(self, runs: int, rest_s: float) -> list[float]:
-        """Of so many runs, each after a rest."""
+        """Run the model `runs` times, each after `rest_s` seconds of rest: seconds of each run."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([runs, rest_s]) + "\n")
         self._process.stdin.flush()
@@ -178,7 +195,7 @@ class Contestant:
 
     def _answer(self, expected: str | None) -> str:
         assert self._process.stdout is not None
-        for line in self._process.stdout:  # Libraries may talk before we do.
+        for line in self._process.stdout:  # Libraries may print lines of their own: skip these.
             if (line.strip() == expected) if expected else line.startswith("["):
                 return line
         raise RuntimeError(f"{self.name} ended: {self._process.wait()}")
@@ -186,7 +203,13 @@ class Contestant:
 
 @contextmanager
 def load(kind: str) -> Iterator[None]:
-    """Other programs that compute: so many, or two in bursts."""
+    """Run other programs that compute for as long as the context lasts.
+
+    Parameters
+    ----------
+    kind: how many programs compute without pause, such as "1"; or "bursts", two programs that
+        compute in bursts.
+    """
     program, count = (LOADS["bursts"], 2) if kind == "bursts" else (LOADS["busy"], int(kind))
     processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     time.sleep(0.3 if processes else 0.0)
@@ -201,7 +224,14 @@ def load(kind: str) -> Iterator[None]:
 def measure(
     folder: Path, network: str, contestants: dict[str, str], loads: list[str], runs: int
 ) -> list[dict[str, Any]]:
-    """A row for each load, rhythm and contestant; these are given with their interpreters."""
+    """Measure one network: a row for each load, rhythm (rested, back to back) and contestant.
+
+    Parameters
+    ----------
+    contestants: the Python interpreter of each contestant, by name.
+    loads: as `kind` of `load`.
+    runs: least number of timed runs for each row.
+    """
     running = [Contestant(folder, network, *each) for each in contestants.items()]
     rows = []
     try:
@@ -237,7 +267,7 @@ def measure(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line a row, with ratios to onnxruntime where it took part."""
+    """The rows as text, one line each. Has ratios to onnxruntime if onnxruntime took part."""
     base = {
         (row["network"], row["busy"], row["rhythm"]): row
         for row in rows
@@ -284,7 +314,8 @@ def main() -> None:
             found = measure(arguments.folder, network, contestants, arguments.busy, arguments.runs)
             print(table(found), flush=True)
             rows += found
-            if arguments.json is not None:  # So far: who stops it keeps what is done.
+            # Write after each network, so that the results so far outlive an interruption.
+            if arguments.json is not None:
                 record = {
                     "machine": cpu_model(),
                     "runs": arguments.runs,

@@ -1,9 +1,11 @@
-"""How the time to compile grows with a model: families of strange models, at n, 2n and 4n.
+"""Measures how compile time grows with model size, for families of unusual models.
 
     python -m benchmarks.compile_growth [FAMILY ...] [--limit SECONDS]
 
-Each model is compiled in a process of its own, which may crash or take too long, and is compared
-with onnxruntime. An exponent far above 1 is a fault.
+Each family has a smallest size n, and its models of sizes n, 2n and 4n are compiled. Each model is
+compiled in a process of its own, because compilation may crash or take too long. The outputs of the
+model are compared with onnxruntime's. The exponent is log2 of the time at 4n over the time
+at 2n. An exponent far above 1 is a fault.
 """
 
 from __future__ import annotations
@@ -44,19 +46,22 @@ def _model(
 
 
 def doubling(n: int) -> onnx.ModelProto:
-    """A tensor is added to itself n times: 2^n terms if written out."""
+    """A chain of n additions of a tensor to itself. Written out, the result has 2^n terms."""
     return _model([_node("Add", [f"t{i}", f"t{i}"], [f"t{i + 1}"]) for i in range(n)], f"t{n}")
 
 
 def fibonacci(n: int) -> onnx.ModelProto:
-    """Each tensor is computed of the two before it."""
+    """A chain of n products. Each multiplies the two tensors before it."""
     nodes = [_node("Relu", ["t0"], ["t1"])]
     nodes += [_node("Mul", [f"t{i}", f"t{i + 1}"], [f"t{i + 2}"]) for i in range(n)]
     return _model(nodes, f"t{n + 1}")
 
 
 def doubling_of_functions(n: int) -> onnx.ModelProto:
-    """As `doubling`, with functions that take many instructions."""
+    """As `doubling`, but each step multiplies sine and error function of the tensor before it.
+
+    Both functions take many instructions.
+    """
     nodes = []
     for i in range(n):
         nodes.append(_node("Sin", [f"t{i}"], [f"s{i}"]))
@@ -66,7 +71,7 @@ def doubling_of_functions(n: int) -> onnx.ModelProto:
 
 
 def doubling_by_concat(n: int) -> onnx.ModelProto:
-    """Halves of a tensor change places and are joined again, n times."""
+    """A tensor is split into halves a and b, and a + b is joined with b again, n times."""
     nodes = []
     for i in range(n):
         nodes.append(_node("Split", [f"t{i}"], [f"a{i}", f"b{i}"], axis=1, num_outputs=2))
@@ -76,26 +81,26 @@ def doubling_by_concat(n: int) -> onnx.ModelProto:
 
 
 def chain_of_adds(n: int) -> onnx.ModelProto:
-    """Element-wise operators, one after the other."""
+    """A chain of n element-wise additions of a constant."""
     one = {"one": np.ones((4, 64), "float32")}
     nodes = [_node("Add", [f"t{i}", "one"], [f"t{i + 1}"]) for i in range(n)]
     return _model(nodes, f"t{n}", constants=one)
 
 
 def chain_of_convs(n: int) -> onnx.ModelProto:
-    """Convolutions, one after the other."""
+    """A chain of n convolutions."""
     w = {"w": np.full((2, 2, 3, 3), 1 / 18, "float32")}
     nodes = [_node("Conv", [f"t{i}", "w"], [f"t{i + 1}"], pads=[1] * 4) for i in range(n)]
     return _model(nodes, f"t{n}", (1, 2, 6, 6), w)
 
 
 def chain_of_softmaxes(n: int) -> onnx.ModelProto:
-    """Reductions, one after the other."""
+    """A chain of n softmax operators, which are reductions."""
     return _model([_node("Softmax", [f"t{i}"], [f"t{i + 1}"]) for i in range(n)], f"t{n}")
 
 
 def many_users(n: int) -> onnx.ModelProto:
-    """A tensor is used by n operators, whose results are added up in turn."""
+    """One tensor is read by n softmax operators. A chain of additions sums their results."""
     nodes = [_node("Relu", ["t0"], ["s0"])]
     for i in range(n):
         nodes.append(_node("Softmax", ["t0"], [f"u{i}"], axis=i % 2))
@@ -104,7 +109,7 @@ def many_users(n: int) -> onnx.ModelProto:
 
 
 def many_cheap_users(n: int) -> onnx.ModelProto:
-    """As `many_users`, element-wise: all of it could be one kernel."""
+    """As `many_users`, but with element-wise operators. The whole model could be one kernel."""
     nodes = [_node("Relu", ["t0"], ["s0"])]
     for i in range(n):
         nodes.append(_node(("Abs", "Neg", "Relu", "Sigmoid")[i % 4], ["t0"], [f"u{i}"]))
@@ -113,19 +118,19 @@ def many_cheap_users(n: int) -> onnx.ModelProto:
 
 
 def concat_of_one(n: int) -> onnx.ModelProto:
-    """One tensor is joined with itself."""
+    """One concatenation, of n copies of one tensor."""
     return _model([_node("Concat", ["t0"] * n, ["y"], axis=0)], "y", (1, 8))
 
 
 def concat_of_many(n: int) -> onnx.ModelProto:
-    """Tensors that are computed are joined."""
+    """One concatenation, of the results of n softmax operators."""
     names = [f"u{i}" for i in range(n)]
     nodes = [_node("Softmax", ["t0"], [name], axis=i % 2) for i, name in enumerate(names)]
     return _model([*nodes, _node("Concat", names, ["y"], axis=0)], "y", (2, 8))
 
 
 def split(n: int) -> onnx.ModelProto:
-    """An operator has n outputs, which are added up in turn."""
+    """One split operator has n outputs. A chain of additions sums them."""
     names = [f"u{i}" for i in range(n)]
     nodes = [_node("Split", ["t0"], names, axis=0, num_outputs=n)]
     nodes.append(_node("Relu", ["u0"], ["s0"]))
@@ -134,7 +139,7 @@ def split(n: int) -> onnx.ModelProto:
 
 
 def split_and_concat(n: int) -> onnx.ModelProto:
-    """A tensor is taken apart and put together in the other order."""
+    """A tensor is split into n parts, which are concatenated in reverse order."""
     names = [f"u{i}" for i in range(n)]
     nodes = [
         _node("Split", ["t0"], names, axis=0, num_outputs=n),
@@ -144,14 +149,14 @@ def split_and_concat(n: int) -> onnx.ModelProto:
 
 
 def sum_of_many(n: int) -> onnx.ModelProto:
-    """One operator of n inputs."""
+    """One sum operator has n inputs, the results of n softmax operators."""
     names = [f"u{i}" for i in range(n)]
     nodes = [_node("Softmax", ["t0"], [name], axis=i % 2) for i, name in enumerate(names)]
     return _model([*nodes, _node("Sum", names, ["y"])], "y", (2, 8))
 
 
 def many_constants(n: int) -> onnx.ModelProto:
-    """Each operator has a constant of its own."""
+    """A chain of n additions, each of a constant of its own."""
     rng = np.random.default_rng(0)
     constants = {f"c{i}": rng.standard_normal((4, 64)).astype("float32") for i in range(n)}
     nodes = [_node("Add", [f"t{i}", f"c{i}"], [f"t{i + 1}"]) for i in range(n)]
@@ -159,14 +164,14 @@ def many_constants(n: int) -> onnx.ModelProto:
 
 
 def slices(n: int) -> onnx.ModelProto:
-    """Slices of slices."""
+    """A chain of n slices. Each drops the first row of the tensor before it."""
     constants = {"from": np.array([1]), "to": np.array([2**31]), "axis": np.array([0])}
     nodes = [_node("Slice", [f"t{i}", "from", "to", "axis"], [f"t{i + 1}"]) for i in range(n)]
     return _model(nodes, f"t{n}", (n + 4, 4), constants)
 
 
 def transposes(n: int) -> onnx.ModelProto:
-    """Transposes and reshapes, one after the other."""
+    """A chain of n pairs of a transpose and a reshape."""
     nodes: Nodes = []
     for i in range(n):
         nodes.append(_node("Transpose", [f"t{i}"], [f"a{i}"], perm=[1, 0]))
@@ -175,7 +180,10 @@ def transposes(n: int) -> onnx.ModelProto:
 
 
 def ladder(n: int) -> onnx.ModelProto:
-    """Two branches that meet in each of n blocks: 2^n ways through it, and products in it."""
+    """A chain of n blocks. In each, a matrix product and a softmax run in parallel and are added.
+
+    There are 2^n paths through the model.
+    """
     w = {"w": np.full((8, 8), 0.1, "float32")}
     nodes: Nodes = []
     for i in range(n):
@@ -205,17 +213,22 @@ FAMILIES: dict[Callable[[int], onnx.ModelProto], int] = {
     transposes: 250,
     ladder: 100,
 }
-"""Each with its n."""
+"""The smallest size n at which each family is compiled."""
 
 
 def compile_and_compare(family: str, n: int, scheduler: str) -> None:
-    """Print the seconds that compiling took; raise where the numbers are wrong."""
+    """Compile the model of size `n` and print the seconds that this took.
+
+    Raises
+    ------
+    AssertionError: the outputs differ from onnxruntime's.
+    """
     import onnxruntime
 
     import tvm_interop
 
     model = next(f for f in FAMILIES if f.__name__ == family)(n)
-    run = tvm_interop.compile  # Imports TVM, which is not what is timed.
+    run = tvm_interop.compile  # This imports TVM, which must not be part of the time.
     start = time.perf_counter()
     artifact = run(model, scheduler=scheduler, latency_db=":memory:")
     seconds = time.perf_counter() - start
@@ -243,7 +256,7 @@ def _seconds(family: str, n: int, limit_s: float, scheduler: str) -> float | str
 
 
 def main() -> None:
-    """Print a line a family."""
+    """Print one line of the table for each family."""
     names = [family.__name__ for family in FAMILIES]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(names))

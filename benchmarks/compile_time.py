@@ -1,10 +1,13 @@
-"""Seconds to compile networks, cold and warm. `python -m benchmarks.compile_time FOLDER`.
+"""Measures seconds to compile networks, cold and warm: `python -m benchmarks.compile_time FOLDER`.
 
-Each network of the folder (`NAME.onnx`) is compiled by the command line, in processes of its own:
-`cold` with an empty database and nothing kept, `warm` once more after that. Both artifacts are then
-compared: the same kernels, byte for byte, the same plan and the same schedule. With `--again` each
-is compiled once more with an empty database, and the share of its operators for which the two cold
-ones chose the same kernel is told: a choice by measurement must not be one by chance.
+Each network of the folder (`NAME.onnx`) is compiled by the command line, each time in a new
+process. `cold` starts with an empty latency database. `warm` compiles the network again with the
+database that `cold` filled. The two artifacts must be alike: the same kernels byte for byte, the
+same plan and the same schedule.
+
+With `--again`, each network is compiled cold a second time. The last column is then the share of
+operators for which both cold runs chose the same kernel. Kernels are chosen by measurement, and
+this share tells whether the choice is left to chance.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ def _compiled(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _seconds(path: Path, out: Path, database: Path, arguments: argparse.Namespace) -> float:
-    """What one compilation takes."""
+    """Compile the model at `path` in a new process, and return the seconds that this takes."""
     command = [sys.executable, "-m", "tvm_interop", "compile", str(path), "-o", str(out)]
     command += ["--latency-db", str(database)]
     command += ["--precision", arguments.precision, "--scheduler", arguments.scheduler]
@@ -79,7 +82,7 @@ def _seconds(path: Path, out: Path, database: Path, arguments: argparse.Namespac
 
 
 def _chosen_alike(one: tvm_interop.Artifact, other: tvm_interop.Artifact) -> float:
-    """The share of operators that have the same kernel, of the same provider, in both."""
+    """The share of operators, 0 to 1, with the same kernel of the same provider in both."""
 
     def choices(artifact: tvm_interop.Artifact) -> Counter[str]:
         operators = json.loads(artifact.plan.to_json())["operators"]

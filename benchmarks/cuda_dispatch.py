@@ -1,9 +1,15 @@
-"""What launching costs the host on CUDA: microseconds an operator, beside TVM's Relax VM.
+"""Measures the host's launch overhead on CUDA in microseconds an operator, beside TVM's Relax VM.
 
-A chain of operators that do next to nothing runs uncaptured on one stream; then with every other
-operator on a second stream, so that each waits for the other; then as one graph; and in Relax's VM,
-in both its modes. Contestants take turns, and one is run against itself too. Only the host's time
-counts, so a fake CUDA does as well as a real one, and shows no cost of the driver:
+The program is a chain of operators that do next to nothing. It runs in these ways:
+
+- uncaptured on one stream;
+- uncaptured on two streams, with every other operator on the second stream, so that each operator
+  waits for the one before it on the other stream;
+- as one CUDA graph;
+- in Relax's VM, in both its modes.
+
+Contestants take turns. `ours, one stream` takes part twice, which shows the noise. Only the host's
+time counts, so a fake CUDA library is enough. The fake library leaves out the cost of the driver:
 
     LD_LIBRARY_PATH=build/test/tests/fake_cuda python -m benchmarks.cuda_dispatch [--json]
 """
@@ -40,7 +46,10 @@ RUNS = 50
 def our_timer(
     operators: int, streams: int, dispatch: _cuda.Dispatch, kernels: Any
 ) -> Callable[[], float]:
-    """Seconds the host takes to launch the chain, dealt out over `streams` in turn."""
+    """A function that returns the seconds the host takes to launch the chain in our executor.
+
+    Operator i runs on stream i modulo `streams`.
+    """
     program = chain_program(operators)
     names = tuple(op.name for op in program.operators)
     orders = [list(range(s, operators, streams)) for s in range(streams)]
@@ -51,7 +60,10 @@ def our_timer(
 
 
 def relax_timer(operators: int, arch: str, exec_mode: str) -> Callable[[], float]:
-    """Seconds the host takes to run the chain in Relax's VM; a call from Python a run."""
+    """A function that returns the seconds the host takes to launch the chain in Relax's VM.
+
+    Each run is one call from Python.
+    """
     target = cuda_target((arch,))
     module = DefaultCUDASchedule(target)(relax_module(operators, tiny_kernel()))
     with target, compiling_with_nvcc((arch,)):

@@ -1,8 +1,8 @@
-"""The main job on a real network: schedule it, run it, compare the schedulers. `make demo`.
+"""Schedules a real network, runs it, and compares the schedulers. `make demo`.
 
 The network is one of the architectures that the onnx package ships, with seeded random weights.
-Every figure is measured here and now: schedulers interleaved, sequential execution also against
-itself, outputs against onnxruntime.
+Every figure is measured in this run. The schedulers run in interleaved rounds. Sequential execution
+takes part twice, which shows the noise. The outputs are compared with onnxruntime's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ MEASURING_S = 30.0
 
 @dataclass
 class Row:
-    """One scheduler's line of the table."""
+    """One scheduler's row of the table.
+
+    Attributes
+    ----------
+    stages, streams, waits: numbers of stages, streams, and waits across streams in the plan.
+    search_s, measuring_s: seconds of the search alone, and of its measurements.
+    stages_measured: number of stages that this scheduler was the first to need.
+    median_us: median microseconds of a run.
+    bit_equal: whether the output bits are those of sequential execution.
+    """
 
     scheduler: str
     stages: int
@@ -106,7 +115,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_schedulers(compilation: Compilation) -> tuple[list[Row], dict[str, Schedule]]:
-    """Run every scheduler; each pays for the measurements it is the first to need."""
+    """Run every scheduler, and return the rows of the table and the schedules by name.
+
+    A measurement counts towards the first scheduler that needs it.
+    """
     rows, schedules = [], {}
     for name in SCHEDULERS:
         measured_before = compilation.measured_latency.measured
@@ -132,7 +144,13 @@ def run_schedulers(compilation: Compilation) -> tuple[list[Row], dict[str, Sched
 def check_outputs(
     model: object, modules: dict[str, tvm_interop.GraphModule]
 ) -> tuple[float, dict[str, bool]]:
-    """Largest difference to onnxruntime, and whether each module equals sequential to the bit."""
+    """Compare the outputs of one run of each module.
+
+    Returns
+    -------
+    The largest absolute difference between sequential execution and onnxruntime. And by module,
+    whether it gives the same output bits as sequential execution.
+    """
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -155,7 +173,12 @@ def check_outputs(
 
 
 def measure(modules: dict[str, tvm_interop.GraphModule], rows: list[Row]) -> float:
-    """Fill in medians and ratios; returns sequential execution's ratio to itself."""
+    """Fill in the medians and ratios of `rows`.
+
+    Returns
+    -------
+    The ratio of the times of two copies of sequential execution, which is the noise.
+    """
     trial = tvm_interop.measure_interleaved(modules, repeats=1, warmup=1)
     round_s = sum(times[0] for times in trial.values()) / 1e6
     rounds = int(np.clip(MEASURING_S / round_s, 11, 201))
@@ -170,7 +193,11 @@ def measure(modules: dict[str, tvm_interop.GraphModule], rows: list[Row]) -> flo
 def write_best(
     compilation: Compilation, rows: list[Row], schedules: dict[str, Schedule], path: Path
 ) -> tvm_interop.Artifact:
-    """Write the artifact of the fastest schedule, after its check against sequential execution."""
+    """Write the artifact of the fastest schedule.
+
+    A schedule other than the sequential one is first checked for speed. If it fails, the artifact
+    runs sequentially.
+    """
     best = min(rows, key=lambda row: row.median_us).scheduler
     checked = None if best == "sequential" else compilation.check_speed(schedules[best])
     artifact = compilation.artifact(schedules[best], checked)

@@ -1,8 +1,13 @@
-"""What the executor itself costs: nanoseconds an operator, beside TVM's Relax VM.
+"""Measures the executor's overhead in nanoseconds an operator, beside TVM's Relax VM.
 
-A chain of operators that do next to nothing runs on one stream; then with every other operator on
-a second stream, so that each waits for the other stream; and in Relax's VM, in both its modes.
-Contestants take turns, and each is run against itself too.
+The program is a chain of operators that do next to nothing. It runs in these ways:
+
+- on one stream;
+- on two streams, with every other operator on the second stream, so that each operator waits for
+  the one before it on the other stream;
+- in Relax's VM, in both its modes.
+
+Contestants take turns. `ours, one stream` takes part twice, which shows the noise.
 
     python benchmarks/dispatch.py [--operators 100] [--json]
 """
@@ -19,7 +24,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-import tvm_interop  # First: it sets how TVM binds threads.
+import tvm_interop  # Before any kernel runs: the import sets how TVM binds threads.
 from tvm_interop import Schedule
 from tvm_interop._native import cpu as _runtime
 from tvm_interop.execution.cpu import Instance
@@ -31,11 +36,11 @@ from tvm_interop.program.program import Operator, Program, Value
 ROUNDS = 41
 RUNS = 200
 OPAQUE = 8
-"""TVM's operator pattern that forbids fusion: the chain must stay a chain."""
+"""TVM's operator pattern `kOpaque`. It forbids fusion, which would make one kernel of the chain."""
 
 
 def tiny_kernel() -> tvm.tirx.PrimFunc:
-    """Adds one to one number."""
+    """A kernel that adds 1 to a tensor of one element."""
     x = te.placeholder((1,), "float32", name="x")
     y = te.compute((1,), lambda i: x[i] + 1.0, name="y")
     return te.create_prim_func([x, y]).with_attrs(
@@ -44,7 +49,7 @@ def tiny_kernel() -> tvm.tirx.PrimFunc:
 
 
 def chain_program(operators: int) -> Program:
-    """The chain as our executor's planner sees it."""
+    """The chain of operators as a `Program`, the input of our planner."""
     names = ["x", *(f"y{i}" for i in range(operators))]
     return Program(
         values=[Value(name, (1,), "float32") for name in names],
@@ -55,7 +60,7 @@ def chain_program(operators: int) -> Program:
 
 
 def relax_module(operators: int, tiny: tvm.tirx.PrimFunc) -> tvm.IRModule:
-    """The chain as Relax's VM runs it, of the kernel given."""
+    """The chain of calls of the kernel `tiny`, as a Relax module."""
     builder = relax.BlockBuilder()
     kernel = builder.add_func(tiny, "add_one")
     x = relax.Var("x", relax.TensorType((1,), "float32"))
@@ -70,7 +75,10 @@ def relax_module(operators: int, tiny: tvm.tirx.PrimFunc) -> tvm.IRModule:
 
 
 def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
-    """Seconds a run of the chain takes in Relax's VM, the loop in C++."""
+    """A function that returns the seconds a run of the chain takes in Relax's VM.
+
+    The loop over runs is in C++.
+    """
     executable = relax.build(relax_module(operators, tiny_kernel()), "llvm", exec_mode=exec_mode)
     machine = relax.VirtualMachine(executable, tvm.cpu())
     argument = tvm.runtime.tensor(np.zeros(1, "float32"))
@@ -80,7 +88,10 @@ def relax_timer(operators: int, exec_mode: str) -> Callable[[], float]:
 
 
 def our_timer(operators: int, streams: int, kernels: object) -> Callable[[], float]:
-    """Seconds a run of the chain takes in our executor, dealt out over `streams` in turn."""
+    """A function that returns the seconds a run of the chain takes in our executor.
+
+    Operator i runs on stream i modulo `streams`. The loop over runs is in C++.
+    """
     program = chain_program(operators)
     names = tuple(op.name for op in program.operators)
     orders = [list(range(s, operators, streams)) for s in range(streams)]

@@ -1,14 +1,18 @@
-"""Are the verdicts of `explain` right? `python -m benchmarks.explain_verdicts [NETWORK ...]`.
+"""Checks the verdicts of `explain`: `python -m benchmarks.explain_verdicts [NETWORK ...]`.
 
-Pairs of independent operators are chosen of each network: half of them where side by side could
-save most without contention, half where it could save least. `explain` judges them, and its
-verdicts are written to the file before anything else happens. Then each pair runs in turn (each
-operator over all cores), the same once more, and side by side, as plans of the network have them,
-interleaved. A pair pays where side by side is faster by more than 1%, at a level of 5%.
+The program chooses pairs of independent operators from each network. For half of the pairs, running
+them side by side could save most time if there were no contention. For the other half it could save
+least. `explain` judges the pairs, and its verdicts are written to the file before anything else
+happens.
 
-Two error rates: of the pairs that pay, those not called profitable; of the others, those called so.
-Beside it stands the constant answer "not profitable", which misses every pair that pays. With
---changes the first change that `explain` suggests for each network is made and measured.
+Then each pair runs in three ways, in interleaved rounds: in turn (each operator divided over all
+cores), in turn a second time for the noise, and side by side. A pair pays if side by side is faster
+by more than 1%, at a significance level of 5%.
+
+There are two error rates: the share of paying pairs that `explain` did not call profitable, and the
+share of the other pairs that it did call profitable. For comparison, the constant answer "not
+profitable" misses every pair that pays. With --changes, the first change that `explain` suggests
+for each network is made and measured.
 """
 
 from __future__ import annotations
@@ -44,20 +48,26 @@ from . import machine_state
 
 _WANTED = ("inception_v3", "nasnet_a", "mmoe", "bert_small", "bert_base", "googlenet")
 NETWORKS = tuple(name for name in _WANTED if name in models.list())[:4]
-"""Four of these, as far as there are such networks."""
+"""The first four networks of `_WANTED` that `models.list()` has."""
 RESULT = Path("benchmarks/results/explain_verdicts.json")
 
 
 @dataclass
 class Pair:
-    """Two independent operators: what was said of them, then what was measured.
+    """Two independent operators: the verdict of `explain`, and the measured times.
+
+    The measured attributes are None, and `rounds` is 0, until the pair has been measured.
 
     Attributes
     ----------
-    predicted_gain: the share of the time in turn that `explain` expects side by side to save.
-    in_turn_us, beside_us, ratio, interval, noise_ratio, rounds: as measured; None before that.
+    predicted_gain: share of the time in turn that side by side saves, as `explain` expects.
+    in_turn_us, beside_us: median microseconds in turn and side by side.
+    ratio, interval: time side by side over time in turn, and its confidence interval; the interval
+        is None if there were too few rounds.
+    noise_ratio: time in turn over itself.
+    rounds: number of rounds.
     pays: whether side by side was faster by more than 1%, beyond noise.
-    differs: whether it was faster or slower by more than 1%, beyond noise.
+    differs: whether side by side was faster or slower by more than 1%, beyond noise.
     """
 
     network: str
@@ -76,7 +86,7 @@ class Pair:
 
     @property
     def is_called_profitable(self) -> bool:
-        """By `explain`."""
+        """Whether `explain` called the pair profitable."""
         return self.verdict == Verdict.PROFITABLE.value
 
 
@@ -98,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = choose(subject.wholes, count)
         pairs += [_judged(network, subject.wholes, names) for names in chosen]
     facts["pairs"] = [asdict(pair) for pair in pairs]
-    _write(given.out, facts)  # The verdicts, before anything tells whether they are right.
+    _write(given.out, facts)  # Write the verdicts before any measurement can influence them.
     print(f"wrote {len(pairs)} verdicts to {given.out}", flush=True)
     for pair in pairs:
         compilation = subjects[pair.network][1].compilation
@@ -112,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for change in changes_for(subject)[:1]:
             try:
                 trial = try_change(subject, change, model, limit_s=given.seconds)
-            except UnsupportedModelError as error:  # Its shapes are written into the model.
+            except UnsupportedModelError as error:  # The model has fixed shapes.
                 facts["changes"].append(
                     {"network": network, "what": change.what, "refused": first_line(error)}
                 )
@@ -126,9 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(wholes: Wholes, count: int) -> list[tuple[str, str]]:
-    """Pairs of operators with equally many before them, none of them the same work as another.
+    """Choose up to `count` pairs of independent operators, by name.
 
-    Half are those that could save most without contention, half those that could save least.
+    Both operators of a pair are at the same level of the graph (see `Wholes.levels`). A pair with
+    the same times on one core as an earlier pair is left out. Half are the pairs that could save
+    most time without contention. The other half could save least.
     """
     seen: set[tuple[float, ...]] = set()
     ranked: list[tuple[float, tuple[str, str]]] = []
@@ -152,7 +164,11 @@ def choose(wholes: Wholes, count: int) -> list[tuple[str, str]]:
 def side_by_side(
     compilation: Compilation, wholes: Wholes, names: Sequence[str]
 ) -> tuple[Schedule, Schedule]:
-    """Two schedules of the network: its operators in turn, and the same but for a pair at once."""
+    """Two schedules of the network.
+
+    The first runs all operators in turn. The second differs only in the pair `names`, which it runs
+    side by side.
+    """
     chosen = [wholes.id_of(name) for name in names]
     depth: dict[int, int] = {}
     for op in wholes.graph.topological_order():
@@ -175,7 +191,12 @@ def side_by_side(
 
 
 def measure(compilation: Compilation, wholes: Wholes, pair: Pair, limit_s: float) -> None:
-    """Run the pair in turn, the same once more, and side by side; note what came of it."""
+    """Run the pair in turn, in turn again, and side by side. Note the results in `pair`.
+
+    Parameters
+    ----------
+    limit_s: most seconds to measure.
+    """
     in_turn, at_once = side_by_side(compilation, wholes, pair.operators)
     instances = [
         compilation.instance(part_of_plan(compilation.plan(schedule), pair.operators))
@@ -195,7 +216,7 @@ def measure(compilation: Compilation, wholes: Wholes, pair: Pair, limit_s: float
 
 
 def rates(pairs: Sequence[Pair]) -> dict[str, float | int | None]:
-    """Both error rates of the verdicts, and of the constant answer "not profitable"."""
+    """Both error rates of the verdicts, and the errors of the constant answer "not profitable"."""
     paying = [pair for pair in pairs if pair.pays]
     others = [pair for pair in pairs if not pair.pays]
     missed = sum(not pair.is_called_profitable for pair in paying)

@@ -1,7 +1,7 @@
-"""Writes every text that is made from `benchmarks/results`, so that text and data cannot part.
+"""Writes every text that is made from `benchmarks/results`, so that text and data agree.
 
-python -m benchmarks.figures            # write it
-python -m benchmarks.figures --check    # fail where it is not what the results say
+python -m benchmarks.figures            # write the texts
+python -m benchmarks.figures --check    # fail if a text differs from what the results say
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NETWORKS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole of `docs/benchmarks.md`, as Markdown."""
     parts = [
         _INTRODUCTION,
         *_peers(),
@@ -104,7 +104,7 @@ def _schedulers() -> list[str]:
 
 
 def _contest(report: dict[str, Any]) -> str:
-    """One network's contestants, the fastest first."""
+    """The table of one network's contestants, as Markdown, with the fastest first."""
     contestants = dict(report["contestants"])
     noise = contestants.pop(report["baseline"] + _AGAIN)
     rows = [
@@ -181,8 +181,9 @@ _HALVED = {
     "nasnet_a": "1.03", "layered_200": "1.32 to 1.68", "grid_12x12": "1.65",
     "towers_8x40": "2.65", "towers_2x1000": "1.56",
 }  # fmt: skip
-"""IOS over greedy as it was before it had beams, blocks halved by number: of the table, as noted in
-the issue that asked for them."""
+"""By graph family, the makespan of IOS before it had beam search, over the makespan of greedy's
+stages, on the device `table`. IOS then halved large blocks by operator number. The ratios come from
+the issue that asked for beam search."""
 
 
 def _large_blocks() -> list[str]:
@@ -200,7 +201,7 @@ def _large_blocks() -> list[str]:
         "cut by start": "ios, cut by start", "default": "ios", "1 s": "ios 1 s",
         "5 s": "ios 5 s", "30 s": "ios 30 s", "LIOS": "lios", "lower bound": "lower bound",
     }  # fmt: skip
-    # Some had fewer graphs: each column's mean is of all it ran on.
+    # Some contestants ran on fewer graphs. Each mean is over the graphs that its contestant ran on.
     ratios: dict[tuple[str, str, str], list[float]] = {}
     for (graph, device, contestant), us in makespans.items():
         at = graph.split()[0], device, contestant
@@ -268,7 +269,10 @@ _BEFORE = f"{BEFORE}scheduled"
 
 
 def _busy_table(report: dict[str, Any], baseline: str) -> str:
-    """Our medians over the baseline's, with geometric means, by load and rhythm."""
+    """The table of our median times over the baseline's, with geometric means.
+
+    Has a row for each network and a column for each load and rhythm.
+    """
     medians = {
         (row["network"], row["busy"], row["rhythm"], row["contestant"]): row["median_ms"]
         for row in report["rows"]
@@ -392,7 +396,7 @@ def _number(number: float) -> str:
 
 
 def documents() -> dict[Path, str]:
-    """Every text that is made from results, by the file that holds it."""
+    """Every text that is made from results, by the path of its file."""
     return {
         PAGE: page(),
         readme_figures.PAGE: readme_figures.page(),

@@ -1,21 +1,26 @@
-"""Schedulers against each other on a real GPU: right first, then fast.
+"""Compares schedulers on a real GPU: first whether their results are right, then how fast they are.
 
-Part of the bundle that `make gpu-bundle` makes, and run there by `run.sh`: no network, no compiler
-and no Relax is needed, only a GPU, its driver and Python. For each network, in this order:
+This script is part of the bundle that `make gpu-bundle` makes, and `run.sh` in the bundle runs it.
+It needs only a GPU, its driver and Python: no network, no compiler and no Relax. For each network
+it goes through these steps:
 
-1. numbers: sequential execution against the outputs that onnxruntime gave, two inputs in turn;
-2. bits: captured, linked and uncaptured execution, and every schedule, against sequential;
-3. latencies: each operator, and the stages that the schedulers ask for, measured on this GPU;
-4. cuDNN and cuBLASLt, where they load: wherever they have a kernel, and wherever theirs is measured
-   to be faster than TVM's, which is then scheduled too;
-5. time: all schedules, captured, with stream priorities and without, sequential execution
-   uncaptured and captured (twice, for the noise), and PyTorch, eager and in a CUDA graph,
-   interleaved.
+1. Numbers: the outputs of sequential execution are compared with onnxruntime's, on two sets of
+   inputs in turn.
+2. Latencies: each operator, and each stage that a scheduler asks for, is measured on this GPU. Then
+   every scheduler makes its schedule.
+3. Libraries, if cuDNN or cuBLASLt loads: one program uses their kernels wherever they have one.
+   Another uses the fastest kernel of each operator, theirs or TVM's, and is scheduled too.
+4. Bits: captured, linked and uncaptured execution, and every schedule, must have the same output
+   bits as sequential execution with the same kernels.
+5. Time, in interleaved rounds: all schedules, captured, those on TVM's kernels also with stream
+   priorities; sequential execution, uncaptured, linked and captured (twice, for the noise); and
+   PyTorch, eager and in a CUDA graph.
 
-When all networks are done, `torch.compile`, which takes long, against sequential execution.
+When all networks are done, `torch.compile` runs against sequential execution. It comes last because
+it takes long.
 
-A line is printed as soon as it is known; what the time did not suffice for is said to be missing,
-and so is whoever cannot take part.
+Each line is printed as soon as its figures are known. The output names what was left out for lack
+of time, and who could not take part.
 """
 
 from __future__ import annotations
@@ -60,40 +65,43 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "opara": {},
     "ios": {"max_group_ops": 3, "max_groups": 8},
 }
-"""By what they cost to find: the dear ones last."""
+"""The options of each scheduler, by name. Schedulers with a long search come last."""
 PREFERRING = ", priorities"
-"""Added to a schedule's name where the GPU prefers the stream with the longest chain."""
+"""Suffix of a schedule's name if the GPU gives priority to the stream with the longest chain."""
 LIBRARY_PLAN = "libraries.json"
-"""Beside a network's artifact: the plan that lets libraries run what they can."""
+"""File beside a network's artifact, with the plan in which libraries run all operators they can."""
 LIBRARIES = "sequential, libraries"
 FASTEST = "sequential, fastest kernels"
-"""Each operator has whichever kernel is measured to be the fastest, TVM's or a library's."""
+"""Name of sequential execution with the fastest kernel of each operator, TVM's or a library's."""
 FASTEST_SCHEDULERS = ("greedy", "lios", "nimble", "opara")
-"""Those that are found at once: these are run on the fastest kernels as well."""
+"""The schedulers with a short search. They also run on the fastest kernels."""
 MOST_STREAMS = 8
 TORCH = {"PyTorch eager": torch_gpu.eager, "PyTorch CUDA graph": torch_gpu.captured}
 TORCH_COMPILE = "torch.compile"
 WARM_UP = 5
 ROUNDS = 50
 RTOL, ATOL = 1e-3, 1e-4
-"""Relative to the largest output: sums are added up in another order than onnxruntime's."""
+"""Allowed error: `RTOL` times the largest absolute output, plus `ATOL`. Sums may differ, because we
+add terms in another order than onnxruntime does."""
 
 
 @dataclass
 class Report:
-    """What was found out about one network, and what was not.
+    """The results of one network.
 
     Attributes
     ----------
-    numbers: of sequential execution, against onnxruntime's.
-    library_numbers: the same of sequential execution with kernels of libraries.
-    kernels: how many operators each provider's kernel is the fastest for.
-    bits: of everything of ours, against sequential execution of the same kernels.
-    no_graph: why there is none, where one was asked for.
-    search_s: seconds each scheduler took, measuring included.
-    median_us: of all that were timed against each other, microseconds.
-    compiled_us: the same of `torch.compile` and sequential execution.
-    peer_errors: of each peer's outputs, as a share of what is allowed.
+    numbers: "right" or "WRONG": sequential execution compared with onnxruntime; or "not run".
+    library_numbers: the same for sequential execution with kernels of libraries, by name.
+    kernels: by provider, the number of operators for which its kernel is the fastest.
+    bits: "same" or "DIFFERENT", by name of each execution of ours: whether sequential execution
+        with the same kernels gives the same output bits.
+    no_graph: why a CUDA graph that was asked for could not be made, by name.
+    stages_measured: number of stages that were measured for the schedulers.
+    search_s: seconds of each scheduler's search, measurements included.
+    median_us: median microseconds, by name, of all that were timed against each other.
+    compiled_us: median microseconds of `torch.compile` and of sequential execution.
+    peer_errors: largest error of each peer's outputs, as a share of the allowed error.
     not_run: who was not timed, and why.
     """
 
@@ -113,16 +121,23 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        """Whether numbers were compared and all that was compared agreed."""
+        """Whether the numbers were compared and are right, and no output bits differ."""
         numbers = {self.numbers, *self.library_numbers.values()}
         return numbers == {"right"} and set(self.bits.values()) <= {"same"}
 
 
 class Bench:
-    """One network on GPU 0."""
+    """Checks and times one network on GPU 0."""
 
     def __init__(self, folder: Path, deadline: float, report: Report | None = None) -> None:
-        """Load it. What is found goes to `report`, by default a new one."""
+        """Load the network.
+
+        Parameters
+        ----------
+        folder: the network's folder in the bundle.
+        deadline: time of `time.monotonic()`, in seconds, after which no schedule is begun.
+        report: where results go; None makes a new one.
+        """
         self.report = report or Report(folder.name)
         self._deadline = deadline
         self._artifact: Artifact = tvm_interop.load(folder / "model.tar")
@@ -135,13 +150,14 @@ class Bench:
         self.report.operators = len(names)
         self._instances: dict[str, CudaInstance] = {}
         self._same_kernels: dict[str, str] = {}
-        """By instance: the sequential one of the same kernels, where it is not the first."""
+        """By name of an instance, the sequential instance with the same kernels. An instance that
+        is not a key has the kernels of the first sequential instance."""
         self._peers: dict[str, torch_gpu.TorchRunner] = {}
         self._store = LatencyStore(":memory:")
         self._folder = folder
 
     def run(self) -> Report:
-        """Everything, as far as time goes."""
+        """Do all checks and timings of the network, as far as the deadline allows."""
         sequential = self._artifact.plan
         for name, dispatch in (("sequential, uncaptured", "streams"), ("sequential", "captured")):
             self._add(name, sequential, dispatch)
@@ -164,7 +180,7 @@ class Bench:
         return self.report
 
     def run_compiled(self) -> None:
-        """PyTorch's compiled model against sequential execution."""
+        """Time `torch.compile` against sequential execution."""
         self._add_peer(TORCH_COMPILE, torch_gpu.compiled)
         if TORCH_COMPILE not in self._peers:
             print(f"  not run: {self.report.not_run[-1]}")
@@ -201,9 +217,15 @@ class Bench:
         return verdict
 
     def _worst_error(self, outputs: Callable[[int], list[np.ndarray]]) -> float:
-        """How far the outputs of an input set are from onnxruntime's: above 1 is wrong."""
+        """The largest error against onnxruntime, over the allowed error. Above 1 is wrong.
+
+        Parameters
+        ----------
+        outputs: runs the model on input set 0 or 1, and returns its outputs.
+        """
         worst = 0.0
-        for which in (0, 1, 0):  # In turn: a graph must not return the last request's output.
+        # Alternate the inputs: a CUDA graph must not return the outputs of the run before.
+        for which in (0, 1, 0):
             for i, got in enumerate(outputs(which)):
                 expected = self._reference[f"output{which}_{i}"]
                 scale = float(np.abs(expected).max())
@@ -212,7 +234,7 @@ class Bench:
         return worst
 
     def _add_peer(self, name: str, way: Callable[..., torch_gpu.Call]) -> None:
-        """Let PyTorch take part, where it can and computes the same."""
+        """Add a peer that runs the model in PyTorch, if it can and its outputs are right."""
         why = torch_gpu.why_not()
         if why:
             self.report.not_run.append(f"{name}: {why}")
@@ -221,7 +243,7 @@ class Bench:
             model = onnx.load(self._folder / "model.onnx")
             peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
             error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
-        except Exception as failure:  # Whatever PyTorch, its compiler or the GPU raises.
+        except Exception as failure:  # PyTorch, its compiler and the GPU may raise anything.
             text = (str(failure).splitlines() or [""])[0]
             self.report.not_run.append(f"{name}: {type(failure).__name__}: {text}")
             return
@@ -269,7 +291,7 @@ class Bench:
         )
 
     def _add_libraries(self) -> None:
-        """Let the kernels of libraries take part, as far as there are any."""
+        """Add executions with kernels of libraries, if a library is installed."""
         libraries = [name for name in provider_names("cuda") if name != TVM]
         for name in libraries:
             if library_version(name) is None:
@@ -328,11 +350,13 @@ class Bench:
 
 
 def interleaved_us(times: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """The median of each, in microseconds: every round times each once, in an order drawn anew.
+    """The median time of each contestant, in microseconds.
+
+    Every round times each contestant once, in a new random order.
 
     Parameters
     ----------
-    times: run once, each, and tell the seconds that the GPU took.
+    times: by name of the contestant, a function that runs it once and returns the GPU's seconds.
     """
     draw = random.Random(1)
     order = list(times)
@@ -352,13 +376,14 @@ def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.nd
 
 
 def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
-    """The program that a sequential plan was made from: without Relax there is no other source.
+    """The program that a sequential plan was made from.
 
-    TVM's kernels run all of it; what libraries could run is described.
+    Without Relax, the plan is the only source of the program. In the program TVM's kernels run all
+    operators. The operators keep their descriptions, which tell what libraries could run.
     """
     return Program(
         values=[
-            # An arena's offset is the plan's own.
+            # Only an alias keeps its offset. An offset into the arena belongs to the plan alone.
             Value(v.name, v.shape, v.dtype, v.alias_of, v.offset or 0)
             if v.storage == "alias"
             else Value(v.name, v.shape, v.dtype)
@@ -375,7 +400,7 @@ def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
 
 
 def gpu_state() -> dict[str, str]:
-    """What `nvidia-smi` says of clocks, temperature and load; empty where it is missing."""
+    """Clocks, temperature and load of GPU 0 as `nvidia-smi` tells them; empty if it fails."""
     asked = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,utilization.gpu,pstate"
     command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"]
     try:

@@ -1,11 +1,13 @@
 """Makes one file to carry to a machine with a GPU: `gpu.py` and all that it needs.
 
-Operators are fused as far as libraries could follow, so that one set of TVM's kernels serves the
-plans with libraries and those without; cuDNN and cuBLASLt themselves are not in the bundle.
+The bundle holds kernels, plans, weights, the outputs of onnxruntime, TVM's runtime without its
+compiler, and this package. It also holds the ONNX models, for PyTorch if that is installed on the
+GPU's machine. That machine needs neither a network nor a compiler: unpack the bundle and run
+`sh run.sh`.
 
-Kernels, plans, weights, onnxruntime's outputs, TVM's runtime without its compiler, our own package,
-and the ONNX models, for PyTorch where it is. The GPU's machine needs neither a network nor a
-compiler: unpack and `sh run.sh`.
+Operators are fused only as far as libraries could fuse them too. So one set of TVM's kernels serves
+both the plans with libraries and the plans without. The bundle does not hold cuDNN and cuBLASLt
+themselves.
 
     python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
 """
@@ -43,10 +45,11 @@ from .gpu import LIBRARY_PLAN
 
 GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
-"""In the order of what they tell for the time they take."""
+"""Networks in running order. The most informative networks for their running time come first."""
 MOST_BYTES = 60 * 10**6
 _PERIOD = 4093
-"""Weights repeat after so many numbers (a prime, so no channel repeats): they pack to nothing."""
+"""Large weights repeat after this many numbers, so that they compress well. The number is prime, so
+that no channel repeats."""
 _PACKAGES = (
     "apache-tvm-ffi",
     "numpy",
@@ -96,7 +99,10 @@ def main() -> None:
 
 
 def add_network(folder: Path, name: str, archs: list[str]) -> None:
-    """Compile a network for sequential execution, and keep what onnxruntime makes of two inputs."""
+    """Compile a network for sequential execution, and write what `gpu.py` needs of it to `folder`.
+
+    That includes the outputs of onnxruntime for two sets of inputs.
+    """
     folder.mkdir(parents=True)
     began = time.monotonic()
     model = read_onnx(name)
@@ -106,7 +112,7 @@ def add_network(folder: Path, name: str, archs: list[str]) -> None:
     options = CompileOptions("cuda", archs=archs, providers=[TVM, *GPU_LIBRARIES])
     compilation = Compilation(model, options)
     artifact = compilation.artifact(compilation.sequential())
-    # Of the same kernels and weights: a plan that needs no library, and one that does.
+    # Two plans with the same kernels and weights: this one needs libraries, the next does not.
     (folder / LIBRARY_PLAN).write_text(artifact.plan.to_json())
     plain = artifact.fallback or artifact.plan
     replace(artifact, plan=plain, fallback=None).save(folder / "model.tar")
@@ -117,7 +123,10 @@ def add_network(folder: Path, name: str, archs: list[str]) -> None:
 
 
 def repeat_weights(model: onnx.ModelProto) -> None:
-    """Let large weights repeat a short random sequence, of the same spread as before."""
+    """Replace large float32 weights by a short random sequence that repeats.
+
+    The weights keep their standard deviation.
+    """
     pattern = np.random.default_rng(0).standard_normal(_PERIOD).astype(np.float32)
     for initializer in model.graph.initializer:
         weight = numpy_helper.to_array(initializer)
@@ -127,7 +136,10 @@ def repeat_weights(model: onnx.ModelProto) -> None:
 
 
 def reference(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Two sets of inputs and onnxruntime's outputs: `input0_0` is the first set's first."""
+    """Two sets of random inputs and the outputs of onnxruntime, by name.
+
+    `input1_0` is the first input of the second set, and `output1_0` the first output for that set.
+    """
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -142,7 +154,12 @@ def reference(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def add_runtime(folder: Path, python: str) -> None:
-    """TVM's runtime, our package, and the Python packages that both import."""
+    """Add TVM's runtime, this package and the Python packages that both import to the bundle.
+
+    Parameters
+    ----------
+    python: version of Python on the GPU's machine, such as "3.12".
+    """
     site = folder / "site"
     pinned = [f"{name}=={importlib.metadata.version(name)}" for name in _PACKAGES]
     command = [
@@ -159,7 +176,7 @@ def add_runtime(folder: Path, python: str) -> None:
     for platform in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
         command += ["--platform", platform]
     subprocess.run([*command, *pinned], check=True)
-    shutil.rmtree(site / "onnx" / "backend" / "test")  # Models and data of its own tests.
+    shutil.rmtree(site / "onnx" / "backend" / "test")  # Large models and data of onnx's own tests.
     leave = shutil.ignore_patterns("__pycache__", "libtvm_compiler.so", "3rdparty", "include")
     shutil.copytree(Path(tvm.__file__).parent, site / "tvm", ignore=leave)
     shutil.copytree(Path(tvm_interop.__file__).parent, site / "tvm_interop", ignore=leave)
@@ -172,7 +189,15 @@ def add_runtime(folder: Path, python: str) -> None:
 
 
 def cuda_runtime() -> Path:
-    """CUDA's runtime library, of the toolkit that nvcc belongs to."""
+    """The path of CUDA's runtime library.
+
+    It is searched for in `CUDA_HOME`, then in the toolkit that `nvcc` belongs to, then in
+    `/usr/local/cuda`.
+
+    Raises
+    ------
+    DeviceError: none of them has the library.
+    """
     nvcc = shutil.which("nvcc")
     homes = [os.environ.get("CUDA_HOME"), nvcc and str(Path(nvcc).resolve().parents[1])]
     for home in [*filter(None, homes), "/usr/local/cuda"]:

@@ -1,9 +1,9 @@
-"""Times contestants against each other so that the answer can be trusted.
+"""Times contestants against each other in interleaved rounds.
 
-Every round runs each contestant once, in an order drawn anew, so that whatever drifts (clock,
-caches, a neighbour's load) falls on all alike. The baseline takes part twice: how far it is from
-itself is the noise, and no difference smaller than that is claimed. Between contestants there is
-a rest, because the idle threads of one library keep spinning for a while after it has returned.
+Every round runs each contestant once, in a new random order. So drift of any kind (clock, caches, a
+neighbour's load) falls on all contestants alike. The baseline takes part twice. The difference
+between its two times is the noise, and no smaller difference is claimed. There is a rest between
+contestants, because the idle threads of a library keep spinning for a while after it has returned.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ import numpy as np
 import numpy.typing as npt
 
 REST_S = 0.1
-"""onnxruntime's threads spin for some 50 ms after a run: whoever came next took twice as long."""
+"""Rest before each contestant, in seconds. onnxruntime's threads spin for some 50 ms after a run.
+Without a rest, the next contestant took twice as long."""
 AGAIN = " (again)"
-"""What is added to the baseline's name when it runs against itself."""
+"""Suffix of the baseline's name where the baseline runs against itself."""
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What was found of one contestant; times in microseconds.
+    """The times of one contestant, in microseconds.
 
     Attributes
     ----------
-    median_us, p90_us, p99_us: of its rounds.
-    median_interval_us: where the median lies with 95% confidence (bootstrap).
-    ratio: its median over the baseline's; below 1 is faster.
-    ratio_interval: where that ratio lies with 95% confidence, the rounds drawn in pairs.
+    rounds: number of rounds.
+    median_us, p90_us, p99_us: median, 90th and 99th percentile over the rounds.
+    median_interval_us: 95% confidence interval of the median (bootstrap).
+    ratio: median over the baseline's median; below 1 is faster.
+    ratio_interval: 95% confidence interval of the ratio. The bootstrap draws the same rounds for
+        both.
     """
 
     name: str
@@ -46,10 +49,14 @@ class Summary:
     ratio_interval: tuple[float, float]
 
     def differs(self, noise: Summary) -> bool:
-        """Whether it is faster or slower than the baseline, beyond chance and beyond the noise.
+        """Whether the contestant differs from the baseline, beyond chance and beyond the noise.
 
-        The interval of its ratio must not hold 1, and its ratio must be further from 1 than the
-        baseline's from itself.
+        The interval of its ratio must not contain 1. Its ratio must also be further from 1 than the
+        ratio of the baseline to itself, and than both ends of the interval of that ratio.
+
+        Parameters
+        ----------
+        noise: the baseline against itself.
         """
         low, high = self.ratio_interval
         floor = max(abs(np.log(r)) for r in (noise.ratio, *noise.ratio_interval))
@@ -69,16 +76,19 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Time each contestant `rounds` times, in microseconds; the baseline also under `AGAIN`.
+    """Time each contestant `rounds` times, in microseconds.
+
+    The baseline takes part a second time. Its name then has the suffix `AGAIN`.
 
     Parameters
     ----------
-    contestants: what to call, by name; a call is one inference.
-    warmup: rounds before anything is timed.
-    lead_in: calls just before those that are timed, which wake threads that slept meanwhile.
-    in_a_row: calls that are timed in each turn. Their median is the turn's time, so that a single
-        call which the machine held up does not count.
-    clock, sleep: in seconds; tests bring their own.
+    contestants: functions to time, by name; a call is one inference.
+    warmup: number of rounds before anything is timed.
+    lead_in: number of calls in each turn before the timed ones. They wake sleeping threads.
+    in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
+        call that the machine held up does not count.
+    rest_s: seconds of rest before each turn.
+    clock, sleep: functions in seconds; tests bring their own.
     """
     entries = {**contestants, baseline + AGAIN: contestants[baseline]}
     times: dict[str, list[float]] = {name: [] for name in entries}
@@ -103,7 +113,12 @@ def measure(
 def summarise(
     times: Mapping[str, npt.NDArray[np.float64]], baseline: str, seed: int = 0
 ) -> dict[str, Summary]:
-    """Medians, intervals and ratios to `baseline`, of what `measure` returned."""
+    """Medians, intervals and ratios to `baseline`, by contestant.
+
+    Parameters
+    ----------
+    times: (rounds,) microseconds of each contestant, as `measure` returns them.
+    """
     rng = np.random.default_rng(seed)
     base = times[baseline]
     draws = rng.integers(0, len(base), (_RESAMPLES, len(base)))
@@ -122,11 +137,13 @@ def rounds_for(
     most: int = 201,
     in_a_row: int = 1,
 ) -> int:
-    """How many rounds fit into `budget_s`, judged by one call of each after one to warm up.
+    """The number of rounds that fit into `budget_s` seconds, from `least` to `most`.
+
+    The estimate comes from one timed call of each contestant, after a call to warm up.
 
     Parameters
     ----------
-    in_a_row: calls that are timed in each turn; one more leads in.
+    in_a_row: number of timed calls in each turn. One more call leads in.
     """
     took = 0.0
     for call in contestants:

@@ -1,12 +1,16 @@
-"""What `hios_curves` found, beside what the paper says and what an independent prototype found.
+"""Compares the results of `hios_curves` with the HIOS paper and with an independent prototype.
 
     python -m benchmarks.hios_claims [FILE]
 
-Under `clock`, HIOS-MR is to be within 10% of the paper, and HIOS-LP no worse than there and at most
-25% better: the authors' program rounds while it looks for the longest path, and ours does not. What
-falls along a figure in the paper is to fall here. Under `exact`, which no paper has, every figure
-is to be within 3% of a prototype written before this and apart from it. And `multi-gpu` is to be
-shorter than HIOS-LP by 4% on 4 GPUs and by 25% on 12.
+These are the aims:
+
+- Under the evaluator `clock`, HIOS-MR is within 10% of the paper. HIOS-LP is no worse than in the
+  paper and at most 25% better: the authors' program rounds numbers in its search for the longest
+  path, and ours does not.
+- A curve that falls along a figure of the paper also falls here.
+- Under `exact`, which no paper has, every figure is within 3% of a prototype. That prototype was
+  written earlier and independently.
+- `multi-gpu` is shorter than HIOS-LP by 4% on 4 GPUs and by 25% on 12.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ _PROTOTYPE = {
     ("11", "0.4"): (415, 374, 111, 107, 116, 108, 105, 93),
     ("11", "1.2"): (415, 374, 117, 114, 122, 112, 110, 93),
 }
-"""By figure and point, milliseconds of `_COLUMNS`."""
+"""Milliseconds that the prototype gave, by figure and point, in the order of `_COLUMNS`."""
 _COLUMNS = (
     "sequential", "ios", "hios-lp, inter-GPU, exact", "hios-lp, exact", "hios-mr, exact",
     "heft, inter-GPU, exact", "heft, exact", "lower bound",
@@ -47,14 +51,16 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Check:
-    """One figure beside what it is to be.
+    """One measured figure and the figure that it is compared with.
 
     Attributes
     ----------
-    within: the least and the most that `ours` over `theirs` may be.
-    error: the standard error of `ours`, as a share of it; None where it was not computed. Theirs
+    what: what the figure is.
+    theirs, ours: the expected and the measured figure.
+    within: least and largest accepted ratio of `ours` to `theirs`.
+    error: standard error of `ours`, as a share of `ours`; None if it was not computed. `theirs`
         comes from random models too, and is as uncertain.
-    whose: who says what it is to be: the paper, our prototype, or we, of our own scheduler.
+    whose: source of `theirs`: the paper, our prototype, or an aim that we set for our scheduler.
     """
 
     what: str
@@ -66,12 +72,12 @@ class Check:
 
     @property
     def ratio(self) -> float:
-        """Ours over theirs."""
+        """`ours` over `theirs`."""
         return self.ours / self.theirs
 
     @property
     def holds(self) -> bool:
-        """Whether it is as it is to be."""
+        """Whether the ratio is within its limits."""
         return self.within[0] <= self.ratio <= self.within[1]
 
 
@@ -107,7 +113,7 @@ def checks(found: Mapping[str, Any]) -> list[Check]:
 
 
 class _Curves:
-    """One figure's means."""
+    """The mean latencies of one figure of the paper."""
 
     def __init__(self, found: Mapping[str, Any], number: int) -> None:
         self.name = f"figure {number}"
@@ -115,20 +121,20 @@ class _Curves:
         self._instances = found[self.name]["instances"]
 
     def ms(self, row: str) -> list[float]:
-        """The row at each point."""
+        """Mean milliseconds of a row at each point."""
         return [point[row][0] for point in self._points.values()]
 
     def at(self, point: str, row: str) -> float:
-        """The row at one point."""
+        """Mean milliseconds of a row at one point."""
         return float(self._points[point][row][0])
 
     def error_at(self, point: str, row: str) -> float:
-        """The standard error of the row's mean at one point, as a share of the mean."""
+        """Standard error of a row's mean at one point, as a share of the mean."""
         mean, deviation = self._points[point][row]
         return float(deviation / math.sqrt(self._instances) / mean)
 
     def speedups(self, row: str, over: str) -> list[float]:
-        """How many times shorter `row` is than `over`, at each point."""
+        """Latency of the row `over` divided by the latency of `row`, at each point."""
         return [theirs / ours for theirs, ours in zip(self.ms(over), self.ms(row), strict=True)]
 
 
@@ -181,7 +187,7 @@ def _layers(curves: _Curves) -> Iterator[Check]:
     ):  # fmt: skip
         yield Check(f"{curves.name}: {_short(row)}, least ms", ms, min(curves.ms(row)), within)
         yield Check(f"{curves.name}: {_short(row)}, most ms", ms, max(curves.ms(row)), within)
-    # In the paper's milliseconds; what is 25% better in a ratio takes a fifth less time.
+    # The paper gives these as milliseconds. A ratio that is 25% better is a fifth less time.
     better = (1 / _LP_WITHIN[1], 1 / _LP_WITHIN[0])
     first, last = curves.ms(_LP)[0], curves.ms(_LP)[-1]
     yield Check(f"{curves.name}: LP, ms at 6 layers", 174, first, better)
@@ -210,7 +216,7 @@ def _short(row: str) -> str:
 
 
 def table(made: list[Check]) -> str:
-    """As Markdown."""
+    """The checks as a Markdown table, and how many of them hold."""
     lines = [
         "| what | theirs | ours | ours over theirs | our standard error | accepted | holds |",
         "|---|--:|--:|--:|--:|---|---|",

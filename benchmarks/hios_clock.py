@@ -1,9 +1,10 @@
-"""The evaluator that HIOS's published curves come from; for those curves alone.
+"""The latency model behind HIOS's published curves. It is used for those curves only.
 
-The authors' program keeps one clock a GPU. An operator waits for the clock of each of its sources'
-GPUs as it stands, and not for the source's own end: a GPU that was given other work in between
-seems to hold it up. Operators are visited by id. The paper states the constraint itself (section
-III-B) as `Schedule.simulate` has it.
+The authors' program keeps one clock for each GPU. It visits the operators in the order of their
+ids. For each source of an operator, the operator waits for the current clock of the source's GPU,
+and not for the end of the source itself. So other work that this GPU was given in between seems to
+delay the operator. The paper itself (section III-B) states the constraint as `Schedule.simulate`
+has it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _LONGEST_PATHS = tvm_ffi.get_global_func("tvm_interop.longest_paths")
 
 
 class Clock:
-    """Prices mappings of one instance.
+    """Computes the latency of mappings of one instance onto GPUs.
 
-    A stage of several operators is visited where the first of them is, and waits for the sources of
-    all.
+    A stage of several operators is visited in the place of its first operator. It waits for the
+    sources of all its operators.
     """
 
     def __init__(self, subject: Instance, gpus: int) -> None:
@@ -41,12 +42,12 @@ class Clock:
     def latency_us(
         self, gpu_of: Sequence[int], stages: dict[int, tuple[tuple[int, ...], float]] | None = None
     ) -> float:
-        """The latest clock.
+        """The latency of a mapping in microseconds: the latest clock of all GPUs.
 
         Parameters
         ----------
-        gpu_of: by operator; -1 where it is not mapped, and not counted.
-        stages: by first operator, the operators of a stage and what they take together.
+        gpu_of: the GPU of each operator; -1 if it is not mapped. Such an operator does not count.
+        stages: by first operator, the operators of a stage and their microseconds together.
         """
         clock = [0.0] * self._gpus
         merged = {op for ops, _ in (stages or {}).values() for op in ops[1:]}
@@ -66,7 +67,12 @@ class Clock:
 
 
 def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]:
-    """HIOS-LP's mapping with each path's GPU chosen by the clock, and its latency."""
+    """Run HIOS-LP, with the GPU of each path chosen by the clock.
+
+    Returns
+    -------
+    The GPU of each operator, and the latency by the clock in microseconds.
+    """
     prices = GpuPrices(subject.graph, subject.latency)
     clock = Clock(subject, gpus)
     gpu_of = [-1] * subject.graph.num_ops
@@ -84,7 +90,12 @@ def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], flo
 
 
 def recurrence_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]:
-    """HIOS-MR's mapping, as the product makes it, and its latency by the clock."""
+    """Run our scheduler `hios-mr`, without its windows.
+
+    Returns
+    -------
+    The GPU of each operator, and the latency by the clock in microseconds.
+    """
     made = schedule(subject.graph, "hios-mr", subject.latency, gpus=gpus, intra="none")
     gpu_of = [0] * subject.graph.num_ops
     for gpu, stages in enumerate(made.gpu_stages):
@@ -96,7 +107,16 @@ def recurrence_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]
 def windows_by_clock(
     subject: Instance, gpus: int, gpu_of: Sequence[int], latency_us: float
 ) -> float:
-    """Algorithm 2 with windows of two, by the clock: the latency in the end."""
+    """Run Algorithm 2 of the HIOS paper on a mapping, with windows of two operators.
+
+    Parameters
+    ----------
+    gpu_of, latency_us: the mapping and its latency by the clock.
+
+    Returns
+    -------
+    The final latency by the clock, in microseconds.
+    """
     graph, clock = subject.graph, Clock(subject, gpus)
     stages: dict[int, tuple[tuple[int, ...], float]] = {}
     taken: set[int] = set()

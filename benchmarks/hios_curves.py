@@ -1,15 +1,20 @@
-"""HIOS's five simulated figures, and two networks by image size, on GPUs that exist on paper.
+"""Simulates the five figures of the HIOS paper, and two networks by image size. Needs no GPU.
 
     python -m benchmarks.hios_curves [--instances N] [--only WHAT ...] [--without-ours]
                                      [--out FOLDER] [--jobs N]
 
-Every point of a figure is the mean of random models (30 by default; see `hios_instances`), under
-two evaluators. `exact` is the constraint that the paper states, and what the product predicts by: a
-stage waits for the stage before it on its GPU and for its inputs. `clock` is what the published
-curves come from (see `hios_clock`): it makes operators wait for work that they do not depend on,
-which flatters HIOS-LP and hides that HIOS-MR is as good. The paper's claims stand beside ours.
+Every point of a figure is the mean over random models (30 by default; see `hios_instances`), under
+two evaluators:
 
-Networks are schedule units on two A40s by their data sheet: simulated, and nothing is measured.
+- `exact` is the constraint that the paper states. This package predicts latencies by it too. A
+  stage waits for the stage before it on its GPU and for its inputs.
+- `clock` is the evaluator behind the published curves (see `hios_clock`). It makes operators wait
+  for work that they do not depend on. This flatters HIOS-LP and hides that HIOS-MR is as good.
+
+The output has the claims of the paper beside our figures.
+
+The networks are divided into schedule units and run on two simulated A40s, by their data sheet.
+Nothing is measured.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from .paper_device import paper_network
 _NETWORKS = {"inception_v3": (299, 512, 1024, 2048), "nasnet_a": (331, 512, 1024)}
 _IOS = {"max_group_ops": 3, "max_groups": 2, "endings": "paper"}
 _IOS_PART = 10
-"""Operators with consecutive ids that the authors' program gives IOS at a time."""
+"""Number of operators with consecutive ids that the authors' program gives IOS at a time."""
 OURS = "multi-gpu"
 _NETWORK_ROWS = "networks"
 _EDGES_AN_OP = 2
@@ -42,11 +47,14 @@ _EDGES_AN_OP = 2
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: what varies, and what the text claims of it.
+    """A figure of the paper.
 
     Attributes
     ----------
-    setting: the keyword of `instance`, or `gpus`.
+    number, title: its number in the paper, and the label of the x axis.
+    setting: what varies: a keyword of `instance`, or `gpus`.
+    values: values of the setting, one for each point.
+    claims: claims in the text of the paper about the figure.
     """
 
     number: int
@@ -124,16 +132,19 @@ def parse_arguments() -> argparse.Namespace:
 
 
 Row = dict[str, float]
-"""By scheduler and evaluator, such as `hios-lp, clock`: milliseconds; `search, CPU s`: seconds."""
+"""Milliseconds by scheduler and evaluator, such as `hios-lp, clock`. The entry `search, CPU s` is
+in seconds."""
 
 
 def measure(
     figure: Figure, instances: int, jobs: int, ours: bool = True
 ) -> dict[str, dict[str, list[float]]]:
-    """For each point and row the mean and the standard deviation over the instances.
+    """Mean and standard deviation over the instances, by point of the figure and row.
 
     Parameters
     ----------
+    instances: number of random models for each point.
+    jobs: number of processes.
     ours: whether `multi-gpu` takes part.
     """
     tasks = [
@@ -165,7 +176,12 @@ def _priced(task: tuple[str, float, int, bool]) -> Row:
 
 
 def price(subject: Instance, gpus: int, ours: bool) -> Row:
-    """What every scheduler makes of one model; `multi-gpu` if `ours`."""
+    """Simulate the schedules of every scheduler for one model.
+
+    Parameters
+    ----------
+    ours: whether `multi-gpu` takes part.
+    """
     graph, latency = subject.graph, subject.latency
     row = {"sequential": sum(map(latency.op, range(graph.num_ops)))}
     row["ios"] = ios_in_parts_us(subject)
@@ -190,7 +206,7 @@ def price(subject: Instance, gpus: int, ours: bool) -> Row:
 
 
 def ios_in_parts_us(subject: Instance) -> float:
-    """IOS as the authors' program runs it: on ten operators at a time."""
+    """Microseconds of IOS as the authors' program runs it, on ten operators at a time."""
     from tvm_interop.program.graph import OpGraph
 
     graph, total_us = subject.graph, 0.0
@@ -222,7 +238,7 @@ def table(figure: Figure, points: Mapping[str, Mapping[str, Sequence[float]]]) -
 
 
 def summary(points: Mapping[str, Mapping[str, Sequence[float]]], evaluator: str) -> list[str]:
-    """The ratios that the paper's text gives, at each point."""
+    """The ratios that the text of the paper gives, with our values at each point."""
 
     def ratios(over: str, of: str) -> str:
         each = (point[over][0] / point[of][0] for point in points.values())
@@ -237,7 +253,10 @@ def summary(points: Mapping[str, Mapping[str, Sequence[float]]], evaluator: str)
 
 
 def draw(figure: Figure, points: Mapping[str, Mapping[str, Sequence[float]]], folder: Path) -> None:
-    """Both evaluators side by side, as SVG and PNG, with the deviation as error bars."""
+    """Draw both evaluators side by side, into an SVG and a PNG file in `folder`.
+
+    Error bars show the standard deviation.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -270,7 +289,7 @@ def draw(figure: Figure, points: Mapping[str, Mapping[str, Sequence[float]]], fo
 
 
 def networks() -> list[dict[str, object]]:
-    """Each network by image size on two simulated A40s, in milliseconds."""
+    """Milliseconds of each network on two simulated A40s: a row for each image size."""
     rows: list[dict[str, object]] = []
     for name, sizes in _NETWORKS.items():
         for size in sizes:
@@ -295,7 +314,7 @@ def networks() -> list[dict[str, object]]:
 
 
 def networks_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """As Markdown."""
+    """The rows of `networks` as a Markdown table."""
     names = list(rows[0])
     lines = [
         "## Two A40s by their data sheet, ms (simulated)",

@@ -1,7 +1,8 @@
-"""Random models as the authors of HIOS generate them, what they take, and their own evaluator.
+"""Random models with latencies, generated as the authors of HIOS generate them.
 
-The paper (Kundu and Shu, CLUSTER 2023, section VI-A) leaves open how operators are dealt onto
-layers and what operators take that run side by side; the authors' published program says.
+The paper (Kundu and Shu, CLUSTER 2023, section VI-A) does not say how operators are distributed
+over layers. It also does not say how long operators take that run side by side. Both are taken from
+the authors' published program.
 """
 
 from __future__ import annotations
@@ -23,18 +24,25 @@ _LEAST_TRANSFER_US = 100.0
 
 @dataclass(frozen=True)
 class Instance:
-    """A random model and its prices. Ids are in topological order, layer by layer."""
+    """A random model and its latencies. Operator ids are in topological order, layer by layer."""
 
     graph: OpGraph
     latency: HalfShared
 
 
 class HalfShared(LatencyModel):
-    """A stage takes half of what its groups take in turn, and half of what they take at best.
+    """The latency model of the authors' program, for groups that run side by side on a GPU.
 
-    t(S) = 0.5 sum t + 0.5 max(sum t u, max t), where u is an operator's utilisation: the share of
-    the GPU that it keeps busy. A group's t is the sum of its operators' and its u their mean,
-    weighed by time. A transfer takes a share of what its producer does, 100 us at least.
+    The latency of a stage is the mean of two times. The first is the time of its groups in turn.
+    The second is the shortest time that the groups could take side by side. For a stage of two or
+    more groups
+
+        t(S) = 0.5 sum t + 0.5 max(sum t u, max t).
+
+    Here t is the latency of a group, the sum of its operators' latencies. Its utilisation u is the
+    mean over its operators, weighed by their latencies. The utilisation of an operator is the share
+    of the GPU that it keeps busy. The latency of a transfer is a fixed share of the latency of the
+    operator that produces the tensor, and at least 100 us.
     """
 
     def __init__(
@@ -76,13 +84,13 @@ class HalfShared(LatencyModel):
         return np.where(num_groups > 1, shared, total_us)
 
     def of(self, ids: range) -> HalfShared:
-        """The prices of these operators, numbered from 0; none of copies."""
+        """The latencies of the operators `ids`, numbered from 0, without transfers."""
         ops = slice(ids.start, ids.stop)
         return HalfShared(self.op_us[ops].tolist(), self._utilisation[ops].tolist(), (), 0.0)
 
     @property
     def least_us(self) -> float:
-        """What one GPU takes at least, however operators are put side by side."""
+        """Lower bound of the microseconds that one GPU takes for all operators, in any stages."""
         return float(0.5 * (self.op_us + self._busy_us).sum())
 
 
@@ -93,14 +101,21 @@ def instance(
     transfer_share: float = 0.8,
     seed: int = 0,
 ) -> Instance:
-    """A random model by the rules of the authors' program.
+    """Generate a random model by the rules of the authors' program.
 
-    The first and the last layer have one operator. The others get half as many as there are
-    layers, then a random number up to that, round by round, until all are dealt. (Where half is
-    too many for all to get some, as with 22 layers, they first get an equal part; the authors'
-    program stops there.) Between neighbours each operator of the one picks a reader and each of the
-    other a source; the other edges lead from a random inner layer to a later one. No edge is there
-    twice.
+    The first and the last layer have one operator each. The other operators are distributed over
+    the inner layers in rounds. In the first round each inner layer gets half as many operators as
+    there are layers. In each later round it gets a random number of operators, at most that many.
+    With many layers, such as 22, there are too few operators for the first round. Then each inner
+    layer first gets an equal part. (The authors' program stops in this case.)
+
+    Between two neighbouring layers, each operator of the first picks a random reader in the second.
+    Then each operator of the second picks a random source in the first. Further edges lead from a
+    random inner layer to a later inner layer. No edge occurs twice.
+
+    Parameters
+    ----------
+    transfer_share: latency of a transfer, as a share of the latency of its producer.
     """
     rng = random.Random(seed)
     sizes = [1, *([0] * (num_layers - 2)), 1]
@@ -130,7 +145,11 @@ def instance(
 
 
 def lower_bound_us(subject: Instance, gpus: int) -> float:
-    """What no schedule can be below: the longest path without copies, and all GPUs busy."""
+    """Lower bound of the latency of any schedule, in microseconds.
+
+    It is the larger of two bounds: the longest path without transfers, and the time that the
+    operators take if they keep all GPUs busy to the end.
+    """
     finish = [0.0] * subject.graph.num_ops
     for op in subject.graph.topological_order():
         ready = max((finish[u] for u in subject.graph.predecessors(op)), default=0.0)

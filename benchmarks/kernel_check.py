@@ -1,8 +1,9 @@
-"""What checking kernels costs and finds. `python -m benchmarks.kernel_check [NETWORK ...]`.
+"""Measures time and results of kernel checks. `python -m benchmarks.kernel_check [NETWORK ...]`.
 
-Each network, a file `NAME.onnx` or one of `tvm_interop.models.list()`, is compiled with nothing
-kept, in a process of its own. Of the seconds of processor time that takes, those of the check are
-told apart.
+The compiler checks the kernels of each model that it compiles. This program compiles each network,
+a file `NAME.onnx` or one of `tvm_interop.models.list()`, in a process of its own. The latency
+database is empty at the start. The table has the processor time of the check and of the rest of
+compilation, in seconds, and the number of kernels at fault.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from tvm_interop.compiler.checked_libraries import LibraryChecker
 
 
 class Row(NamedTuple):
-    """A network: kernels checked, those at fault, seconds of the check and of all the rest."""
+    """The results of one network.
+
+    Attributes
+    ----------
+    checked, libraries: number of kernels checked, of TVM and of libraries.
+    plain: the fault of each kernel at fault, by name.
+    check_s, rest_s: seconds of processor time of the check, and of the rest of compilation.
+    """
 
     network: str
     checked: int
@@ -65,7 +73,7 @@ def main() -> int:
 
 
 def measured(network: str, scheduler: str) -> Row:
-    """Compile the network, with nothing kept."""
+    """Compile the network with an empty latency database, and time the checks of its kernels."""
     model = onnx.load(network) if network.endswith(".onnx") else models.build(network)
     seconds = 0.0
 

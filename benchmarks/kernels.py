@@ -1,7 +1,8 @@
-"""Networks on the kernels we have, beside onnxruntime and PyTorch. `python -m benchmarks.kernels`.
+"""Compares whole networks with onnxruntime and PyTorch. `python -m benchmarks.kernels`.
 
-Besides times: how far each is from the most that the cores could do, which reorders and copies are
-left, how much memory it takes, and where schedules gain over one operator after the other.
+Besides the times, the output tells for each network how close it comes to the peak rate of the
+cores, how many reorders and copying concatenations are left, and how much memory it takes. It also
+tells whether schedules are faster than sequential execution.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ SCHEDULERS = ("greedy", "lios", "lios+")
 BASELINE = "ours, sequential"
 ONNXRUNTIME, PYTORCH = "onnxruntime, sequential", "PyTorch eager"
 ROOF = Convolution(256, 256, 28, (3, 3))
-"""What the cores are at their best at, for the roof."""
+"""The convolution whose rate of floating-point operations counts as the peak rate of the cores."""
 
 
 @dataclass
 class Row:
-    """One network.
+    """The results of one network.
 
     Attributes
     ----------
-    median_us: of each contestant, microseconds.
-    best: our fastest.
-    to_onnxruntime, to_pytorch: our fastest over onnxruntime, and over PyTorch eager, each with the
-        number of threads that suits it best; None where PyTorch did not take part.
-    roof_us: its floating-point operations over the most that all cores were seen to do.
-    noise: our sequential execution over itself.
-    reorders, concats: tensors brought into another layout in a run, and concatenations that copy.
-    peak_bytes: by what the process grew while it loaded the model and ran it, ours and theirs.
+    median_us: median microseconds of each contestant, by name.
+    best: name of our fastest contestant.
+    to_onnxruntime, to_pytorch: time of our fastest over onnxruntime's, and over PyTorch eager's,
+        each with its best number of threads. None if PyTorch did not take part.
+    roof_us: microseconds that the network's floating-point operations take at the peak rate of all
+        cores.
+    noise: time of our sequential execution over itself.
+    operators: number of operators; each part of a divided operator counts as one.
+    reorders, concats: tensors that a run brings into another layout, and concatenations that copy.
+    peak_bytes: growth of the process's peak memory while it loads and runs the model, by runtime.
     """
 
     network: str
@@ -98,7 +101,13 @@ def _geometric_mean(ratios: list[float]) -> float:
 
 
 def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
-    """Measure one network; prints what it finds."""
+    """Measure one network and print the results.
+
+    Parameters
+    ----------
+    flops_a_us: peak rate of all cores, in floating-point operations a microsecond.
+    budget_s: seconds to measure.
+    """
     model = light.build(network)
     feed = random_feed(model)
     compilation = Compilation(model, CompileOptions())
@@ -117,7 +126,8 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
         except ValueError as error:
             if isinstance(peer, (Ours, OnnxRuntime)):
                 raise
-            print(f"{peer.name} does not take part: {error}")  # A finding; the others go on.
+            # A peer that cannot run the network is a result too: report it and go on.
+            print(f"{peer.name} does not take part: {error}")
     expected = runners[ONNXRUNTIME]()
     for name, run in list(runners.items()):
         pairs = zip(run(), expected, strict=True)
@@ -131,7 +141,7 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
     medians = {name: summary.median_us for name, summary in found.items()}
     ours = [name for name in runners if name.startswith("ours")]
     best = min(ours, key=medians.__getitem__)
-    # Anew: the fastest of several was lucky too.
+    # Measure the winner again: in the rounds that chose it, it was in part the luckiest.
     others = [name for name in (ONNXRUNTIME, PYTORCH) if name in runners]
     finalists = {name: runners[name] for name in (*others, best)}
     times = harness.measure(finalists, ONNXRUNTIME, rounds)
@@ -187,7 +197,14 @@ def _print(row: Row, found: dict[str, harness.Summary]) -> None:
 
 
 def peak_flops_a_us() -> float:
-    """Floating-point operations a microsecond of a large convolution divided over all cores."""
+    """The peak rate of all cores, in floating-point operations a microsecond.
+
+    It is measured with the convolution `ROOF`, divided over all cores.
+
+    Raises
+    ------
+    RuntimeError: oneDNN is not installed.
+    """
     compilation = Compilation(ROOF.model(), CompileOptions(providers=["onednn"]))
     flops = _flops(compilation)
     parts = [i for i, op in enumerate(compilation.program.operators) if op.whole is not None]
@@ -204,7 +221,10 @@ def _flops(compilation: Compilation) -> int:
 def _peak_bytes(
     compilation: Compilation, model: onnx.ModelProto, feed: dict[str, np.ndarray]
 ) -> dict[str, int]:
-    """What each of us takes in a process of its own, beyond what importing took."""
+    """Growth of peak memory in bytes, of our runtime and of onnxruntime.
+
+    Each runs in a process of its own. Memory that importing the runtime takes does not count.
+    """
     with tempfile.TemporaryDirectory() as folder:
         compilation.artifact(compilation.sequential()).save(f"{folder}/model.tar")
         onnx.save(model, f"{folder}/model.onnx")

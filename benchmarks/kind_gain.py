@@ -1,8 +1,9 @@
-"""What an operator kind gains: a model with its recogniser against the same model without it.
+"""Measures the gain of an operator kind: a model with its recogniser against the model without it.
 
-`python -m benchmarks.kind_gain model.onnx relax.image.resize2d`. Both run on as many cores as are
-asked for, in turn, each operator divided over all of them. Rounds are interleaved, and the model
-without the recogniser takes part twice: how far it is from itself is the noise.
+`python -m benchmarks.kind_gain model.onnx relax.image.resize2d`. A recogniser finds groups of
+operators that a kernel library can run. Both models run sequentially, with each operator divided
+over the cores asked for. Rounds are interleaved. The model without the recogniser takes part twice,
+and the difference between its two times is the noise.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Gain:
-    """Medians in microseconds without and with the kind, and the ratio with over without."""
+    """The times without and with an operator kind.
+
+    Attributes
+    ----------
+    without_us, with_us: median microseconds without and with the kind.
+    ratio: time with the kind over time without it.
+    noise: ratio of two copies without the kind.
+    """
 
     without_us: float
     with_us: float
@@ -46,12 +54,17 @@ class Gain:
 
 
 def gain(model: Any, operator: str, cores: int = 1, rounds: int = ROUNDS) -> Gain:
-    """What it gains that libraries are asked for groups that begin with a Relax operator.
+    """Measure the gain from libraries that run the groups which begin with a Relax operator.
+
+    Parameters
+    ----------
+    operator: name of the Relax operator, such as `relax.image.resize2d`.
+    cores: number of cores over which each operator is divided.
 
     Raises
     ------
     InputError
-        No recogniser is registered for it.
+        No recogniser is registered for the operator.
     """
     with _without(operator):
         plain = _compiled(model, cores)
@@ -86,7 +99,7 @@ def _without(operator: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Print what it gains."""
+    """Print the gain."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kind_gain", description=__doc__)
     parser.add_argument("model", help="an ONNX file or a network's name")
     parser.add_argument("operator", help="of Relax, such as relax.image.resize2d")

@@ -1,25 +1,26 @@
-"""How many stages the learned search spares, and what its schedule is worth.
+"""Measures how many stage measurements the learned search saves, and how fast its schedule is.
 
     python -m benchmarks.learned_search [NETWORK ...] [--exhaustive | --only-learned]
                                         [--budget SECONDS] [--json] [--databases FOLDER]
                                         [--beside FOLDER]
 
-For each network IOS is run twice on the same kernels: with every stage measured that may matter
-(with `--exhaustive` every stage there is), and with most predicted. Each starts from a database
-that holds what choosing the kernels measured, and nothing else. Then both schedules and sequential
-execution run against each other, interleaved. Last, with two networks or more, each is predicted by
-a model that has learned from the others alone.
+IOS searches each network twice on the same kernels. The measured search measures every stage that
+may matter, or every stage at all with `--exhaustive`. The learned search predicts most stages. Each
+search starts from a database with only the latencies measured for the choice of kernels. Then both
+schedules and sequential execution run in interleaved rounds. If there are two networks or more, the
+stages of each are finally predicted by a model that has learned from the other networks alone.
 
-`--databases` keeps what was measured. A later run with the same folder takes over the first of the
-two searches, which may have taken an hour, and makes the second anew; its last part is about all
-networks in the folder.
+`--databases` keeps the measurements in a folder. A later run with the same folder takes over the
+measured search, which may have taken an hour. It makes the learned search again. The final
+predictions are then about all networks in the folder.
 
-`--only-learned` leaves out the search with every stage measured, and sequential execution is what
-the others are compared with. `--beside` names a folder with schedules that something else has found
-on the same kernels, such as an older release: `NETWORK.NAME.json`, as `write_schedule` writes them.
-They run in the same rounds.
+`--only-learned` leaves out the measured search. Schedules are then compared with sequential
+execution. `--beside` names a folder of schedules that some other program has found on the same
+kernels, such as an older release. These schedules run in the same rounds. Their files have the name
+`NETWORK.NAME.json` and the format of `write_schedule`.
 
-Refuses to measure on a busy machine unless `--force` is given, and then the output says so.
+On a busy machine nothing is measured unless `--force` is given. The output then says that the
+machine was busy.
 """
 
 from __future__ import annotations
@@ -60,14 +61,16 @@ MEASURED, LEARNED, SEQUENTIAL = "measured", "learned", "sequential"
 
 @dataclass
 class Searched:
-    """One search.
+    """The results of one search.
 
     Attributes
     ----------
-    stages_measured: of several operators, run in this search.
-    minutes: of the whole search, operators alone included.
-    predicted_us: the schedule's latency by the sum of its stages.
-    rounds: of the learned search: stages measured, best latency and held-out error of each.
+    stages: number of stages that the search considered.
+    stages_measured: number of stages of several operators that were measured in this search.
+    minutes: duration of the whole search, with the measurement of single operators.
+    predicted_us: latency of the schedule in microseconds, as the sum of its stages.
+    rounds: stages measured, best latency and held-out error of each round of the learned search;
+        empty for the measured search.
     """
 
     stages: int
@@ -79,16 +82,20 @@ class Searched:
 
 @dataclass
 class Found:
-    """One network's figures: ratios of latencies, interleaved, to those of one schedule.
+    """The results of one network. Ratios are of latencies measured in interleaved rounds.
 
     Attributes
     ----------
-    compared_with: the schedule: the measured search's, or sequential execution without one.
-    ratio: of the learned search's schedule; below 1 it is faster.
-    sequential_ratio: of sequential execution.
-    noise_ratio: of the schedule compared with, to itself.
-    beside: by name of a schedule brought along: its ratio, and the interval of that.
-    times_fewer: stages measured by the measured search over those by the learned one.
+    searches: the results of each search, by its name.
+    compared_with: the schedule in the denominator of all ratios: the measured search's schedule, or
+        sequential execution if there was no such search.
+    ratio, ratio_interval: ratio of the learned search's schedule, and its 95% interval; below 1 is
+        faster.
+    sequential_ratio: ratio of sequential execution.
+    noise_ratio: ratio of the schedule `compared_with` to itself.
+    beside: ratio and 95% interval of each schedule from the folder `--beside`, by name.
+    times_fewer: stages measured by the measured search, over stages measured by the learned search;
+        None if there was no measured search.
     """
 
     network: str
@@ -158,7 +165,10 @@ def parse_arguments() -> argparse.Namespace:
 
 @contextmanager
 def kept_or_temporary(folder: Path | None) -> Iterator[Path]:
-    """The folder, made where it is missing; without one, one that is gone at the end."""
+    """The folder, which is made if it is missing. None gives a temporary folder.
+
+    A temporary folder is deleted when the context ends.
+    """
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             yield Path(temporary)
@@ -168,12 +178,16 @@ def kept_or_temporary(folder: Path | None) -> Iterator[Path]:
 
 
 def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
-    """Search twice, each from scratch, and run what was found.
+    """Run the searches of one network, then run their schedules against each other.
+
+    Parameters
+    ----------
+    folder: where the databases and the results of the measured search are kept.
 
     Raises
     ------
-    ValueError: what is kept of the measured search was made with other options.
-    ScheduleError: a schedule brought along is of other operators.
+    ValueError: the kept results of the measured search were made with other options.
+    ScheduleError: a schedule from the folder `--beside` has other operators.
     """
     brought = brought_along(network, arguments.beside)
     model = models.build(network, image_size=arguments.image_size)
@@ -191,11 +205,12 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
             progress=progress,
         )
         measuring = Compilation(model, options)
-        # Those of other operators are refused here, before the searches.
+        # A schedule with other operators is refused here, before the long searches.
         artifacts = {name: measuring.artifact(schedule) for name, schedule in brought.items()}
         if not kernels.exists():
             kernels.write_text("\n".join(export_lines(LatencyStore(paths[MEASURED]))))
-        # The same latencies of kernels give the same kernels.
+        # Both searches must run on the same kernels: give the second the kernel latencies of the
+        # first, so that it chooses the same.
         for old in folder.glob(f"{paths[LEARNED].name}*"):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         import_lines(LatencyStore(paths[LEARNED]), kernels.read_text().splitlines(), str(kernels))
@@ -236,7 +251,12 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
 
 
 def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
-    """The schedules of a network in a folder, by the name between the network's and `.json`."""
+    """The schedules `NETWORK.NAME.json` of a network in a folder, by NAME. Empty without a folder.
+
+    Raises
+    ------
+    SystemExit: the folder has no schedule of the network, or a NAME is one of ours.
+    """
     if folder is None:
         return {}
     paths = sorted(folder.glob(f"{network}.*.json"))
@@ -250,7 +270,7 @@ def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
 
 
 def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Schedule, Searched]:
-    """With most stages predicted."""
+    """Search a schedule with most stages predicted."""
     began = time.perf_counter()
     search = compilation.search(**limits)
     schedule = search.run()
@@ -274,7 +294,17 @@ def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Sc
 def search_measured(
     compilation: Compilation, limits: dict[str, Any], figures: Path
 ) -> tuple[Schedule, Searched]:
-    """With all stages measured that may matter; where `figures` are kept, this was done before."""
+    """Search a schedule with every stage measured that may matter.
+
+    Parameters
+    ----------
+    figures: file with the results of this search. If it exists, an earlier run has done the search,
+        and these results are returned. If not, it is written.
+
+    Raises
+    ------
+    ValueError: the results in `figures` are of a search with other options.
+    """
     began = time.perf_counter()
     latency = compilation.measured_latency
     compilation.schedule("ios", max_group_ops=1, max_groups=1, bounds=False)
@@ -295,9 +325,15 @@ def search_measured(
 
 
 def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
-    """Predict what was measured of `network` by a model that has learned from the others."""
+    """The error of a model that predicts the stages of `network` from the other networks alone.
+
+    Parameters
+    ----------
+    stores: the measured latencies of each network, by name.
+    """
     own = stores[network]
-    # One stream's records are of choosing the kernels; stages of several operators need two.
+    # The records with one stream come from the choice of kernels. The stages of several operators
+    # were measured with more streams.
     samples = max(_all_samples(own), key=lambda s: s.setting.streams)
     learned = LearnedLatency(samples.table, samples.setting)
     seen = {record.key for record in own.records()}
@@ -317,7 +353,7 @@ def _all_samples(store: LatencyStore) -> list[Samples]:
 
 
 def table(found: list[Found]) -> str:
-    """Markdown."""
+    """The results as a Markdown table."""
     lines = [
         "| network | stages | measured: stages, minutes | learned: stages, minutes | fewer "
         "| held-out error, last round | compared with | learned (95%) | sequential | beside it "

@@ -1,4 +1,4 @@
-"""What `benchmarks.learned_search` found, as tables."""
+"""Makes the section of `docs/benchmarks.md` with the results of `benchmarks.learned_search`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from .markdown import interval, machine, table
 
 
 def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
-    """Of both searches, and of the learned one alone on networks with large blocks."""
+    """The paragraphs of the section, as Markdown.
+
+    Parameters
+    ----------
+    report: results of the measured and the learned search.
+    large: results of the learned search alone, on networks with large blocks.
+    """
     rows: list[list[str]] = []
     for each in report["networks"]:
         every, few = each["searches"]["measured"], each["searches"]["learned"]

@@ -1,4 +1,4 @@
-"""The state of the machine while something is measured, and whether it is quiet enough."""
+"""Records the state of the machine before a measurement, and tells whether it is quiet enough."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from tvm_interop.machine.cpu_name import cpu_model
 
 QUIET = 0.05
-"""Most of the processors' time that others may take on a machine that counts as quiet."""
+"""Largest share of processor time that other programs take on a machine that counts as quiet."""
 _PACKAGES = ("tvm-interop", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "torch", "numpy")
 _VARIABLES = (
     "OMP_NUM_THREADS",
@@ -32,17 +32,21 @@ _VARIABLES = (
 
 @dataclass
 class MachineState:
-    """Where and how something was measured.
+    """The machine, software and command of a measurement.
 
     Attributes
     ----------
-    busy: the share of the processors' time that was taken before measuring began, 0 to 1.
+    cores: number of cores that this process may use.
+    busy: share of processor time, 0 to 1, that other programs took before the measurement.
     load: the system's load averages, over 1, 5 and 15 minutes.
-    cores_at_once: how many times the work of one core all of them do at once. Less than `cores`
-        where they share something, as hyperthreads do, or where a host lends them to others too.
-    commit: the commit that was checked out, with `-dirty` where files differed from it.
-    command: the command line that measured.
-    date: when it began, UTC, as ISO 8601 has it.
+    cores_at_once: work of all cores at once, as a multiple of the work of one core alone. It is
+        less than `cores` if cores share resources, as hyperthreads do, or if the host lends them to
+        other machines too.
+    packages: versions of the installed packages that matter, by name.
+    environment: environment variables that control threads, as far as they are set.
+    commit: the commit that was checked out, with `-dirty` if files differed from it.
+    command: the command line of the measurement.
+    date: start of the measurement, in UTC and in ISO 8601 format.
     """
 
     cpu: str
@@ -60,16 +64,21 @@ class MachineState:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether what is measured now means anything."""
+        """Whether other programs take so little processor time that a measurement is valid."""
         return self.busy <= QUIET
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The state as a dictionary for JSON, with the key `quiet`."""
         return {**asdict(self), "quiet": self.is_quiet}
 
 
 def observe(seconds: float = 2.0) -> MachineState:
-    """Look at the machine for `seconds`, doing nothing meanwhile."""
+    """Observe the machine.
+
+    Parameters
+    ----------
+    seconds: how long to watch other programs. This process sleeps meanwhile.
+    """
     before = _processor_time()
     time.sleep(seconds)
     after = _processor_time()
@@ -92,7 +101,7 @@ def observe(seconds: float = 2.0) -> MachineState:
 
 
 def commit() -> str:
-    """The commit that is checked out, with `-dirty` where files differ; empty without git."""
+    """The commit that is checked out, with `-dirty` if files differ from it; empty without git."""
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"],
         cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
@@ -101,9 +110,11 @@ def commit() -> str:
 
 
 def observe_quiet(force: bool) -> MachineState | None:
-    """Look at the machine; None where it is too busy to measure on, which is then said.
+    """Observe the machine. If it is too busy to measure on, print that and return None.
 
-    With `force` a busy one is returned too.
+    Parameters
+    ----------
+    force: return the state of a busy machine too.
     """
     machine = observe()
     if machine.is_quiet or force:
@@ -117,21 +128,21 @@ def observe_quiet(force: bool) -> MachineState | None:
 
 
 def _cores_at_once(seconds: float = 0.3) -> float:
-    """Work of all cores at once over that of the first one alone."""
+    """The work of all cores at once, as a multiple of the work of the first core alone."""
     cpus = sorted(os.sched_getaffinity(0))
     alone = _hashes_on(cpus[:1], seconds)
     return _hashes_on(cpus, seconds) / alone
 
 
 def _hashes_on(cpus: Iterable[int], seconds: float) -> int:
-    """How many blocks threads, each bound to one of `cpus`, hash in so many seconds."""
+    """Number of blocks that threads hash together in `seconds`, with one thread for each CPU."""
     counts: list[int] = []
 
     def work(cpu: int) -> None:
         os.sched_setaffinity(0, {cpu})
         block, count, end = bytes(1 << 18), 0, time.monotonic() + seconds
         while time.monotonic() < end:
-            hashlib.sha256(block)  # Others run meanwhile: it lets go of the interpreter's lock.
+            hashlib.sha256(block)  # Releases the interpreter's lock: the threads run in parallel.
             count += 1
         counts.append(count)
 

@@ -1,7 +1,8 @@
-"""Operators of an ONNX model, grouped so that two runtimes which fuse differently can be compared.
+"""Groups the operators of an ONNX model, to compare runtimes that fuse operators differently.
 
-A group is one operator that does work, a convolution say, and the elementwise ones behind it: each
-runtime fuses more or fewer of those into it, and the sum over the group is the same work for both.
+A group is one main operator, such as a convolution, and the elementwise operators after it.
+Runtimes differ in how many of the elementwise operators they fuse into the main operator. The sum
+over the group is the same work for all runtimes.
 """
 
 from __future__ import annotations
@@ -26,24 +27,31 @@ _KINDS = {
 }
 _KIND_OF = {op: kind for kind, ops in _KINDS.items() for op in ops}
 _AFFIXES = re.compile(r"^fused |_nchwc|/\w+Fusion/?$|_token_\d+$|_\d+$|\[\d+/\d+\]$")
-"""What runtimes add to the names they take over: onnxruntime, and we for equal names and parts."""
+"""Text that runtimes add to the names of ONNX nodes. We add numbers to equal names and to parts of
+divided operators. All other patterns are of onnxruntime."""
 
 
 def kind_of(operator: str) -> str:
-    """The kind of an operator, given ONNX's, onnxruntime's or a kernel library's word for it."""
+    """The kind of an operator, such as "convolution"; "other" if it is unknown.
+
+    Parameters
+    ----------
+    operator: type of the operator as ONNX, onnxruntime or a kernel library names it.
+    """
     return _KIND_OF.get(operator, "other")
 
 
 class OperatorGroups:
-    """The groups of a model, each named after the ONNX node at its head.
+    """The groups of operators of a model. A group has the name of its first ONNX node.
 
-    An elementwise operator joins the group of its producer, the latest where it has several (the
-    sum at the end of a residual block). Where only one runtime fuses across groups, or sums into
-    another producer than the latest, its time appears in the row of one of them.
+    An elementwise operator joins the group of its producer. If it has several producers, as the sum
+    at the end of a residual block has, it joins the latest group. A runtime may fuse across groups,
+    or may fuse a sum into another producer than the latest. Then the whole time appears in the row
+    of one of the groups.
 
     Attributes
     ----------
-    kinds: of each group, by name, in the model's order.
+    kinds: the kind of each group, by name, in the model's order.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -55,7 +63,7 @@ class OperatorGroups:
         order: dict[str, int] = {}
         for node in model.graph.node:
             if constants.issuperset(filter(None, node.input)):
-                constants.update(node.output)  # Both sides compute it once, before they run.
+                constants.update(node.output)  # Runtimes compute constants once, before they run.
                 continue
             producers = [self._by_output[v] for v in node.input if v in self._by_output]
             if node.op_type in _ELEMENTWISE and producers:
@@ -68,9 +76,12 @@ class OperatorGroups:
             self._by_output.update(dict.fromkeys(node.output, group))
 
     def of(self, name: str) -> str | None:
-        """The group of the operator that a runtime calls `name`; None if that is no ONNX node's.
+        """The group of an operator that a runtime has run; None if it matches no ONNX node.
 
-        The name is a node's, or that of its output, with what runtimes add to it.
+        Parameters
+        ----------
+        name: name of the operator in the runtime. It is the name of an ONNX node or of an output of
+            the node, and may have additions by the runtime.
         """
         while name:
             for names in (self._by_node, self._by_output):

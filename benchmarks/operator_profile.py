@@ -1,21 +1,24 @@
-"""Where the time goes, ours beside onnxruntime's. `python -m benchmarks.operator_profile NETWORK`.
+"""Compares time by operator with onnxruntime: `python -m benchmarks.operator_profile NETWORK`.
 
-Both run under their own profilers, in turns: onnxruntime with the number of threads that suits it
-best, ours with the schedule of `--scheduler`. Rows are medians over the runs, by kind of operator
-and by operator (see `OperatorGroups`: an operator with the elementwise ones behind it).
+Both runtimes run under their own profilers, in turns: onnxruntime with its best number of threads,
+ours with the schedule of `--scheduler`. Rows are medians over the runs, by kind of operator and by
+group of operators (see `OperatorGroups`).
 
-What can be compared: how long each side was at an operator. Where several of ours run side by side,
-each counts for its share of that time, half of it for two; so the rows and "between operators" add
-up to the run, as onnxruntime's do, which runs one operator at a time on all its threads.
+The rows tell how long each runtime worked on an operator. If several of our operators run at once,
+each counts for an equal share of that time: for two operators, half of it. So our rows and "between
+operators" add up to the time of the run. The rows of onnxruntime do too, because it runs one
+operator at a time on all its threads.
 
-What cannot:
-- The profilers cost time themselves, and onnxruntime's counts whole microseconds: rows of a few
-  microseconds say nothing. The run without profilers stands in the last line of the first table.
-- Two of ours side by side slow each other down; that is in their rows.
-- We change layouts within kernels, where onnxruntime has operators of their own for it, and we
-  write concatenations in place: compare sums over such neighbours, not the rows alone.
-- Medians do not add up exactly. An operator that only one side named after the ONNX node (the other
-  fused it with more, or left it out) counts only by kind.
+Some differences mean little:
+
+- The profilers take time themselves, and onnxruntime's counts whole microseconds. So rows of a few
+  microseconds say nothing. The last line of the first table has the run without profilers.
+- Two of our operators that run side by side slow each other down. Their rows contain this time.
+- We change layouts within kernels and write concatenations in place. onnxruntime has separate
+  operators for both. Compare sums over such neighbours, not single rows.
+- Medians do not add up exactly.
+- An operator may match an ONNX node in one runtime only, because the other runtime fused it with
+  more operators or left it out. Such an operator counts only by kind.
 """
 
 from __future__ import annotations
@@ -51,7 +54,12 @@ BETWEEN = "between operators"
 
 @dataclass(frozen=True)
 class Span:
-    """When an operator ran, in microseconds; `kind` counts where `name` is no ONNX node's."""
+    """The time in which an operator ran, in microseconds.
+
+    Attributes
+    ----------
+    kind: kind of the operator, which is used if `name` matches no ONNX node.
+    """
 
     name: str
     kind: str
@@ -61,7 +69,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Run:
-    """One profiled run: its operators, and how long all of it took."""
+    """The operators of one profiled run, and the microseconds of the whole run."""
 
     spans: list[Span]
     took_us: float
@@ -69,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """What both sides spent on one thing, in microseconds."""
+    """The microseconds of both runtimes for one row of a table."""
 
     name: str
     kind: str
@@ -78,18 +86,20 @@ class Row:
 
     @property
     def loss_us(self) -> float:
-        """By how much ours takes longer."""
+        """Microseconds that we take longer than onnxruntime; negative if we are faster."""
         return self.ours_us - self.onnxruntime_us
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A network's profile.
+    """The profile of a network.
 
     Attributes
     ----------
-    kinds: by kind of operator, the longest first, and what lay between operators.
-    operators: by operator that both sides named, our largest loss first.
+    kinds: a row for each kind of operator, with the longest first, then one for the time between
+        operators.
+    operators: a row for each group of operators that both runtimes have, with our largest loss
+        first.
     profiled, plain: the whole run, under the profilers and without them.
     """
 
@@ -117,7 +127,12 @@ def main() -> int:
 def profile(
     model: onnx.ModelProto, scheduler: str, runs: int, *, rest_s: float = harness.REST_S
 ) -> tuple[Comparison, dict[str, str]]:
-    """Run both sides `runs` times; what was found, and the setting of each."""
+    """Run both runtimes `runs` times and compare them. Also returns the setting of each, by name.
+
+    Parameters
+    ----------
+    rest_s: seconds of rest before each run.
+    """
     feed = random_feed(model)
     compilation = Compilation(model, CompileOptions(parts=parts_for(scheduler)))
     schedule = compilation.schedule(scheduler)
@@ -140,7 +155,7 @@ def profile(
 
 
 def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
-    """Medians over the runs of both sides."""
+    """Compare the runs of both runtimes by their medians, without `plain`."""
 
     def by_operator(span: Span) -> str | None:
         return groups.of(span.name)
@@ -169,7 +184,7 @@ def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) 
 
 
 def shares_us(spans: Sequence[Span]) -> list[float]:
-    """Each operator's share of the time: where several run at once, they share it evenly."""
+    """Each operator's share of the time, in microseconds. Overlapping operators share evenly."""
     shares = [0.0] * len(spans)
     for begin, end in pairwise(sorted({t for s in spans for t in (s.start_us, s.end_us)})):
         running = [i for i, s in enumerate(spans) if s.start_us <= begin and end <= s.end_us]
@@ -179,7 +194,7 @@ def shares_us(spans: Sequence[Span]) -> list[float]:
 
 
 def tables(found: Comparison) -> str:
-    """By kind, and the largest losses, in Markdown."""
+    """Two Markdown tables: the times by kind of operator, and our largest losses by operator."""
     total = found.profiled
     lines = [
         "| | ours us | share | onnxruntime us | share | ratio |",
@@ -215,7 +230,7 @@ def _ratio(row: Row) -> str:
 def _medians(
     key: Callable[[Span], str | None], ours: Sequence[Run], theirs: Sequence[Run]
 ) -> dict[str, tuple[float, float]]:
-    """Ours and theirs by `key`, what has none left out."""
+    """Median microseconds of ours and theirs, by `key`. The key None leaves an operator out."""
     sides = [[_sums(key, run) for run in runs] for runs in (ours, theirs)]
     names = dict.fromkeys(name for side in sides for run in side for name in run)
     return {
@@ -248,7 +263,10 @@ def _our_run(module: GraphModule) -> Run:
 
 
 class _OnnxRuntimeProfiler:
-    """onnxruntime's own profiler around a session; `runs` are there once it is closed."""
+    """Context in which onnxruntime runs under its own profiler.
+
+    The attribute `runs` is filled when the context ends.
+    """
 
     def __init__(self, peer: OnnxRuntime, model: onnx.ModelProto, feed: Feed) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -260,7 +278,7 @@ class _OnnxRuntimeProfiler:
         return self
 
     def run(self) -> None:
-        """Run twice, the first time to wake its threads."""
+        """Run the model twice. The first run only wakes the threads, and is left out of `runs`."""
         self._session.run(None, self._feed)
         self._session.run(None, self._feed)
 
@@ -271,7 +289,11 @@ class _OnnxRuntimeProfiler:
 
 
 def _their_runs(events: Iterable[dict[str, Any]]) -> list[Run]:
-    """The runs in what onnxruntime's profiler wrote: its nodes end before the run they are in."""
+    """The runs in the events that onnxruntime's profiler wrote.
+
+    The events are processed in the order of their ends, because all nodes of a run end before the
+    run itself does.
+    """
     runs: list[Run] = []
     spans: list[Span] = []
     for event in sorted(events, key=lambda event: event["ts"] + event.get("dur", 0)):

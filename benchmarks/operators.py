@@ -1,7 +1,7 @@
-"""Single operators against onnxruntime, on one core and on two. `python -m benchmarks.operators`.
+"""Compares single operators with onnxruntime on one core and two: `python -m benchmarks.operators`.
 
-Convolutions of the networks that the papers measure. On two cores ours are divided into two parts,
-one a stream; onnxruntime shares an operator out among its threads.
+The operators are convolutions of the networks that the papers measure. On two cores we divide each
+operator into two parts on two streams. onnxruntime divides it among its threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ AGAIN = harness.AGAIN
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution with bias and ReLU on one square image."""
+    """A convolution with bias and ReLU on one square image.
+
+    Attributes
+    ----------
+    channels, outputs: number of input channels and of output channels.
+    size: height and width of the image, in pixels.
+    kernel: height and width of the kernel.
+    """
 
     channels: int
     outputs: int
@@ -39,14 +46,18 @@ class Convolution:
 
     @property
     def name(self) -> str:
-        """As people write it down."""
+        """A short description, such as "3x3 64->96 at 35"; stride and groups follow if not 1."""
         height, width = self.kernel
         more = f" /{self.stride}" if self.stride > 1 else ""
         more += f" g{self.groups}" if self.groups > 1 else ""
         return f"{height}x{width} {self.channels}->{self.outputs} at {self.size}{more}"
 
     def model(self) -> onnx.ModelProto:
-        """The operator as a model: both sides take plain images, and pay for any other layout."""
+        """The convolution as an ONNX model with random weights.
+
+        Input and output are in NCHW layout. A runtime that uses another layout has to convert, and
+        that time counts.
+        """
         rng = np.random.default_rng(0)
         height, width = self.kernel
         shape = (self.outputs, self.channels // self.groups, height, width)
@@ -101,7 +112,14 @@ def _image(name: str, channels: int, height: int, width: int) -> onnx.ValueInfoP
 
 @dataclass(frozen=True)
 class Row:
-    """One operator on `cores` cores: medians in microseconds, and ours over onnxruntime's."""
+    """The results of one operator on `cores` cores.
+
+    Attributes
+    ----------
+    ours_us, onnxruntime_us: median microseconds.
+    ratio, ratio_interval: our time over onnxruntime's, and the 95% interval of this ratio.
+    noise: time of onnxruntime over itself.
+    """
 
     operator: str
     cores: int
@@ -142,7 +160,7 @@ def main() -> int:
 
 
 def compare(operator: Convolution, cores: int, rounds: int) -> Row:
-    """Measure one operator; ours against itself gives the noise."""
+    """Measure one operator. onnxruntime against itself gives the noise."""
     model = operator.model()
     feed = {"x": np.random.default_rng(1).standard_normal(_input_shape(model)).astype(np.float32)}
     ours, theirs = _ours(model, feed, cores), _onnxruntime(model, feed, cores)

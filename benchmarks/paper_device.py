@@ -1,7 +1,8 @@
-"""Devices that exist on paper only: their prices are the same everywhere, and cost no measuring.
+"""Simulated devices with latencies computed from data sheets.
 
-Operators take what a launch, their arithmetic and their bytes take by a data sheet; those that run
-at once share cores and bandwidth as `tvm_interop.scheduling.simulation.Contention` says.
+These latencies are the same on every machine and need no measurements. The latency of an operator
+is made up of its launch, its arithmetic and its memory traffic. Operators that run at the same time
+share cores and bandwidth as `tvm_interop.scheduling.simulation.Contention` describes.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _FLOAT_BYTES = 4
 V100 = DEVICES["v100"]
 """The GPU of the IOS paper."""
 TWO_CORES = DeviceDescription(200e3, 20e3, 0.5, 2, math.inf, 1.5)
-"""Two cores of a CPU with AVX-512; an operator runs on one of them."""
+"""A device of two CPU cores with AVX-512. Each operator runs on one core."""
 
 
 @dataclass(frozen=True)
 class PaperNetwork:
-    """A network's schedule units on the device.
+    """The schedule units of a network, with their latencies on a simulated device.
 
     Attributes
     ----------
-    traits: what each operator computes and moves.
+    traits: floating-point operations and bytes of each schedule unit.
     """
 
     name: str
@@ -47,7 +48,14 @@ class PaperNetwork:
 def paper_network(
     name: str, sheet: DeviceDescription = V100, image_size: int | None = None
 ) -> PaperNetwork:
-    """The network `name`, one of `models.list()`, at batch 1; by default at its own image size."""
+    """A network at batch 1 on a simulated device.
+
+    Parameters
+    ----------
+    name: one of `models.list()`.
+    sheet: data sheet of the device.
+    image_size: height and width of the image in pixels; None for the network's own size.
+    """
     graph, work = network_work(name, image_size)
     flops, nbytes, values = work.T
     transfers = sheet.link.transfers(graph) if sheet.link else None
@@ -59,7 +67,11 @@ def paper_network(
 def network_work(
     name: str, image_size: int | None = None, batch: int = 1
 ) -> tuple[OpGraph, npt.NDArray[np.float64]]:
-    """The schedule units of a network; of each the flops, bytes moved and values written."""
+    """The schedule units of a network as a graph, and the work of each unit.
+
+    The work is an array of shape (units, 3): floating-point operations, bytes read and written, and
+    values written.
+    """
     model = catalog.skeleton(name, batch, image_size)
     shapes = value_shapes(model)
     units = schedule_units(model)
@@ -73,11 +85,11 @@ def network_work(
 def _work(
     nodes: Sequence[onnx.NodeProto], shapes: dict[str, tuple[int, ...]]
 ) -> tuple[int, int, int]:
-    """Flops of a unit, bytes it reads and writes, and how many values it writes."""
+    """Floating-point operations of a unit, bytes it reads and writes, and values it writes."""
     made = {value for node in nodes for value in node.output}
     read = {value for node in nodes for value in node.input if value}
     values_in = sum(math.prod(shapes[value]) for value in read - made)
-    # What other units read of it is hardly ever what its own operators do.
+    # A tensor that the unit itself reads counts as internal: other units hardly ever read it too.
     values_out = sum(math.prod(shapes[value]) for value in made - read)
     flops = sum(node_flops(node, shapes) for node in nodes)
     return flops, _FLOAT_BYTES * (values_in + values_out), values_out

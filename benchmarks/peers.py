@@ -1,6 +1,7 @@
-"""Whom we are measured against, beside the engines of `tvm_interop.perf.engines`.
+"""The runtimes that this package is compared with, with the engines of `tvm_interop.perf.engines`.
 
-Each is taken at its best: thread settings, warm-up and compilation are found before it is timed.
+Each runtime takes part at its best. It compiles, warms up and finds its best number of threads
+before it is timed.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ Peer = Engine
 
 
 class _OneAtATime(Engine):
-    """An engine that runs once at a time."""
+    """An engine that cannot do several runs at the same time."""
 
     @abstractmethod
     def prepare(self, model: onnx.ModelProto, feed: Feed) -> Runner:
-        """Get ready to run `model` on `feed`; may set `self.setting`, told beside the figures."""
+        """Prepare to run `model` on `feed`, and return a function that runs it once.
+
+        May set `self.setting`, a description that is printed beside the results.
+        """
 
     def lanes(self, model: onnx.ModelProto, feed: Feed, number: int) -> list[Runner]:
         if number != 1:
@@ -63,8 +67,8 @@ class Torch(_OneAtATime):
 
     Parameters
     ----------
-    program: a file of `torch.export` that holds the network; without one it is a twin of the ONNX
-        graph.
+    threads: numbers of threads to try.
+    program: file of `torch.export` with the network; None for a `TorchTwin` of the ONNX graph.
     """
 
     def __init__(
@@ -112,13 +116,13 @@ class Torch(_OneAtATime):
         twin: Any = TorchTwin(model).eval()
         if not self._compiled:
             return twin
-        # One graph of PyTorch's operators: inductor is to see the network, not our loop.
+        # Trace one graph of PyTorch's operators, so that inductor sees the network, not our loop.
         with torch.no_grad():
             return make_fx(twin)(*inputs)
 
 
 class RelaxVM(_OneAtATime):
-    """TVM as it comes: its default pipeline and its virtual machine."""
+    """TVM with its default pipeline and Relax's virtual machine."""
 
     name = "TVM, Relax VM"
 
@@ -141,7 +145,7 @@ class RelaxVM(_OneAtATime):
 
 
 class Ours(_OneAtATime):
-    """This project, with one scheduler; all share one compilation and its measurements."""
+    """This package with one scheduler. All schedulers share a compilation and its measurements."""
 
     def __init__(self, compilation: Any, scheduler: str) -> None:
         self.name = f"ours, {scheduler}"
@@ -160,14 +164,17 @@ class Ours(_OneAtATime):
 
 
 def setting_of(schedule: Any) -> str:
-    """What a schedule of ours is like, and whose it is where `auto` chose."""
+    """A short description of one of our schedules: its stages and streams.
+
+    For the scheduler `auto` it also names the scheduler that `auto` chose.
+    """
     winner = f"{schedule.stats['winner']} won, " if "winner" in schedule.stats else ""
     stages = f"{len(schedule.stages)} stages, " if schedule.stages else ""
     return f"{winner}{stages}{sum(map(bool, schedule.streams))} stream(s)"
 
 
 class TensorRT(_OneAtATime):
-    """NVIDIA's TensorRT in fp32; takes part where its package and a GPU are."""
+    """NVIDIA's TensorRT in fp32. It takes part if its package is installed and there is a GPU."""
 
     name = "TensorRT"
 
@@ -185,7 +192,7 @@ class TensorRT(_OneAtATime):
         if not parser.parse(model.SerializeToString()):
             raise RuntimeError(f"TensorRT cannot read the model: {parser.get_error(0)}")
         config = builder.create_builder_config()
-        config.clear_flag(trt.BuilderFlag.TF32)  # The others compute in fp32 too.
+        config.clear_flag(trt.BuilderFlag.TF32)  # Full fp32, as in the other runtimes.
         plan = builder.build_serialized_network(network, config)
         engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
         context = engine.create_execution_context()
@@ -206,7 +213,7 @@ class TensorRT(_OneAtATime):
 
 
 class TorchCudaGraph(_OneAtATime):
-    """PyTorch replaying a CUDA graph; takes part where a GPU is."""
+    """PyTorch that replays a CUDA graph. It takes part if there is a GPU."""
 
     name = "PyTorch CUDA graph"
 

@@ -1,15 +1,20 @@
-"""Quantises exported networks as users do.
+"""Quantises exported networks with onnxruntime, as users do, for a comparison of runtimes.
 
     python -m benchmarks.quantised_export ZOO FOLDER [NAME ...]
 
-`ZOO` is what `benchmarks.zoo_export` wrote. For each network it writes, by onnxruntime's static
-quantisation (activations u8, weights s8), `NAME.qdq_channel.onnx`, `NAME.qdq_tensor.onnx` and
-`NAME.qop_tensor.onnx`: in QDQ with weights per channel and per tensor, and in QLinear operators;
-and beside each its input, as `.npz`. `python -m benchmarks.zoo FOLDER --torch none` compares them.
+`ZOO` is the folder that `benchmarks.zoo_export` wrote. Each network is quantised by onnxruntime's
+static quantisation, with activations in u8 and weights in s8. Three files are written for it:
 
-Ranges come from the network's own input and three drawn ones (seed 0). Weights are random, so how
-well a quantised network answers says nothing here; what is compared is time, and two programs that
-compute the same quantised network.
+- `NAME.qdq_channel.onnx` in QDQ form, with weight scales per channel;
+- `NAME.qdq_tensor.onnx` in QDQ form, with weight scales per tensor;
+- `NAME.qop_tensor.onnx` with QLinear operators, with weight scales per tensor.
+
+The input of the network is written beside each file, as `.npz`. After that,
+`python -m benchmarks.zoo FOLDER --torch none` compares runtimes on these files.
+
+The ranges of activations come from the network's own input and three random ones (seed 0). The
+weights are random, so the accuracy of a quantised network says nothing here. The comparison is
+about time, and about whether two runtimes compute the same quantised network.
 """
 
 from __future__ import annotations
@@ -39,7 +44,10 @@ Array = npt.NDArray[np.generic]
 
 
 class _Inputs(CalibrationDataReader):  # type: ignore[misc]
-    """The network's own input, then drawn ones; whole numbers (tokens) in another order."""
+    """Inputs for calibration: the network's own input, then random ones.
+
+    Integer inputs, such as tokens, are a random permutation of the network's own.
+    """
 
     def __init__(self, feed: dict[str, Array]) -> None:
         self._feeds = self._made(feed)
@@ -61,7 +69,13 @@ class _Inputs(CalibrationDataReader):  # type: ignore[misc]
 
 
 def quantise(network: Network, kind: str, out: Path) -> None:
-    """Write one network, quantised in one way, and its input beside it."""
+    """Quantise one network, and write its input beside it.
+
+    Parameters
+    ----------
+    kind: a key of `KINDS`.
+    out: path of the `.onnx` file.
+    """
     form, per_channel = KINDS[kind]
     feed = network.feed(network.model())
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""The figures in `README.md`, made from result files. They stand between two comments there."""
+"""Writes the figures in `README.md` from result files. In the README two comments enclose them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = "<!-- end of figures -->"
 
 
 def page() -> str:
-    """The README with the figures that the results carry."""
+    """The text of the README with figures from the current result files."""
     before, rest = PAGE.read_text().split(_BEGIN)
     _, after = rest.split(_END)
     return f"{before}{_BEGIN}\n{_block()}\n{_END}{after}"

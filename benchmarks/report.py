@@ -1,4 +1,4 @@
-"""Writes what was measured: a table to read, JSON to keep, a bar chart to show."""
+"""Writes the results of a comparison as a Markdown table, as JSON and as a bar chart."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from .harness import AGAIN, Summary
 from .machine_state import MachineState
 
 _SCALE = 3.0
-"""How many times the baseline the chart reaches."""
+"""Right edge of the chart, as a multiple of the baseline's median."""
 
 
 @dataclass
 class Report:
-    """One network's comparison.
+    """The comparison of all contestants on one network.
 
     Attributes
     ----------
-    forced: measured although the machine was not quiet; every output says so.
-    settings: what each contestant was set to, by name.
-    differences: largest difference of each contestant's outputs to the outputs of the one that
-        the comparison trusts, by name.
-    skipped: who could not take part, and why.
+    baseline: name of the contestant to which the ratios are.
+    forced: whether the machine was not quiet and was measured all the same. Every output says so.
+    summaries: the times of each contestant, by name.
+    settings: settings of each contestant, such as its number of threads, by name.
+    differences: largest absolute difference between the outputs of each contestant and the outputs
+        of the contestant that the comparison trusts, by name.
+    skipped: why a contestant did not take part, by name.
     """
 
     network: str
@@ -38,11 +40,11 @@ class Report:
 
     @property
     def noise(self) -> Summary:
-        """The baseline against itself."""
+        """The times of the baseline against itself."""
         return self.summaries[self.baseline + AGAIN]
 
     def table(self) -> str:
-        """A Markdown table, fastest first, with what has to be known to read it."""
+        """A Markdown table with the fastest first. Text above it names machine and baseline."""
         lines = [
             f"### {self.network}",
             "",
@@ -79,7 +81,7 @@ class Report:
         return paths
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as a dictionary for JSON."""
         return {
             "network": self.network,
             "baseline": self.baseline,
@@ -118,14 +120,14 @@ class Report:
         drawn = [s for s in self.summaries.values() if s.name != self.baseline + AGAIN]
         drawn.sort(key=lambda s: s.median_us, reverse=True)
         medians = [s.median_us / 1e3 for s in drawn]
-        # One that is far off would leave the others too short to compare: it ends at the edge.
+        # A very long bar would leave the other bars too short to compare, so it is cut at the edge.
         edge = _SCALE * self.summaries[self.baseline].median_us / 1e3
         errors = [
             [m - s.median_interval_us[0] / 1e3 for m, s in zip(medians, drawn, strict=True)],
             [s.median_interval_us[1] / 1e3 - m for m, s in zip(medians, drawn, strict=True)],
         ]
         figure, axes = pyplot.subplots(figsize=(8, 0.45 * len(drawn) + 1.4), layout="constrained")
-        # Blue and orange: told apart without colour vision too.
+        # Blue and orange also differ for readers without full colour vision.
         colours = ["#0072b2" if s.name.startswith("ours") else "#e69f00" for s in drawn]
         bars = axes.barh([s.name for s in drawn], medians, xerr=errors, color=colours, capsize=2)
         for i, (median, summary) in enumerate(zip(medians, drawn, strict=True)):

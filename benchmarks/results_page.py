@@ -1,12 +1,12 @@
-"""`docs/results.md`: every result file, with who made it, when, where, and how old it is.
+"""Makes `docs/results.md`, a list of all result files with commit, date, command and machine.
 
     python -m benchmarks.results_page            # print the page, with the age of each file
     python -m benchmarks.results_page --record   # note the files that are new or were measured anew
 
-`--record` writes `benchmarks/results/provenance.json`. For each file that is new or was changed it
-notes the commit, the date and the command that the file itself has. Where the file has none, it
-notes the commit that is checked out, today's date, and the command in `_COMMANDS`. A test fails
-where a file was changed and not noted.
+`--record` writes `benchmarks/results/provenance.json`. For each result file that is new or was
+changed, it notes the commit, the date and the command that the file itself contains. If the file
+contains none, it notes the commit that is checked out, today's date, and the command in
+`_COMMANDS`. A test fails if a result file was changed and not noted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _COMMANDS = {
     "zoo": "python -m benchmarks.zoo",
     "zoo_batch8": "python -m benchmarks.zoo",
 }
-"""By file without its ending, or by a folder that ends in `/`."""
+"""The command that makes each result file. A key is a file without its ending, or a folder with `/`
+at its end."""
 _SIMULATED = (
     "hios/", "serving/comparison", "serving/figures", "serving/top/", "serving/top_summary",
     "speed_check_rates", "stages_priced",
@@ -72,7 +73,7 @@ a file is, the less it says of today's code."""
 
 
 def page() -> str:
-    """The page without ages, which would change with each commit."""
+    """The page as Markdown, without the ages of files, which would change with each commit."""
     rows = [
         [
             f"`{name}`",
@@ -105,7 +106,7 @@ def with_ages(text: str) -> str:
 
 
 def unrecorded() -> list[str]:
-    """Result files that are new or changed, or gone, since provenance was noted."""
+    """Names of result files that are new, changed or deleted since `--record` last ran."""
     known = _known()
     there = {_name(path): _digest(path) for path in _files()}
     return sorted(
@@ -138,7 +139,12 @@ def _described(path: Path) -> dict[str, str]:
 
 
 def _machine_name(name: str, machine: Any) -> str:
-    """Where the file says that it was measured."""
+    """The machine on which a result file was measured, as the file itself says.
+
+    Parameters
+    ----------
+    machine: the entry `machine` of the file.
+    """
     if isinstance(machine, dict):
         return f"{machine['cpu'].split(' [')[0]}, {machine['cores']} cores"
     if isinstance(machine, str):
@@ -152,7 +158,10 @@ def _command(name: str) -> str:
 
 
 def _rows() -> Iterator[tuple[str, dict[str, str]]]:
-    """One for each file; the many small ones of TOP's benchmark as one for each commit."""
+    """The rows of the page: the name and the provenance of each file.
+
+    The many small files of TOP's benchmark share a row for each date and commit.
+    """
     together: dict[tuple[str, str], list[str]] = {}
     known = _known()
     for name, found in known.items():

@@ -1,15 +1,17 @@
-"""Every scheduler on this machine, and whether `auto` is as fast as the best of them.
+"""Compares all schedulers on this machine, and tells whether `auto` is as fast as the best.
 
     python -m benchmarks.schedulers [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
                                     [--without SCHEDULER ...] [--only same-kernels | merging]
 
-All schedules of a network run the same kernels, of one compilation, interleaved, and must give the
-same bits. Schedulers that merge operators make other kernels; where the others' operators are
-divided into parts they also need a compilation of whole ones. They come last, network by network,
-against sequential execution and `ios` of that compilation. Tables are printed, and files written,
-as they are done.
+There are two comparisons. In the first (`same-kernels`), all schedules of a network run the same
+kernels in interleaved rounds. They come from one compilation and must give the same output bits.
 
-Refuses to measure on a busy machine unless `--force` is given, and then every output says so.
+The second (`merging`) is for schedulers that merge operators, because these need other kernels.
+They also need a compilation in which operators are not divided into parts. They run against
+sequential execution and `ios` of that compilation.
+
+Each table is printed, and its files are written, as soon as it is complete. On a busy machine
+nothing is measured unless `--force` is given. Every output then says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -44,15 +46,18 @@ MERGING = tuple(name for name in tvm_interop.schedulers() if parts_for(name) is 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`auto` against the best of the others.
+    """A comparison of `auto` with the best of the other schedulers.
+
+    Every second round chooses the best of the other schedulers. The rounds between judge it. The
+    fastest of many is in part the luckiest, so the rounds that chose it would flatter it.
 
     Attributes
     ----------
-    best: the fastest of the others in every second round.
-    ratio, ratio_interval: `auto` over it in the other rounds. The fastest of many is in part the
-        luckiest: rounds that chose it would flatter it.
-    noise: how far the baseline may be from itself in those rounds, as a ratio above 1.
-    is_slower: beyond chance and beyond the noise.
+    best: the best of the other schedulers in the choosing rounds.
+    ratio, ratio_interval: time of `auto` over the time of `best` in the judging rounds, and the 95%
+        interval of this ratio.
+    noise: how far the baseline may be from itself in the judging rounds, as a ratio above 1.
+    is_slower: whether `auto` is slower than `best`, beyond chance and beyond the noise.
     """
 
     best: str
@@ -114,11 +119,16 @@ def compare_same_kernels(
     machine: machine_state.MachineState,
     without: Sequence[str] = (),
 ) -> tuple[Report, Verdict | None]:
-    """All schedulers that leave operators as they are, on one compilation.
+    """Compare all schedulers that do not merge operators, on one compilation.
+
+    Parameters
+    ----------
+    budget_s: seconds to measure.
+    without: names of schedulers to leave out.
 
     Raises
     ------
-    AssertionError: two schedules give different bits.
+    AssertionError: a schedule gives other output bits than sequential execution.
     """
     names = [name for name in tvm_interop.schedulers() if name not in MERGING]
     contestants = [f"ours, {name}" for name in names]
@@ -142,7 +152,10 @@ def compare_merging(
     machine: machine_state.MachineState,
     without: Sequence[str] = (),
 ) -> tuple[Report, None]:
-    """The schedulers that merge operators, on a compilation of whole ones."""
+    """Compare the schedulers that merge operators, on a compilation that divides no operator.
+
+    The parameters are as in `compare_same_kernels`.
+    """
     report = Report(f"{network}_merging", BASELINE, machine, not machine.is_quiet, {})
     compilation = Compilation(model, replace(options, parts=1))
     report.skipped = {f"ours, {name}": "it was left out by request" for name in without}
@@ -155,7 +168,12 @@ COMPARISONS = {"same-kernels": compare_same_kernels, "merging": compare_merging}
 
 
 def judge(times: Mapping[str, npt.NDArray[np.float64]]) -> Verdict:
-    """What the rounds of `harness.measure` say of `auto`."""
+    """Compare `auto` with the best of the other schedulers.
+
+    Parameters
+    ----------
+    times: (rounds,) microseconds of each contestant, as `harness.measure` returns them.
+    """
     choosing = {name: found[::2] for name, found in times.items()}
     judging = {name: found[1::2] for name, found in times.items()}
     others = [name for name in times if name not in (AUTO, BASELINE + harness.AGAIN)]
@@ -174,7 +192,12 @@ def _measure(
     schedulers: Sequence[str],
     budget_s: float,
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Prepare schedules and run them against each other; fills in `report`."""
+    """Make the schedules, run them against each other, and fill in `report`.
+
+    Returns
+    -------
+    (rounds,) microseconds of each contestant, by name.
+    """
     feed = random_feed(model)
     runners, outputs = {}, {}
     for scheduler in sorted(schedulers, key=lambda name: name != "sequential"):

@@ -1,7 +1,7 @@
-"""Graphs to compare schedulers on: the papers' networks, and families of random ones.
+"""Graphs to compare schedulers on: the networks of the papers, and families of random graphs.
 
-Operators of a random graph take what one of `LATENCIES` draws. The same seed gives the same graph
-and the same latencies everywhere.
+`LATENCIES` has functions that draw the latencies of operators at random. The same seed gives the
+same graph and the same latencies on every machine.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Edges = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Subject:
-    """A graph and what its stages take.
+    """A graph and its latencies on a simulated device.
 
     Attributes
     ----------
-    device: `table` where operators never slow each other down, `gpu` where they share a simulated
-        one.
-    contention: of that GPU; None for the table.
+    device: `table` if operators never slow each other down, `gpu` if they share a simulated GPU.
+    op_us: (num_ops,) microseconds of each operator alone.
+    contention: how operators share the simulated GPU; None for `table`.
     """
 
     name: str
@@ -44,22 +44,22 @@ class Subject:
 
 
 def uniform(rng: random.Random) -> float:
-    """5 to 50 microseconds."""
+    """Draw a latency from 5 to 50 microseconds, uniformly."""
     return rng.uniform(5, 50)
 
 
 def lognormal(rng: random.Random) -> float:
-    """About 20 microseconds, some operators 10 times that."""
+    """Draw a log-normal latency with median 20 microseconds. Some operators take 10 times that."""
     return 20 * rng.lognormvariate(0, 1)
 
 
 def two_kinds(rng: random.Random) -> float:
-    """Small operators, and one in four large."""
+    """Draw a latency of 2 to 6 microseconds, or of 80 to 120 for one operator in four."""
     return rng.uniform(80, 120) if rng.random() < 0.25 else rng.uniform(2, 6)
 
 
 def alike(rng: random.Random) -> float:
-    """All 10 microseconds."""
+    """Return a latency of 10 microseconds for every operator."""
     return 10.0
 
 
@@ -72,7 +72,7 @@ LATENCIES: dict[str, Callable[[random.Random], float]] = {
 
 
 def network(name: str) -> Callable[[random.Random], tuple[int, Edges]]:
-    """A network's schedule graph: an operator a unit of the IOS paper."""
+    """The graph of a network in which each operator is a schedule unit of the IOS paper."""
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         units = schedule_units(catalog.skeleton(name))
@@ -82,7 +82,7 @@ def network(name: str) -> Callable[[random.Random], tuple[int, Edges]]:
 
 
 def kernels(name: str) -> Callable[[random.Random], tuple[int, Edges]]:
-    """A network's kernel graph: an operator a kernel that TVM makes of it."""
+    """The graph of a network in which each operator is a kernel that TVM makes of the network."""
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         if name not in _KERNEL_GRAPHS:
@@ -94,7 +94,8 @@ def kernels(name: str) -> Callable[[random.Random], tuple[int, Edges]]:
 
 _KERNEL_GRAPHS: dict[str, tuple[int, Edges]] = {}
 _SMALL_IMAGES = {"inception_v3": 75, "randwire": 32, "nasnet_a": 32}
-"""Pixels: the same kernels for less to lower."""
+"""Image size of each network, in pixels. A small image gives the same graph of kernels, and
+lowering takes less time."""
 
 
 def _kernel_graph(name: str) -> tuple[int, Edges]:
@@ -111,7 +112,10 @@ def _kernel_graph(name: str) -> tuple[int, Edges]:
 
 
 def layered(num_ops: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """HIOS's layers, two edges an operator, numbered depth first: branch by branch."""
+    """A random graph in layers, as in HIOS, with twice as many edges as operators.
+
+    Operators are numbered depth first, that is branch by branch.
+    """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         graph, _ = layered_workload(num_ops, num_edges=2 * num_ops, seed=rng.randrange(1 << 30))
@@ -121,7 +125,7 @@ def layered(num_ops: int) -> Callable[[random.Random], tuple[int, Edges]]:
 
 
 def grid(rows: int, columns: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Each operator reads the one above and the one to its left, numbered row by row."""
+    """A grid, numbered row by row. Each operator reads its upper and its left neighbour."""
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges = [
@@ -138,7 +142,7 @@ def grid(rows: int, columns: int) -> Callable[[random.Random], tuple[int, Edges]
 
 
 def towers(count: int, height: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Independent chains, numbered one after the other."""
+    """`count` independent chains of `height` operators each, numbered chain by chain."""
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges = [
@@ -152,7 +156,11 @@ def towers(count: int, height: int) -> Callable[[random.Random], tuple[int, Edge
 
 
 def series_parallel(num_ops: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Edges of a first one are doubled, or cut by a new operator, at random."""
+    """A random series-parallel graph, which grows from one edge.
+
+    Each step picks a random edge and adds an operator. The operator either splits the edge, or
+    makes a second path beside it.
+    """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges: Edges = [(0, 1)]
@@ -169,7 +177,11 @@ def series_parallel(num_ops: int) -> Callable[[random.Random], tuple[int, Edges]
 
 
 def fork_join(joins: int, most_branches: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """One operator, branches of 1 to 6 each, one that joins them, and so on."""
+    """A chain of fork-join blocks.
+
+    In each block 2 to `most_branches` branches, of 1 to 6 operators each, start at the operator
+    before. One operator joins them.
+    """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges: Edges = []
@@ -192,7 +204,11 @@ def fork_join(joins: int, most_branches: int) -> Callable[[random.Random], tuple
 
 
 def transformer(blocks: int, heads: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Every head its own query, key, value, scores, softmax, product; then two dense layers."""
+    """A chain of transformer blocks.
+
+    Each head has its own query, key, value, scores, softmax and product. The heads are joined and
+    added to the input of the block. Two dense layers follow.
+    """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges: Edges = []
@@ -216,7 +232,7 @@ def transformer(blocks: int, heads: int) -> Callable[[random.Random], tuple[int,
 
 
 def shallow(width: int, depth: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Wide layers, each operator reading one to three of the layer before."""
+    """`depth` layers of `width` operators. Each reads 1 to 3 operators of the layer before."""
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges = {
@@ -231,7 +247,11 @@ def shallow(width: int, depth: int) -> Callable[[random.Random], tuple[int, Edge
 
 
 def lstm(layers: int, steps: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Cells of two matrix products, gates and a state, each after its left and lower neighbour."""
+    """An unrolled LSTM: a grid of cells, with `layers` rows and `steps` columns.
+
+    A cell has two matrix products, gates and a state. It reads the cell of the step before and the
+    cell of the layer below.
+    """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         edges: Edges = []
@@ -254,7 +274,14 @@ def lstm(layers: int, steps: int) -> Callable[[random.Random], tuple[int, Edges]
 
 
 def erdos_renyi(num_ops: int, degree: float) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Each pair joined with the same probability along a random order."""
+    """A random graph in which each pair of operators has an edge with the same probability.
+
+    Edges follow a random order of the operators.
+
+    Parameters
+    ----------
+    degree: `num_ops` times the probability of an edge.
+    """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         share = degree / num_ops
@@ -265,7 +292,7 @@ def erdos_renyi(num_ops: int, degree: float) -> Callable[[random.Random], tuple[
 
 
 def ensemble(count: int) -> Callable[[random.Random], tuple[int, Edges]]:
-    """Copies of Inception v3 that read the same input and are averaged."""
+    """`count` copies of Inception v3, and one last operator that reads their results."""
 
     def make(rng: random.Random) -> tuple[int, Edges]:
         num_ops, inside = network("inception_v3")(rng)
@@ -280,7 +307,7 @@ def ensemble(count: int) -> Callable[[random.Random], tuple[int, Edges]]:
 
 
 def depth_first(num_ops: int, edges: Edges) -> tuple[int, Edges]:
-    """The same graph, numbered along a topological order that follows each branch to its end."""
+    """The same graph, numbered in a topological order that follows each branch to its end."""
     readers: list[list[int]] = [[] for _ in range(num_ops)]
     waits_for = [0] * num_ops
     for u, v in edges:
@@ -324,12 +351,12 @@ FAMILIES: dict[str, Callable[[random.Random], tuple[int, Edges]]] = {
 
 
 def subject(family: str, latencies: str, device: str, seed: int) -> Subject:
-    """One graph of a family, its operators' latencies drawn, on a device.
+    """One graph of a family, with random latencies on a simulated device.
 
     Parameters
     ----------
-    family: one of `FAMILIES`.
-    latencies: one of `LATENCIES`.
+    family: a key of `FAMILIES`.
+    latencies: a key of `LATENCIES`.
     device: `table` or `gpu`. On the GPU an operator keeps 2 to 60 of 80 multiprocessors busy, and
         waits for memory for up to 0.6 of its time.
     """

@@ -1,12 +1,17 @@
-"""How long schedulers think, with nothing to measure.
+"""Measures the search time of schedulers on simulated devices.
 
     python -m benchmarks.search_time [--json]
 
-The time is that of the whole call, the check of the schedule included, less what the latency model
-took: its prices come from `paper_device`, and on a real device they would be measured. The median
-of several calls. Tables: the papers' networks, with the papers' own figures; IOS in detail, with
-and without contention, which decides how often it asks for prices; random graphs of 100 to 10,000
-operators; what is asked of the schedulers, and whether they do it. For a quiet machine.
+The search time is the time of the whole call, with the check of the schedule, but without the time
+of the latency model. Latencies come from `paper_device`; on a real device they would be measured.
+Each figure is the median of several calls. There are these tables:
+
+- the networks of the papers, with the figures that the papers give;
+- IOS in detail, with and without contention, as contention decides how many latencies it asks for;
+- random graphs of 100 to 10,000 operators;
+- our aims for search times, and whether they are met.
+
+The machine should be quiet.
 """
 
 from __future__ import annotations
@@ -40,11 +45,12 @@ NETWORKS = (
 SIZES = (100, 300, 1000, 3000, 10_000)
 GROWING = ("lios", "opara", "nimble", "greedy")
 MEASURING = {"auto": "it runs its candidates to choose one"}
-"""The schedulers that are nothing without measuring, and why."""
+"""The schedulers that cannot run without measurements, and why."""
 OPTIONS: dict[str, dict[str, Any]] = {
     name: {"streams": 8} for name in ("lios", "lios+", "lios-rand", "lios-rand1", "lios-rand2")
 }
-"""Eight streams as in LIOS, section V-A; of IOS the defaults, r = 3 and s = 8, are the paper's."""
+"""Options of each scheduler, by name. LIOS has eight streams, as in its paper (section V-A). IOS
+needs no options: its defaults, r = 3 and s = 8, are as in its paper."""
 
 PUBLISHED_S = {
     ("lios", "LIOS, Table V"): {
@@ -86,13 +92,14 @@ _ENOUGH_S = 1.0
 
 @dataclass(frozen=True)
 class Row:
-    """One scheduler on one graph.
+    """The results of one scheduler on one graph.
 
     Attributes
     ----------
-    search_s: median seconds of a call, less `pricing_s`.
+    operators: number of operators of the graph.
+    search_s: median seconds of a call, without the time in the latency model.
     pricing_s: median seconds in the latency model.
-    stats: what a search by IOS counted.
+    stats: counts of a search by IOS, such as its states and stages; empty for other schedulers.
     """
 
     scheduler: str
@@ -105,7 +112,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Aim:
-    """How long a scheduler may think, and how long it did."""
+    """An aim for the search time of a scheduler on one graph, and its search time, in seconds."""
 
     scheduler: str
     graph: str
@@ -114,12 +121,12 @@ class Aim:
 
     @property
     def is_met(self) -> bool:
-        """Whether it was fast enough."""
+        """Whether the search was fast enough."""
         return self.search_s <= self.at_most_s
 
 
 class Timed(LatencyModel):
-    """Asks another latency model, and keeps how long that took."""
+    """A latency model that passes calls on to another model, and adds up the seconds they take."""
 
     def __init__(self, model: LatencyModel) -> None:
         self.seconds = 0.0
@@ -172,7 +179,7 @@ def main() -> None:
 
 
 def search_network(name: str) -> list[Row]:
-    """Every scheduler on one network."""
+    """Run every scheduler on one network."""
     subject = paper_network(name)
     return [
         search(scheduler, name, subject.graph, subject.latency, subject.traits)
@@ -182,14 +189,17 @@ def search_network(name: str) -> list[Row]:
 
 
 def search_ios_without_contention(name: str) -> Row:
-    """IOS where operators never slow each other down: its bounds then spare most stages."""
+    """Run IOS on a device where operators never slow each other down.
+
+    There the bounds of IOS rule out most stages.
+    """
     subject = paper_network(name)
     table = LatencyTable(subject.latency.op_us)
     return search("ios", name, subject.graph, table, subject.traits)
 
 
 def search_random(num_ops: int) -> list[Row]:
-    """The schedulers that are to be fast on large graphs, on a random one in layers."""
+    """Run the schedulers in `GROWING`, which must be fast on large graphs, on a random graph."""
     graph = layered(num_ops, seed=1, layer=16)
     latency = LatencyTable(latencies(num_ops, 0))
     draw = random.Random(0)
@@ -204,7 +214,7 @@ def search(
     latency: LatencyModel,
     traits: Sequence[OperatorTraits],
 ) -> Row:
-    """Run one scheduler on one graph, after a call that is not timed."""
+    """Run one scheduler on one graph several times. The first call is not timed."""
     options = OPTIONS.get(scheduler, {})
     if scheduler == "opara":
         options = {"traits": traits}
@@ -222,7 +232,7 @@ def search(
 
 
 def aims(rows: Iterable[Row]) -> list[Aim]:
-    """What is asked of the schedulers, and whether they do it."""
+    """The aims for the schedulers and graphs in `rows`, with the search times."""
     at_most_s = {
         **{(name, "nasnet_a"): 5e-3 for name in GROWING},
         **{(name, "10,000 operators"): 0.2 for name in GROWING},
@@ -236,7 +246,10 @@ def aims(rows: Iterable[Row]) -> list[Aim]:
 
 
 def network_table(rows: Sequence[Row]) -> str:
-    """Markdown: a scheduler a line, a network a column, the papers' figures below ours."""
+    """A Markdown table with a line for each scheduler and a column for each network.
+
+    The figures of the papers are below ours.
+    """
     found = {(row.scheduler, row.graph): row for row in rows}
     graphs = list(dict.fromkeys(row.graph for row in rows))
     operators = {row.graph: row.operators for row in rows}
@@ -260,7 +273,7 @@ def network_table(rows: Sequence[Row]) -> str:
 
 
 def ios_table(device: str, rows: Sequence[Row]) -> str:
-    """Markdown: what IOS searched, and what its simulated prices cost besides."""
+    """A Markdown table of the counts and times of IOS, and of the time of the latency model."""
     lines = [
         f"IOS, r = 3, s = 8, where {device}.",
         "",
@@ -279,7 +292,10 @@ def ios_table(device: str, rows: Sequence[Row]) -> str:
 
 
 def growth_table(rows: Sequence[Row]) -> str:
-    """Markdown: a scheduler a line, a size a column, and how the time grows with the size."""
+    """A Markdown table with a line for each scheduler and a column for each size of the graph.
+
+    The last column tells how the time grows with the size.
+    """
     graphs = list(dict.fromkeys(row.graph for row in rows))
     found = {(row.scheduler, row.graph): row for row in rows}
     lines = [
@@ -297,7 +313,7 @@ def growth_table(rows: Sequence[Row]) -> str:
 
 
 def aim_table(found: Sequence[Aim]) -> str:
-    """Markdown."""
+    """A Markdown table of the aims, and whether they are met."""
     lines = ["Aims.", "", _line("scheduler", "graph", "at most", "took", ""), _rule(4)]
     lines += [
         _line(
@@ -313,12 +329,12 @@ def aim_table(found: Sequence[Aim]) -> str:
 
 
 def exponent(small: Row, large: Row) -> float:
-    """The b of time = a n^b through two sizes."""
+    """The exponent b of time = a n^b, from the times at two sizes n."""
     return math.log(large.search_s / small.search_s) / math.log(large.operators / small.operators)
 
 
 def duration(seconds: float) -> str:
-    """To three digits, in s or ms."""
+    """Seconds as text with three digits, in s or ms."""
     if seconds >= 1000:
         return f"{seconds:,.0f} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

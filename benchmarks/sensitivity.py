@@ -1,7 +1,7 @@
-"""Does the harness see what it should, and nothing else?
+"""Tests whether the harness detects a small slowdown, and no difference where there is none.
 
-A network is run against itself, against itself with 0% added, and against itself with 5% added
-(a busy wait of that share of its median): the harness must call the last slower and nothing else.
+A network runs against itself, against a copy with a busy wait of 0%, and against a copy with a busy
+wait of 5% of its median time. The harness must call the last copy slower, and nothing else.
 
     python -m benchmarks.sensitivity [--planted 5] [--rounds 101]
 """
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def runner() -> Callable[[], object]:
-    """One inference of SqueezeNet, sequential."""
+    """A function that runs SqueezeNet once, sequentially."""
     model = light.build("squeezenet")
     module = tvm_interop.GraphModule(tvm_interop.compile(model, scheduler="sequential"))
     module.set_input(**random_feed(model))
@@ -65,7 +65,7 @@ def runner() -> Callable[[], object]:
 
 
 def slowed(run: Callable[[], object], extra_s: float) -> Callable[[], object]:
-    """The same, and busy for `extra_s` seconds more."""
+    """A function that calls `run` and then waits busily for `extra_s` seconds."""
 
     def slower() -> None:
         run()
@@ -77,7 +77,7 @@ def slowed(run: Callable[[], object], extra_s: float) -> Callable[[], object]:
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Seconds one call takes."""
+    """Seconds that one call takes."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began

@@ -1,16 +1,20 @@
-"""Policies that serve many models on one device, compared on paper; TOP's figures beside ours.
+"""Compares policies that serve many models on one device, in simulation.
 
     python -m benchmarks.serving [--json FILE] [--quick | --figures | --seconds S] [--go-on]
 
-The comparison is a grid of devices, interferences, loads, mixes and patterns of arrival; `auto` is
-held against the best of the others in each cell. `--figures` makes the paper's figures instead, and
-the table of its claims, in `benchmarks/results/serving`. `--quick` runs a part of it in under three
-minutes, and the simulator's check against this CPU on one network; its last line is one JSON
-object, `{"rows": [...], "validation": [...]}`. `--go-on` keeps the cells that FILE has already.
+The comparison is a grid of devices, interferences, loads, mixes of models and patterns of arrival.
+In each cell of the grid, the policy `auto` is compared with the best of the other policies.
 
-Loads, mixes and changed devices here took no part in the making of `auto`, until some of these
-cells showed faults of it, which were mended: with other seeds, and one (loads called changed by
-chance) with these.
+- `--figures` makes the figures of the TOP paper instead, and the table of its claims, in
+  `benchmarks/results/serving`.
+- `--quick` runs a part of the grid in under three minutes. It also checks the simulator against
+  this CPU on one network. Its last line is one JSON object,
+  `{"rows": [...], "validation": [...]}`.
+- `--go-on` keeps the cells that FILE has already.
+
+At first `auto` was developed without these loads, mixes and changed devices. Then some of these
+cells showed faults of `auto`, which were mended. One fault (random variation taken for a change of
+load) was mended with the seeds used here, all others with other seeds.
 """
 
 from __future__ import annotations
@@ -32,18 +36,18 @@ from typing import Any
 from benchmarks.serving_cells import CONTESTANTS, Cell, programs_on, run_cell, verdict
 
 _QUICK_S = 100.0
-"""Seconds after which `--quick` begins no other cell; the check on the CPU comes behind."""
+"""Seconds after which `--quick` begins no other cell. The check on the CPU comes after that."""
 _KEPT = ("device", "interference", "load", "policy", "throughput", "p99_ms", "backlog_variance")
 RESULTS = Path(__file__).parent / "results" / "serving"
 _OTHER_DEVICES: dict[str, tuple[tuple[str, float], ...]] = {
     "a100": (("bytes_a_us", 1000e3), ("launch_us", 5.0), ("cores", 80)),
     "xavier-nx": (("flops_a_us", 3.4e6), ("cores", 8)),
 }
-"""Devices that differ from their data sheets."""
+"""Changes that make a device differ from its data sheet, by device."""
 
 
 def quick_cells() -> Iterator[Cell]:
-    """A part of the grid, in order of interest."""
+    """A part of the grid, with the cells of most interest first."""
     for load, device, interference in itertools.product(
         (2.0, 0.6), ("a100", "xavier-nx"), (0.0, 0.03, 0.1)
     ):
@@ -51,7 +55,7 @@ def quick_cells() -> Iterator[Cell]:
 
 
 def full_cells() -> Iterator[Cell]:
-    """The whole grid."""
+    """The cells of the whole grid, in a random order with a fixed seed."""
     cells = [
         Cell(device, interference, load, seed=1211)
         for device, interference, load in itertools.product(
@@ -64,7 +68,7 @@ def full_cells() -> Iterator[Cell]:
         ("on_off", "periodic"), (0.6, 2.2), ("a100", "tx2")
     ):
         cells.append(Cell(device, 0.03, load, arrivals=arrivals, seed=1401))
-    # So that what is left out for want of time is of every kind.
+    # Shuffle, so that cells of every kind are left out if time runs short.
     random.Random(0).shuffle(cells)
     yield from cells
 
@@ -72,7 +76,13 @@ def full_cells() -> Iterator[Cell]:
 def compare(
     cells: Sequence[Cell], seconds: float | None = None, before: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Every policy in every cell that `before` lacks; no further cell after so many seconds."""
+    """Run every policy in every cell, and compare `auto` with the best of the others.
+
+    Parameters
+    ----------
+    seconds: no cell begins after this time; None for no limit.
+    before: earlier results. Their cells are kept and not run again.
+    """
     rows: list[dict[str, Any]] = list(before["rows"]) if before else []
     verdicts = list(before["auto"]) if before else []
     had = {_identity(found) for found in verdicts}
@@ -92,15 +102,16 @@ def compare(
 
 
 def _identity(found: dict[str, Any]) -> tuple[Any, ...]:
-    """Which cell that is, of one or of what was found in it."""
+    """A key that identifies a cell. `found` is the cell as a dictionary, or its results."""
     names = ("device", "interference", "load", "arrivals", "seed")
     return (*(found[name] for name in names), *found["mix"])
 
 
 def compare_on_others() -> list[dict[str, Any]]:
-    """`auto` on devices that are not as it was told: other sheets, and other interference.
+    """Run all policies on devices that differ from what `auto` is told.
 
-    The device is what it is; `auto` believes the data sheet, and an interference of 0.03.
+    The devices differ from their data sheets, and their interference is 0 or 0.1. `auto` is told an
+    interference of 0.03.
     """
     verdicts = []
     for (device, changes), interference, load in itertools.product(
@@ -119,7 +130,7 @@ def compare_on_others() -> list[dict[str, Any]]:
 
 
 def summary(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The worst cells of `auto`, and its gains."""
+    """The lowest throughput and highest latency of `auto` over all cells, and its gains."""
     gains = {}
     for name in ("sequential", "pos, skip", "the best fixed streams"):
         ratios = [v["over"][name]["throughput"] for v in verdicts]
@@ -142,7 +153,7 @@ def summary(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    """As JSON, each row of a list on a line of its own, numbers to five digits."""
+    """The results as JSON. Each row of a list has its own line, and numbers have five digits."""
     parts = []
     for key, value in found.items():
         if isinstance(value, list):
@@ -154,7 +165,10 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _plain(found: Any) -> Any:
-    """The same for JSON, which has no nan: the latency where nothing was served is null."""
+    """The value for JSON: numbers have five digits, and nan becomes None.
+
+    JSON has no nan. A latency is nan if nothing was served.
+    """
     if isinstance(found, dict):
         return {key: _plain(value) for key, value in found.items()}
     if isinstance(found, (list, tuple)):
@@ -190,7 +204,7 @@ def main() -> None:
         from benchmarks.serving_reality import NETWORKS, validate
 
         found = compare(list(quick_cells()), _QUICK_S)
-        # What compiles says things of its own.
+        # Compilation prints messages. Standard output must have JSON in its last line.
         with contextlib.redirect_stdout(sys.stderr):
             found["validation"] = validate(NETWORKS[:1], 3, 0.2, quick=True)["validation"]
     else:

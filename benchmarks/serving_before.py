@@ -1,13 +1,15 @@
-"""Small requests a second, of this server and of an earlier release's, in turns.
+"""Compares this server with an earlier release: small requests a second, and processor time.
 
     python -m benchmarks.serving_before --before PYTHON [--rounds 60] [--seconds 0.4] [--json FILE]
 
-`PYTHON` is the interpreter of an environment with the earlier release, whose artifact of a small
-perceptron both serve. In each round, in an order drawn anew, one client asks each server for that
-long, one request after the other on a connection that stays open, over HTTP (JSON) and over gRPC.
-What is told is new over before, round by round: requests a second, and the server's processor time
-a request. The earlier release takes part a second time, as a server of its own: how far it is from
-itself is the noise.
+`PYTHON` is the interpreter of an environment with the earlier release. Both servers serve the same
+artifact of a small perceptron, which the earlier release compiles.
+
+Each round asks the servers in a new random order. One client sends requests to a server for the
+given seconds, one after the other, on a connection that stays open. It does so over HTTP (with
+JSON) and over gRPC. The results are ratios of new to before in each round: requests a second, and
+processor time of the server for each request. A second server of the earlier release takes part
+too. Its ratio to the first is the noise.
 """
 
 from __future__ import annotations
@@ -49,13 +51,21 @@ _DRAWS = 2000
 
 @dataclass
 class Server:
-    """One that runs, asked over connections that stay open."""
+    """A running server, and for each protocol a function that sends one request to it.
+
+    The connections stay open.
+    """
 
     process: psutil.Process
     ask: dict[str, Callable[[], None]]
 
     def rate(self, protocol: str, seconds: float) -> tuple[float, float]:
-        """Requests a second, and microseconds of the server's processor time a request."""
+        """Send requests for `seconds` seconds.
+
+        Returns
+        -------
+        Requests a second, and microseconds of the server's processor time for each request.
+        """
         ask, count = self.ask[protocol], 0
         ask()
         spent, began = sum(self.process.cpu_times()[:2]), time.perf_counter()
@@ -67,8 +77,13 @@ class Server:
 
 @contextlib.contextmanager
 def serving(python: str, artifact: Path) -> Iterator[Server]:
-    """A server of that environment, until the end of the block."""
-    # Not the folder that this runs in, whose package would be taken.
+    """Run a server of an environment for as long as the context lasts.
+
+    Parameters
+    ----------
+    python: interpreter of the environment.
+    """
+    # Start the server in the root folder of that release: here Python would import this package.
     root = Path(python).absolute().parents[2]
     command = [python, "-m", "tvm_interop", "serve", str(artifact), "--name", _MODEL]
     started = subprocess.Popen(
@@ -89,7 +104,12 @@ def serving(python: str, artifact: Path) -> Iterator[Server]:
 
 
 def _ports(process: psutil.Process) -> tuple[int, int]:
-    """Of HTTP and of gRPC, as soon as both are listened on."""
+    """The ports of HTTP and of gRPC. Waits until the server listens on both.
+
+    Raises
+    ------
+    TimeoutError: the server does not listen after `_READY_S` seconds.
+    """
     until = time.monotonic() + _READY_S
     while time.monotonic() < until:
         ports = {c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"}
@@ -112,7 +132,7 @@ def _speaks_http(port: int) -> bool:
 
 
 def by_http(connection: http.client.HTTPConnection) -> Callable[[], None]:
-    """A request by JSON."""
+    """A function that sends one request over HTTP, with tensors as JSON."""
     tensor = {"name": "x", "shape": [1, 12], "datatype": "FP32", "data": _X.tolist()}
     body = json.dumps({"inputs": [tensor]})
 
@@ -128,7 +148,7 @@ def by_http(connection: http.client.HTTPConnection) -> Callable[[], None]:
 
 
 def by_grpc(stub: Any) -> Callable[[], None]:
-    """A request by binary tensors."""
+    """A function that sends one request over gRPC, with binary tensors."""
     message = service_pb2.ModelInferRequest(model_name=_MODEL)
     message.inputs.add(name="x", datatype="FP32", shape=[1, 12])
     message.raw_input_contents.append(_X.tobytes())
@@ -136,7 +156,13 @@ def by_grpc(stub: Any) -> Callable[[], None]:
 
 
 def measure(before: str, rounds: int, seconds: float, seed: int) -> dict[str, Any]:
-    """The ratios of each round, by protocol, with their medians and 95% intervals."""
+    """Measure both releases: medians of the ratios, by protocol, with their 95% intervals.
+
+    Parameters
+    ----------
+    before: interpreter of the environment with the earlier release.
+    seconds: how long each server is asked in a round.
+    """
     machine = observe().as_dict()
     found: dict[str, list[float]] = defaultdict(list)
     draw = random.Random(seed)
@@ -173,14 +199,14 @@ def measure(before: str, rounds: int, seconds: float, seed: int) -> dict[str, An
 
 
 def _median(values: list[float]) -> list[float]:
-    """The median, and the ends of its 95% interval by the bootstrap."""
+    """The median and both ends of its 95% confidence interval, by the bootstrap."""
     draw = random.Random(0)
     again = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(_DRAWS))
     return [statistics.median(values), again[_DRAWS // 40], again[-_DRAWS // 40]]
 
 
 def main() -> None:
-    """Measure, print, and write the result."""
+    """Measure, and print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

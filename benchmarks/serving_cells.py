@@ -1,7 +1,7 @@
-"""Cells of the comparison of serving policies: a device, a load, a mix of models, and a policy.
+"""Runs single cells of the comparison of serving policies.
 
-The models are the paper's, on devices that exist on paper only. A load of 1 is what one instance
-after the other can serve of the mix at hand.
+A cell is a simulated device, a load, a mix of models and a pattern of arrivals. The models come
+from the TOP paper. A load of 1 is the throughput of the mix if one instance runs at a time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from tvm_interop.serving import (
 from tvm_interop.serving.devices import SHEETS
 
 NETWORKS = {"inception_v3": 13, "resnet50": 5, "squeezenet": 12}
-"""The paper's models and their numbers of blocks (Table II)."""
+"""The models of the TOP paper and their numbers of blocks (Table II)."""
 BARRIER_US = 10.0
-"""What a host takes to notice that a stage has ended; IOS's engine and TOP's synchronise so."""
+"""Microseconds that a host takes to notice the end of a stage. The engines of IOS and TOP
+synchronise in this way."""
 WARM_UP = 0.25
-"""The share of a run whose latencies and queues are not counted: until then policies learn."""
+"""Share of a run, at its start, in which latencies and queues do not count and policies learn."""
 
 CONTESTANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "sequential, fifo": ("sequential", {}),
@@ -64,14 +65,16 @@ FIXED_STREAMS = tuple(
 
 @dataclass(frozen=True)
 class Cell:
-    """Where policies are compared.
+    """A setting in which policies are compared.
 
     Attributes
     ----------
-    load: requests offered, as a share of what one instance after the other can serve.
-    mix: the models' shares of the requests, as numbers of any sum.
+    device: name of a data sheet in `SHEETS`.
+    interference: interference between running instances, see `ServingDevice`.
+    load: rate of requests, relative to the throughput of one instance at a time.
+    mix: shares of the models in the requests, as numbers with any sum.
     arrivals: `poisson`, `periodic` or `on_off`.
-    requests: how many arrive.
+    requests: number of requests that arrive, on average.
     """
 
     device: str
@@ -96,7 +99,14 @@ def served_model(
     batches: Sequence[int] = (),
     image_size: int | None = None,
 ) -> ServedModel:
-    """A network on a data sheet's device; what it moves and computes is linear in the batch."""
+    """A network on the device of a data sheet.
+
+    Memory traffic and floating-point operations are linear in the batch size.
+
+    Parameters
+    ----------
+    batches: batch sizes above 1 that the model can run.
+    """
     graph, one, two = _work(name, image_size)
     prices = {}
     for batch in (1, *batches):
@@ -113,7 +123,12 @@ def programs_on(
     batches: tuple[int, ...] = (2, 4, 8),
     sheet_changes: tuple[tuple[str, float], ...] = (),
 ) -> Programs:
-    """The paper's three models on a device, which may differ from its sheet."""
+    """The three models of the TOP paper on a device.
+
+    Parameters
+    ----------
+    sheet_changes: entries in which the device differs from its data sheet, as (name, value).
+    """
     sheet = replace(SHEETS[device], **dict(sheet_changes))  # type: ignore[arg-type]
     models = [served_model(name, sheet, batches) for name in NETWORKS]
     serving = replace(ServingDevice.described(sheet, interference), barrier_us=BARRIER_US)
@@ -121,20 +136,20 @@ def programs_on(
 
 
 def capacity(programs: Programs, mix: Sequence[float]) -> float:
-    """Requests a second that one instance after the other serves of a mix."""
+    """Throughput of a mix in requests a second, if one instance runs at a time."""
     mean_us = sum(share * programs.model_us(m) for m, share in enumerate(mix)) / sum(mix)
     return 1e6 / mean_us
 
 
 def arrivals_of(cell: Cell, programs: Programs) -> tuple[Arrivals, float]:
-    """What arrives, and for how many seconds."""
+    """The arrivals of a cell, and how many seconds they last."""
     total = cell.load * capacity(programs, cell.mix)
     rates = [total * share / sum(cell.mix) for share in cell.mix]
     seconds = cell.requests / total
     if cell.arrivals == "periodic":
         return periodic(rates, seconds), seconds
     if cell.arrivals == "on_off":
-        # Bursts of some fifty requests of each model.
+        # The length of a burst: about fifty requests of each model.
         length_s = 50 * len(rates) / total
         return on_off(rates, seconds, cell.seed, length_s, length_s), seconds
     return poisson(rates, seconds, cell.seed), seconds
@@ -143,7 +158,14 @@ def arrivals_of(cell: Cell, programs: Programs) -> tuple[Arrivals, float]:
 def run_cell(
     cell: Cell, policy: str, programs: Programs | None = None, **more: Any
 ) -> tuple[ServingRun, dict[str, Any]]:
-    """One policy in one cell, and its row of the table."""
+    """Run one policy in one cell, and return the run and its row of the table.
+
+    Parameters
+    ----------
+    policy: a key of `CONTESTANTS`.
+    programs: the models on the device; None to make them for the cell.
+    more: further options of `simulate_serving`.
+    """
     made = programs or programs_on(cell.device, cell.interference)
     arrivals, seconds = arrivals_of(cell, made)
     name, options = CONTESTANTS[policy]
@@ -162,7 +184,8 @@ def run_cell(
         "arrivals": cell.arrivals,
         "seed": cell.seed,
         "policy": policy,
-        # Of the whole run: who is behind when warm serves more than arrives from then on.
+        # Throughput counts from the start. A policy with a backlog after the warm-up would serve
+        # more requests than arrive from then on.
         "throughput": run.throughput(),
         "mean_ms": run.latency(since_us).mean,
         "p50_ms": run.latency(since_us).p50,
@@ -174,11 +197,16 @@ def run_cell(
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`auto` in one cell, beside the best of the others.
+    """Compare `auto` with the best of the other policies in one cell.
 
-    `throughput` is auto's over the most of the others. `p99` is auto's over the least among the
-    others that serve as much: at least 0.99 of the most, auto's included. Where no other does, it
-    is 1, and `is_alone` says so.
+    `throughput` is the throughput of `auto` over the highest of the other policies. `p99` is the
+    99th percentile of latency of `auto` over the lowest of other fast policies. A policy is fast if
+    its throughput is at least 0.99 of the highest of all policies, `auto` included. If no other
+    policy is fast, `p99` is 1 and `is_alone` is True.
+
+    Parameters
+    ----------
+    rows: a row for each policy, as `run_cell` returns it.
     """
     auto = next(row for row in rows if row["policy"] == "auto")
     others = [row for row in rows if row["policy"] != "auto"]

@@ -1,7 +1,7 @@
-"""TOP's figures that need no learning (Lin et al., TPDS 36(2), 2025), made on the simulator.
+"""Simulates the figures of the TOP paper that need no learning (Lin et al., TPDS 36(2), 2025).
 
-All run on the data sheet of an A100 unless said otherwise. The paper's loads are in requests a
-second of its own engine; here a load of 1 is what one instance after the other can serve.
+All run on the data sheet of an A100 unless a figure says otherwise. The paper gives loads in
+requests a second of its own engine. Here a load of 1 is the throughput of one instance at a time.
 """
 
 from __future__ import annotations
@@ -31,17 +31,21 @@ _SHEET = SHEETS["a100"]
 _KAPPAS = (0.0, 0.03, 0.1)
 _MIX = (1, 2, 4)
 _FEW = 200
-"""Combinations that `search` may simulate: TOP without its learning."""
+"""Number of combinations that the policy `search` may simulate. `search` stands for TOP without its
+learning."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper beside what we found.
+    """A claim of the paper beside our result.
 
     Attributes
     ----------
-    holds: `reproduced`, `not reproduced`, `depends`, `not run`, or `ours` for what the paper does
-        not compare.
+    figure: number of the figure in the paper.
+    theirs, ours: the result of the paper, and ours.
+    holds: `reproduced`, `not reproduced`, `depends`, `not run`, or `ours` for a comparison that the
+        paper does not make.
+    because: the reason for the result.
     """
 
     figure: str
@@ -70,14 +74,14 @@ def _serve(
 
 
 def _saturated(programs: Programs, mix: Sequence[float], requests: int = 3000) -> Any:
-    """Six times what one instance after the other serves, all at fixed distances."""
+    """Arrivals at six times the throughput of one instance at a time, and how long they last."""
     total = 6 * capacity(programs, mix)
     seconds = requests / total
     return periodic([total * share / sum(mix) for share in mix], seconds), seconds
 
 
 def figure_2() -> dict[str, Any]:
-    """Latency and utilisation of ResNet-50 over the rate at which instances start."""
+    """Fig. 2: latency and utilisation of ResNet-50, by the rate at which instances start."""
     found: dict[str, Any] = {}
     for kappa in _KAPPAS:
         programs = _programs(["resnet50"], kappa)
@@ -96,7 +100,7 @@ def figure_2() -> dict[str, Any]:
 
 
 def claims_2(found: dict[str, Any]) -> list[Claim]:
-    """Of Fig. 2."""
+    """The claims about Fig. 2."""
     rise = {kappa: {p[0]: p[1] for p in points} for kappa, points in found.items()}
     knee = {kappa: {p[0]: p[2] for p in points}[0.95] for kappa, points in found.items()}
     return [
@@ -120,7 +124,7 @@ def claims_2(found: dict[str, Any]) -> list[Claim]:
 
 
 def figure_3() -> dict[str, Any]:
-    """Latency of a joint graph of two models when one of them has half as many requests."""
+    """Fig. 3: latency of a joint graph of two models if one of them has half as many requests."""
     programs = _programs(["resnet50", "inception_v3"], 0.03)
     joint_us = programs.alone_us(programs.of_parts(((0, -1), (1, -1)), "greedy"), 3)
     rate = 0.8e6 / joint_us
@@ -136,7 +140,7 @@ def figure_3() -> dict[str, Any]:
 
 
 def claims_3(found: dict[str, Any]) -> list[Claim]:
-    """Of Fig. 3."""
+    """The claim about Fig. 3."""
     rises = {
         absent: min(found[f"{absent}, {pair}"][0] for pair in ("60+120", "120+60"))
         / found[f"{absent}, 120+120"][0]
@@ -156,10 +160,11 @@ def claims_3(found: dict[str, Any]) -> list[Claim]:
 def _sustained(
     programs: Programs, mix: Sequence[float], policy: str, requests: int = 1500, **options: Any
 ) -> float:
-    """Requests a second of a mix that a policy can serve, by bisection to 2%.
+    """The highest throughput of a mix that a policy sustains, in requests a second.
 
-    It serves a load if at least 0.96 of each model's requests are served by the end. 0 where it
-    does not serve a tenth of what one instance after the other can.
+    It is found by bisection to 2%. A policy sustains a load if at least 0.96 of the requests of
+    each model are served by the end. The result is 0 if the policy does not sustain a tenth of the
+    throughput of one instance at a time.
     """
 
     def serves(load: float) -> bool:
@@ -186,7 +191,7 @@ def _best_streams(programs: Programs, mix: Sequence[float]) -> tuple[float, int]
 
 
 def figure_14() -> dict[str, Any]:
-    """One model: the throughput that can be sustained, by ways to serve it."""
+    """Fig. 14: the throughput that policies sustain with one model, in requests a second."""
     found: dict[str, Any] = {}
     for name in ("inception_v3", "resnet50", "squeezenet"):
         for kappa in _KAPPAS:
@@ -203,7 +208,7 @@ def figure_14() -> dict[str, Any]:
 
 
 def claims_14(found: dict[str, Any]) -> list[Claim]:
-    """Of Fig. 14."""
+    """The claims about Fig. 14."""
     gains = [row["TOP, searched"] / row["ios"] for row in found.values()]
     beside = [row["TOP, searched"] / row["best streams"] for row in found.values()]
     return [
@@ -222,17 +227,17 @@ def claims_14(found: dict[str, Any]) -> list[Claim]:
 
 
 def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> dict[str, Any]:
-    """The options of `search` with what it found, so that it need not search again."""
+    """Options of `search` with the combination that a search finds, so that it runs only once."""
     arrivals, seconds = _saturated(programs, mix, 10)
     policy = make_policy("search", budget=budget, rates=mix)
     simulate_serving(programs.models, arrivals, policy, programs.device, seconds, programs=programs)
     assert isinstance(policy, Search)
-    # Without its launcher it can serve no less below what it sustains.
+    # The launcher's intervals are left out. Without them the policy sustains no lower load.
     return {"combination": policy.combination}
 
 
 def figure_15() -> dict[str, Any]:
-    """Three models at 1:2:4: the throughput that can be sustained, by ways to serve them."""
+    """Fig. 15: the throughput that policies sustain with three models at 1:2:4."""
     found: dict[str, Any] = {}
     names = ("inception_v3", "resnet50", "squeezenet")
     for kappa in _KAPPAS:
@@ -253,7 +258,7 @@ def figure_15() -> dict[str, Any]:
 
 
 def claims_15(found: dict[str, Any]) -> list[Claim]:
-    """Of Fig. 15."""
+    """The claims about Fig. 15."""
     gains = [row["TOP, searched"] / row["pos, skip"] for row in found.values()]
     waits = max(row["pos, wait"] for row in found.values())
     claims = [
@@ -283,7 +288,10 @@ def claims_15(found: dict[str, Any]) -> list[Claim]:
 
 
 def figure_17() -> dict[str, Any]:
-    """The variance of the queues' lengths over time, at a load that POS cannot serve."""
+    """Fig. 17: variance of the queue lengths across models, over time.
+
+    The load is higher than POS can serve.
+    """
     programs = _programs(("inception_v3", "resnet50", "squeezenet"), 0.03)
     cell = Cell("a100", 0.03, 1.4, arrivals="periodic", requests=8000)
     arrivals, seconds = arrivals_of(cell, programs)
@@ -304,7 +312,7 @@ def figure_17() -> dict[str, Any]:
 
 
 def claims_17(found: dict[str, Any]) -> list[Claim]:
-    """Of Fig. 17."""
+    """The claim about Fig. 17."""
     grows = found["pos, wait"][-1] > 1e3
     return [
         Claim(
@@ -323,7 +331,10 @@ def claims_17(found: dict[str, Any]) -> list[Claim]:
 
 
 def figure_24() -> dict[str, Any]:
-    """Copies of one model: one request each in flight, and TOP's combined blocks over them."""
+    """Fig. 24: throughput with 1 to 8 copies of one model.
+
+    The copies run on as many streams as there are copies, or as TOP's combined blocks.
+    """
     found: dict[str, Any] = {}
     for name in ("inception_v3", "resnet50", "squeezenet"):
         for kappa in (0.0, 0.1):
@@ -346,7 +357,7 @@ def figure_24() -> dict[str, Any]:
 
 
 def claims_24(found: dict[str, Any]) -> list[Claim]:
-    """Of Fig. 24."""
+    """The claims about Fig. 24."""
     rise = [
         found[f"{n}, 0.0, 4"]["streams"] / found[f"{n}, 0.0, 1"]["streams"]
         for n in ("inception_v3", "resnet50", "squeezenet")
@@ -370,7 +381,7 @@ def claims_24(found: dict[str, Any]) -> list[Claim]:
 
 
 def figure_26() -> dict[str, Any]:
-    """Batch sizes (Figs. 26 and 27): throughput and utilisation, saturated."""
+    """Figs. 26 and 27: throughput and utilisation by batch size, with saturated queues."""
     found: dict[str, Any] = {}
     names = ("inception_v3", "resnet50", "squeezenet")
     sizes = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -390,7 +401,7 @@ def figure_26() -> dict[str, Any]:
 
 
 def claims_26(found: dict[str, Any]) -> list[Claim]:
-    """Of Figs. 26 and 27."""
+    """The claims about Figs. 26 and 27."""
     names = [label for label in found if label != "three models"]
 
     def saturates(label: str) -> int:
@@ -425,7 +436,7 @@ FIGURES = {
 
 
 def figures(folder: Path) -> dict[str, Any]:
-    """All figures; their plots and the table of claims are written into the folder."""
+    """Simulate all figures, and write their plots and the table of claims into the folder."""
     found: dict[str, Any] = {}
     for name, (make, _) in FIGURES.items():
         found[name] = make()
@@ -436,13 +447,13 @@ def figures(folder: Path) -> dict[str, Any]:
 
 
 def claims_of(found: dict[str, Any]) -> str:
-    """The table of claims that the figures in `found` carry, as Markdown."""
+    """The table of all claims beside the results in `found`, as Markdown."""
     claims = [claim for name, (_, make) in FIGURES.items() for claim in make(found[name])]
     return claims_table([asdict(claim) for claim in claims]) + "\n"
 
 
 def claims_table(claims: Sequence[dict[str, str]]) -> str:
-    """As Markdown."""
+    """A Markdown table with a row for each claim."""
     lines = [
         "| figure | claim | the paper's | ours | | because |",
         "|---|---|---|---|---|---|",

@@ -1,22 +1,22 @@
-"""The server under load on the loopback: two models, every policy, and onnxruntime behind it too.
+"""Measures the server under load: two models, every policy, and onnxruntime behind the same server.
 
     python -m benchmarks.serving_load --json benchmarks/results/serving/load.json
     python -m benchmarks.serving_load [--seconds S] [--only SERVER ...] [--quick]
 
-Each contestant is a server in a process of its own, asked over gRPC by this process, which takes
-its share of the same cores; what both take of them is told. Contestants: the policies, over
-artifacts compiled for batches of 1, 2 and 4; and onnxruntime's sessions in place of our instances,
-behind the same executor and protocol, with as many threads, first come first served
-(`onnxruntime`).
+Each contestant is a server in a process of its own. This process sends the requests to it over gRPC
+on the loopback interface. Clients and server share the same cores, and the table has the cores that
+each took. Our contestants are the policies, with artifacts compiled for batches of 1, 2 and 4. The
+contestant `onnxruntime` has sessions of onnxruntime in place of our instances. It has the same
+executor, protocol and number of threads, and serves requests first come first served.
 
-The capacity of a contestant is what a closed loop of clients gets. Then requests arrive by
-Poisson's law, as many for each model, at 0.5, 0.8, 1.0 and 1.5 times that capacity. A request is
-good if its answer comes within five times what its model takes alone behind the same server (the
-bound); each carries a timeout for the server, which is a little less: the network and the client
-take the rest.
+The capacity of a contestant is the throughput of a closed loop of clients. Then requests arrive as
+a Poisson process at 0.5, 0.8, 1.0 and 1.5 times this capacity, with the same rate for each model. A
+request counts as good if its answer comes within five times the latency of its model alone behind
+the same server (the bound). Each request has a timeout for the server. The timeout is a little less
+than the bound, because the network and the client need the rest.
 
-All contestants take about ten minutes. `python -m benchmarks.figures` then writes the table into
-the page of benchmarks.
+All contestants together take about ten minutes. After that, `python -m benchmarks.figures` writes
+the table into `docs/benchmarks.md`.
 """
 
 from __future__ import annotations
@@ -53,22 +53,26 @@ from tvm_interop.serving.server.tensors import TensorSpec
 from tvm_interop.serving.server.ticket import Ticket
 
 NETWORKS: tuple[tuple[str, int | None], ...] = (("squeezenet", 128), ("resnet50", 128))
-"""Networks and image sizes."""
+"""Networks and their image sizes in pixels."""
 QUICK: tuple[tuple[str, int | None], ...] = (("squeezenet", 48), ("resnet50", 48))
 BATCH_SIZES = (1, 2, 4)
 LOADS = (0.5, 0.8, 1.0, 1.5)
 CONTESTANTS = ("sequential", "streams", "batching", "auto", "onnxruntime")
 CLIENTS = 4
-"""Of each model, in the closed loop."""
+"""Number of clients of each model in the closed loop."""
 BOUND = 5.0
 MARGIN_MS, MARGIN = 2.5, 0.15
-"""What of the bound is not for the server: so much, but at most this share."""
+"""Part of the bound that the timeout leaves to the network and the client: `MARGIN_MS`
+milliseconds, but at most `MARGIN` of the bound."""
 INSTANCES = 2
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 
 class OrtModel(AnyModel):
-    """A session of onnxruntime for each instance, where `Model` has instances of a plan."""
+    """A served model whose instances are sessions of onnxruntime.
+
+    The instances of the class `Model` run a plan instead.
+    """
 
     def __init__(self, name: str, path: Path, instances: int) -> None:
         import onnxruntime
@@ -107,7 +111,11 @@ class OrtModel(AnyModel):
 
 
 def serve(folder: Path, contestant: str) -> None:
-    """Serve what `prepare` left in the folder, until it is ended; prints the port."""
+    """Serve the models that `prepare` wrote into the folder: the main function of a server process.
+
+    It prints the port. When it reads a line, it stops, and prints what its policy says of its
+    decisions.
+    """
     names = json.loads((folder / "names.json").read_text())
     sources: dict[str, Any] = {name: folder / f"{name}.tar" for name in names}
     policy = contestant
@@ -130,7 +138,8 @@ class Served:
 
     Attributes
     ----------
-    said: what its policy said of its decisions, once it has ended.
+    port: port of gRPC.
+    said: what the policy says of its decisions; filled when the server has ended.
     """
 
     process: subprocess.Popen[str]
@@ -138,14 +147,14 @@ class Served:
     said: list[Any] = field(default_factory=list)
 
     def cpu_s(self) -> float:
-        """Seconds of a core that it took so far."""
+        """Seconds of processor time that the server took so far."""
         times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
 
 @contextlib.contextmanager
 def served(folder: Path, contestant: str) -> Iterator[Served]:
-    """A server; ended by force where it does not end."""
+    """Run a server for as long as the context lasts. A server that does not end is killed."""
     command = [sys.executable, "-m", "benchmarks.serving_load", "--serve", contestant]
     process = subprocess.Popen(
         [*command, "--folder", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -167,7 +176,10 @@ def served(folder: Path, contestant: str) -> Iterator[Served]:
 
 
 def prepare(folder: Path, networks: Sequence[tuple[str, int | None]]) -> dict[str, bytes]:
-    """Compile the networks into the folder; a request for each, serialised, without a timeout."""
+    """Compile the networks into the folder, and return a serialised request for each, by name.
+
+    The requests have no timeout.
+    """
     requests = {}
     for name, size in networks:
         model = models.build(name, image_size=size)
@@ -188,7 +200,7 @@ def prepare(folder: Path, networks: Sequence[tuple[str, int | None]]) -> dict[st
 
 
 def with_timeout(request: bytes, timeout_us: float) -> bytes:
-    """The same request, given so much time."""
+    """A copy of a serialised request with a timeout in microseconds."""
     message = service_pb2.ModelInferRequest.FromString(request)
     message.parameters["timeout"].int64_param = max(1, round(timeout_us))
     return bytes(message.SerializeToString())
@@ -199,15 +211,15 @@ def with_timeout(request: bytes, timeout_us: float) -> bytes:
 
 @dataclass
 class Seen:
-    """What clients saw.
+    """The observations of the clients in one cell.
 
     Attributes
     ----------
-    took_ms: by model, of each request that was answered.
-    outcomes: how many requests ended how.
-    lag_ms: how late requests were sent: of an open loop, beyond their time.
-    seconds: until the last one had ended.
-    server_s, client_s: seconds of a core that the server and the clients took.
+    took_ms: milliseconds of each answered request, by model.
+    outcomes: number of requests, by the status code with which they ended.
+    lag_ms: milliseconds by which each request was sent too late; of an open loop only.
+    seconds: time until the last request had ended.
+    server_s, client_s: seconds of processor time that the server and the clients took.
     """
 
     took_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -225,7 +237,7 @@ class Seen:
 
 
 class Clients:
-    """Clients of one server."""
+    """The clients of one server. They share one connection."""
 
     def __init__(self, server: Served) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]
@@ -240,7 +252,7 @@ class Clients:
         await self._channel.close()
 
     async def alone_ms(self, request: bytes, count: int) -> float:
-        """The median of requests one after the other."""
+        """Median milliseconds of `count` requests, sent one after the other."""
         took = []
         for _ in range(count):
             began = time.perf_counter()
@@ -249,7 +261,7 @@ class Clients:
         return float(np.median(took)) * 1e3
 
     async def closed_loop(self, requests: dict[str, bytes], each: int, seconds: float) -> Seen:
-        """`each` clients of each model that send as soon as they are answered."""
+        """Run `each` clients of each model that send a request as soon as the last is answered."""
         until = time.perf_counter() + seconds
 
         async def client(name: str, seen: Seen) -> None:
@@ -263,7 +275,12 @@ class Clients:
     async def open_loop(
         self, requests: dict[str, bytes], rate: float, seconds: float, seed: int = 0
     ) -> Seen:
-        """Poisson arrivals, `rate` a second of all models together, as many of each."""
+        """Send requests as a Poisson process, with the same rate for each model.
+
+        Parameters
+        ----------
+        rate: requests a second of all models together.
+        """
         draw = np.random.default_rng(seed)
         at_s = np.sort(draw.random(draw.poisson(rate * seconds)) * seconds)
         names = draw.choice(list(requests), len(at_s))
@@ -302,7 +319,12 @@ class Clients:
 
 
 def row_of(seen: Seen, bounds_ms: dict[str, float]) -> dict[str, Any]:
-    """The figures of a cell."""
+    """The results of a cell as a row for JSON.
+
+    Parameters
+    ----------
+    bounds_ms: latency in milliseconds up to which an answer is good, by model.
+    """
     every = np.array([t for each in seen.took_ms.values() for t in each] or [np.nan])
     return {
         "sent": sum(seen.outcomes.values()),
@@ -330,7 +352,18 @@ def row_of(seen: Seen, bounds_ms: dict[str, float]) -> dict[str, Any]:
 async def measure(
     server: Served, plain: dict[str, bytes], seconds: float, tell: Callable[[str], None]
 ) -> tuple[dict[str, float], dict[str, Any], list[dict[str, Any]]]:
-    """What each model takes alone, in milliseconds; the closed loop; and a row for each load."""
+    """Measure one server.
+
+    Parameters
+    ----------
+    plain: a serialised request without a timeout, by model.
+    seconds: length of each cell; the closed loop takes half as long.
+    tell: prints progress.
+
+    Returns
+    -------
+    Milliseconds of each model alone, the row of the closed loop, and a row for each load.
+    """
     async with Clients(server) as clients:
         alone_ms = {name: await clients.alone_ms(request, 40) for name, request in plain.items()}
         bounds_ms = {name: BOUND * ms for name, ms in alone_ms.items()}
@@ -353,7 +386,7 @@ async def measure(
 def run(
     networks: Sequence[tuple[str, int | None]], seconds: float, contestants: Sequence[str]
 ) -> dict[str, Any]:
-    """Everything, as JSON has it; says how far it is on standard error."""
+    """Measure all contestants, and return the results for JSON. Progress goes to standard error."""
     machine = observe().as_dict()
     rows: list[dict[str, Any]] = []
     alone_ms, closed, decisions = {}, {}, {}

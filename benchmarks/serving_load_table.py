@@ -1,4 +1,7 @@
-"""What `benchmarks.serving_load` found, as a table and as a figure; needs none of its libraries."""
+"""Writes the results of `benchmarks.serving_load` as a table and a figure.
+
+It needs none of the libraries of that benchmark.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _HEAD = (
 
 
 def table(found: dict[str, Any]) -> str:
-    """As Markdown: a row for each server and load, the closed loop first."""
+    """A Markdown table with a row for each server and load. The closed loop comes first."""
     lines = [_HEAD]
     for name, closed in found["closed"].items():
         lines.append(_line(name, "closed loop", closed, closed["throughput"]))
@@ -25,7 +28,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def section(found: dict[str, Any]) -> list[str]:
-    """Of the page of benchmarks."""
+    """The paragraphs of the section in `docs/benchmarks.md`."""
     networks = " and ".join(f"{name} at {size} pixels" for name, size in found["networks"])
     load = ", ".join(f"{value:.1f}" for value in found["machine"]["load"])
     return [
@@ -43,7 +46,7 @@ def section(found: dict[str, Any]) -> list[str]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """What is answered in time over the load, a line for each server."""
+    """Draw the rate of answers in time over the capacity, by load, with a line for each server."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")

@@ -1,17 +1,18 @@
-"""What a request over gRPC takes beyond a direct call, in turns.
+"""Measures how much longer a request over gRPC takes than a direct call.
 
     python -m benchmarks.serving_overhead [--network resnet50] [--size 224] [--policy auto]
                                           [--rounds 200] [--json FILE]
 
-In each round, in an order drawn anew, one client calls `GraphModule.run` of an artifact and copies
-the output, and asks a server of the same artifact, in a process of its own, by `tritonclient` over
-gRPC with binary tensors. The overhead is the difference of the two, round by round. Between calls
-the client rests, so that threads of the one have gone to sleep when the other begins.
+Each round times two calls, in a new random order. `direct` calls `GraphModule.run` of an artifact
+and copies the output. `grpc` sends a request to a server of the same artifact, in a process of its
+own, by `tritonclient` over gRPC with binary tensors. The overhead is the difference between the two
+in each round. Before each call the client rests, so that the threads of the call before have gone
+to sleep.
 
-Two more contestants say whose it is. `packing` is what the client does before it sends anything.
-`echo` asks a gRPC server, in a process of its own too, that reads the same bytes, does not look at
-them, and sends an answer of the same length: what the client and gRPC take by themselves, packing
-included. The rest is the server's.
+Two more contestants tell where the overhead comes from. `packing` is the work of the client before
+it sends anything. `echo` sends the same bytes to another gRPC server, also in a process of its own.
+That server ignores the content and sends an answer of the same length. So `echo` is the time of the
+client and of gRPC, with packing. The rest of the overhead comes from our server.
 """
 
 from __future__ import annotations
@@ -44,7 +45,13 @@ _WARM_UP = 10
 
 
 def measure(network: str, size: int | None, policy: str, rounds: int) -> dict[str, Any]:
-    """Milliseconds of each round, and what the server counts of its part."""
+    """Measure all contestants.
+
+    Returns
+    -------
+    For JSON: milliseconds of each round, by contestant, and mean milliseconds of each step in the
+    server, as its own statistics tell them.
+    """
     machine = observe().as_dict()
     model = models.build(network, image_size=size)
     with tempfile.TemporaryDirectory() as name:
@@ -108,7 +115,12 @@ _ECHOED = "echo"
 
 @contextlib.contextmanager
 def echoing(output_bytes: int) -> Iterator[int]:
-    """The port of an echo server in a process of its own."""
+    """Run an echo server in a process of its own, and yield its port.
+
+    Parameters
+    ----------
+    output_bytes: length of its answers.
+    """
     command = [sys.executable, "-m", "benchmarks.serving_overhead", "--echo", str(output_bytes)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -121,7 +133,7 @@ def echoing(output_bytes: int) -> Iterator[int]:
 
 
 async def echo_server(output_bytes: int) -> None:
-    """Answer whatever comes with so many bytes, until the process is ended; prints the port."""
+    """Print the port, and answer every request with `output_bytes` bytes until the process ends."""
     message = service_pb2.ModelInferResponse(raw_output_contents=[bytes(output_bytes)])
     message.outputs.add(name=_ECHOED, datatype="UINT8", shape=[output_bytes])
     answer = message.SerializeToString()
@@ -147,7 +159,7 @@ async def echo_server(output_bytes: int) -> None:
 def _in_turns(
     contestants: dict[str, Any], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Milliseconds of each round, and the last result of each."""
+    """Call each contestant once a round: milliseconds of each round, and the last results."""
     draw = random.Random(0)
     took: dict[str, list[float]] = {name: [] for name in contestants}
     results = {}
@@ -162,7 +174,7 @@ def _in_turns(
 
 
 def text(found: dict[str, Any]) -> str:
-    """What was found, in a few lines."""
+    """The results as a few lines of text."""
     took = {name: np.array(each) for name, each in found["took_ms"].items()}
     server = ", ".join(f"{name} {ms:.3f}" for name, ms in found["server_ms"].items())
     load = ", ".join(f"{value:.1f}" for value in found["machine"]["load"])

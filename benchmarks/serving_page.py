@@ -1,4 +1,4 @@
-"""`docs/serving_results.md`, made from the files in `benchmarks/results/serving`."""
+"""Makes `docs/serving_results.md` from the files in `benchmarks/results/serving`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "serving_results.md"
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page, as Markdown."""
     parts = [
         _INTRODUCTION,
         *_auto(_read("serving/comparison")),
@@ -28,12 +28,12 @@ def page() -> str:
 
 
 def claims() -> str:
-    """The claims of TOP's paper that need no learning."""
+    """The table of the TOP paper's claims that need no learning, as Markdown."""
     return serving_figures.claims_of(_read("serving/figures")["figures"])
 
 
 def top_claims() -> str:
-    """The claims of TOP's paper that need learning or search."""
+    """The table of the TOP paper's claims that need learning or search, as Markdown."""
     return top_report.claims_of(top_report.done(RESULTS / "serving" / "top"))
 
 

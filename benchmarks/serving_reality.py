@@ -1,17 +1,18 @@
-"""The serving simulator against this CPU: predicted and measured, with one stream and with two.
+"""Compares the serving simulator with measurements on this CPU, with one stream and with two.
 
     python -m benchmarks.serving_reality [--json FILE] [--rounds N] [--seconds S] [--quick]
 
-Three real networks, each compiled for one thread, so that two instances may run on two cores. A
-round serves the same list of requests with one stream and with two, one after the other; figures
-are medians over rounds, and noise is half the spread of the middle half of them, as a share.
+There are three real networks. Each is compiled for one thread, so that two instances can run on two
+cores. A round serves the same list of requests first with one stream, then with two. Figures are
+medians over rounds. Noise is half the interquartile range, relative to the median.
 
-The simulator is told what each operator took in runs alone, and how many times the work of one core
-the cores do at once (`machine_state`: less than two where they share something, or others compute);
-then also the interference that two instances of the first network showed beyond that (`predicted
-with interference`).
-The ceiling is what two instances on a core each can serve beside one on both: 2 * t2 / t1, of the
-times with two threads and with one.
+The simulator gets the latency that each operator had in runs alone. It also gets the work of both
+cores at once, as a multiple of the work of one core (see `machine_state`). This is less than two if
+the cores share resources or other programs compute. The figures `predicted with interference` also
+use the interference that two instances of the first network showed beyond that.
+
+The ceiling is the highest throughput of two instances with a core each, relative to one instance on
+both cores. It is 2 * t2 / t1, where t1 and t2 are the latencies with one thread and with two.
 """
 
 from __future__ import annotations
@@ -44,12 +45,15 @@ from tvm_interop.serving import (
 NETWORKS: tuple[tuple[str, int | None], ...] = (
     ("squeezenet", 128), ("resnet50", 96), ("wide_deep", None)
 )  # fmt: skip
-"""Networks and image sizes: convolutions that move many bytes, ones that compute, and a
-recommender of small operators."""
+"""Networks and their image sizes in pixels. Two are convolutional networks, the first bound by
+memory traffic and the second by arithmetic. The third is a recommender with small operators."""
 
 
 def compiled(name: str, image_size: int | None, threads: int = 1) -> Any:
-    """A network, in turn, for so many threads: for one, so that two of it run on two cores."""
+    """Compile a network for sequential execution with `threads` threads.
+
+    With one thread, two instances can run on two cores.
+    """
     return tvm_interop.compile(
         models.build(name, image_size=image_size), scheduler="sequential", streams=1,
         threads=threads, providers=["tvm", "onednn"],
@@ -57,7 +61,7 @@ def compiled(name: str, image_size: int | None, threads: int = 1) -> Any:
 
 
 def inputs_of(artifact: Any) -> dict[str, np.ndarray]:
-    """Seeded inputs: numbers from 0 to 1, or zeros for indices."""
+    """Inputs by name: random numbers from 0 to 1 with a fixed seed, or zeros for integer types."""
     rng = np.random.default_rng(0)
     plan = artifact.plan
     return {
@@ -69,11 +73,12 @@ def inputs_of(artifact: Any) -> dict[str, np.ndarray]:
 
 
 class Network:
-    """One network, compiled for one thread and for two.
+    """A network, compiled for one thread and for two.
 
     Attributes
     ----------
-    instances: two of the network for one thread.
+    instances: two instances of the network with one thread.
+    wide: an instance with two threads; None if `quick`.
     """
 
     def __init__(self, name: str, image_size: int | None, quick: bool) -> None:
@@ -88,17 +93,17 @@ class Network:
             module.benchmark(repeat=1, number=3)
 
     def alone_us(self, module: Any, runs: int) -> float:
-        """The median microseconds of a run alone."""
+        """Median microseconds of `runs` runs of a module alone."""
         return (
             float(np.median([module.benchmark(repeat=1, number=1).mean for _ in range(runs)])) * 1e6
         )
 
     def served(self, runs: int) -> ServedModel:
-        """As the simulator sees it: a chain of operators with the latencies that they had."""
+        """The network for the simulator: a chain of operators with their measured latencies."""
         module = self.instances[0]
         profiles = [module.profile() for _ in range(runs)]
         op_us = np.median([[row.end_us - row.start_us for row in p] for p in profiles], axis=0)
-        # Between operators lies some time too; a run takes as long as it takes.
+        # A run also has time between operators. Scale the latencies so that they add up to a run.
         op_us *= self.alone_us(module, runs) / op_us.sum()
         names = [f"{i}:{row.name}" for i, row in enumerate(profiles[0])]
         graph = OpGraph.from_edges(names, [(i - 1, i) for i in range(1, len(names))])
@@ -106,7 +111,13 @@ class Network:
 
 
 def serve(networks: Sequence[Network], requests: Sequence[int], streams: int) -> dict[str, float]:
-    """Serve a list of requests, each the index of its network, by so many threads."""
+    """Serve a list of requests, and return throughput and latencies.
+
+    Parameters
+    ----------
+    requests: the index of the network of each request.
+    streams: number of threads that serve.
+    """
     took_us: list[list[float]] = [[] for _ in range(streams)]
     position = itertools.count()
     start = threading.Barrier(streams + 1)
@@ -135,7 +146,12 @@ def predict(
     cores: float,
     interference: float = 0.0,
 ) -> dict[str, float]:
-    """What the simulator says of the same."""
+    """Simulate `serve` with the same requests, and return throughput and latencies.
+
+    Parameters
+    ----------
+    cores: work of all cores at once, as a multiple of the work of one core.
+    """
     device = ServingDevice(cores=cores, interference=interference)
     arrivals = Arrivals(np.zeros(len(requests)), np.array(requests, dtype=np.int64))
     total_us = sum(float(served[m].costs[1].op_us.sum()) for m in requests)
@@ -157,7 +173,13 @@ def _noise(values: Sequence[float]) -> float:
 
 
 def workloads(networks: Sequence[Network], alone_us: Sequence[float], seconds: float):  # type: ignore[no-untyped-def]
-    """Each network by itself, and all of them in turn: for about so many seconds on one stream."""
+    """Yield the workloads as names and lists of requests: each network alone, then all in turn.
+
+    Parameters
+    ----------
+    alone_us: microseconds of a run of each network alone.
+    seconds: approximate length of each workload on one stream.
+    """
     for i, network in enumerate(networks):
         yield network.name, [i] * max(20, round(seconds * 1e6 / alone_us[i]))
     if len(networks) > 1:
@@ -171,7 +193,10 @@ def validate(
     seconds: float = 1.0,
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Everything, as JSON has it; `validation` is a row for each workload and number of streams."""
+    """Measure and simulate all workloads, and return the results for JSON.
+
+    The entry `validation` has a row for each workload and number of streams.
+    """
     machine = observe().as_dict()
     networks = [Network(name, size, quick) for name, size in chosen]
     alone_us = [network.alone_us(network.instances[0], 20) for network in networks]
@@ -181,7 +206,7 @@ def validate(
     served: list[ServedModel] = []
     cores: list[float] = []
     for _ in range(rounds):
-        # What operators take alone is measured beside what they take together: machines drift.
+        # Machines drift, so the latencies of operators alone are measured anew in each round.
         served = [network.served(10) for network in networks]
         cores.append(max(1.0, min(2.0, observe(0.2).cores_at_once)))
         for name, requests in lists.items():
@@ -241,7 +266,7 @@ def validate(
 
 
 def table(found: dict[str, Any]) -> str:
-    """As Markdown."""
+    """The results as a Markdown table, then the interference and the ceilings."""
     lines = [
         "| workload | streams | figure | predicted | with interference | measured | "
         "predicted over measured | noise | within 10% |",

@@ -1,12 +1,14 @@
-"""How often the speed check and `auto` ship a schedule, on simulated machines with noise.
+"""Measures how often the speed check and `auto` ship a schedule, on simulated noisy machines.
 
     python -m benchmarks.speed_check_rates [--trials 1000] [--out RESULTS.json]
 
-A schedule that is as fast as sequential execution, or slower, should hardly ever ship, and one that
-is 5% faster nearly always. Machines are simulated, since nobody knows of two real schedules which
-is truly the faster. Runs follow each other in time as the rounds have them, and the noise is the
-machine's, whatever it runs. Only the last kind differs: there each contestant drifts by itself, for
-which no test of pairs can promise anything.
+A schedule that is not faster than sequential execution should hardly ever ship. A schedule that is
+5% faster should nearly always ship. The machines are simulated, because nobody knows which of two
+real schedules is truly faster.
+
+Runs follow each other in time, in the order of the rounds. The noise belongs to the machine and
+does not depend on the schedule. Only the last kind of noise is different: each contestant drifts by
+itself. No test of paired runs can promise anything in that case.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ from tvm_interop.compiler.speed_check import check_rounds
 
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
-"""By how much runs, one after the other in time, take longer: draws a factor for each."""
+"""Draws the factors by which n runs, in the order of time, take longer: (n,)."""
 
 _CHUNK = 50
 _RUN_US = 1000.0
 SPEEDS = (1.03, 1.0, 0.98, 0.97, 0.95)
-"""How long the schedule takes, relative to sequential execution."""
+"""Times of the schedule relative to sequential execution."""
 _GRAPH = OpGraph.from_edges(
     8, [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6), (4, 7), (5, 7), (6, 7)]
 )
@@ -41,30 +43,34 @@ _LATENCY = LatencyTable([3, 5, 8, 2, 4, 9, 7, 1])
 
 
 def gaussian(sigma: float) -> Noise:
-    """Each run is off by its own chance."""
+    """Noise that is independent for each run: log-normal with deviation `sigma`."""
     return lambda draw, n: np.exp(sigma * draw.standard_normal(n))
 
 
 def heavy_tails(draw: np.random.Generator, n: int) -> Floats:
-    """Student's t with two degrees of freedom: its variance is infinite."""
+    """Noise from Student's t with two degrees of freedom, whose variance is infinite."""
     return np.maximum(1 + 0.03 * draw.standard_t(2, n), 0.1)
 
 
 def bursts(draw: np.random.Generator, n: int) -> Floats:
-    """Every now and then all is half as slow again, for about thirty runs; and speed drifts."""
+    """Noise with bursts and drift.
+
+    In a burst of about thirty runs on average, every run takes 1.5 times as long. The speed also
+    drifts.
+    """
     busy = np.cumsum(draw.random(n) < 1 / 30) % 2
     drift = np.cumsum(0.003 * draw.standard_normal(n))
     return np.exp(0.4 * busy + drift + 0.03 * draw.standard_normal(n))
 
 
 def preemptions(draw: np.random.Generator, n: int) -> Floats:
-    """One run in five loses its core for up to four times what it takes."""
+    """Noise in which one run in five loses its core, for up to four times the length of the run."""
     lost = np.where(draw.random(n) < 0.2, 4 * draw.random(n), 0)
     return (1 + lost) * np.exp(0.02 * draw.standard_normal(n))
 
 
 def correlated(draw: np.random.Generator, n: int) -> Floats:
-    """Each run is much like the one before: an autoregression with a coefficient of 0.9."""
+    """Noise that is correlated between runs: an autoregression with a coefficient of 0.9."""
     return np.exp(_autoregression(draw, n, 0.9, 0.05))
 
 
@@ -77,7 +83,13 @@ def _autoregression(draw: np.random.Generator, n: int, carried: float, sigma: fl
 
 
 def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats]:
-    """Rounds of contestants, in an order drawn anew for each."""
+    """Yield rounds in which the contestants run in a new random order: microseconds of each.
+
+    Parameters
+    ----------
+    noise: noise of the machine, which all contestants share.
+    speeds: true times of the contestants, relative to sequential execution.
+    """
     draw = np.random.default_rng(seed)
     contestants = len(speeds)
     while True:
@@ -90,7 +102,10 @@ def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats
 
 
 def own_noise(speeds: Sequence[float], seed: int) -> Iterator[Floats]:
-    """Rounds in which each contestant drifts by itself: nothing promises a level there."""
+    """Yield rounds in which each contestant drifts by itself: microseconds of each.
+
+    Here no test can promise its significance level.
+    """
     draw = np.random.default_rng(seed)
     while True:
         drifts = [_autoregression(draw, _CHUNK, 0.5, 0.03) for _ in speeds]
@@ -110,19 +125,30 @@ NOISES: dict[str, Callable[[Sequence[float], int], Iterator[Floats]]] = {
 
 
 def rounds_of(noise: str, speeds: Sequence[float], seed: int) -> Iterator[Floats]:
-    """Rounds on the machine of that name."""
+    """Yield rounds on the machine with the noise `noise`, a key of `NOISES`."""
     return NOISES[noise](speeds, seed)
 
 
 def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
-    """Whether the speed check ships a schedule of that speed, and after how many rounds."""
+    """Whether the speed check ships a schedule, and after how many rounds.
+
+    Parameters
+    ----------
+    speed: true time of the schedule relative to sequential execution.
+    """
     checked = check_rounds(rounds_of(noise, [1.0, 1.0, speed], seed))
     return checked.shipped == "scheduled", checked.rounds
 
 
 def auto_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
-    """Whether `auto` ships one of four schedules, of which `lios` has that speed, the others 1."""
-    seeds = itertools.count(1000 * seed)  # One machine for each time that schedules are run.
+    """Whether `auto` ships a schedule, and after how many rounds.
+
+    Parameters
+    ----------
+    speed: true time of the schedule of `lios`, relative to sequential execution. The schedules of
+        all other schedulers have 1.
+    """
+    seeds = itertools.count(1000 * seed)  # A new machine each time that schedules are run.
 
     def evaluate(schedules: Sequence[Schedule]) -> Iterator[Floats]:
         speeds = [speed if each.scheduler == "lios" else 1.0 for each in schedules]
@@ -140,9 +166,10 @@ class Rate:
     Attributes
     ----------
     who: `check` or `auto`.
-    speed: what it takes, over sequential execution.
-    ships: share of the trials.
-    rounds: the median, of those that the verdict rests on.
+    noise: a key of `NOISES`.
+    speed: true time of the schedule relative to sequential execution.
+    ships: share of the trials in which a schedule shipped.
+    rounds: median number of rounds on which the verdict rests.
     """
 
     who: str
@@ -154,14 +181,14 @@ class Rate:
 
 
 def rate(who: str, noise: str, speed: float, trials: int) -> Rate:
-    """Try it with the seeds 0, 1, and so on."""
+    """Run `trials` trials, with the seeds 0, 1, and so on."""
     ships = {"check": check_ships, "auto": auto_ships}[who]
     shipped, rounds = zip(*(ships(noise, speed, seed) for seed in range(trials)), strict=True)
     return Rate(who, noise, speed, trials, float(np.mean(shipped)), float(np.median(rounds)))
 
 
 def table(rates: Sequence[Rate]) -> str:
-    """Markdown: a row a noise."""
+    """A Markdown table with a row for each kind of noise."""
     columns = list(dict.fromkeys((r.who, r.speed) for r in rates))
     found = {(r.noise, r.who, r.speed): r for r in rates}
     lines = [

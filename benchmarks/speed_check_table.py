@@ -1,4 +1,4 @@
-"""The table in `docs/speed_check.rst`, made from `benchmarks/results/speed_check_rates.json`."""
+"""Makes the table in `docs/speed_check.rst` from `benchmarks/results/speed_check_rates.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = (
 
 
 def table() -> str:
-    """As reStructuredText: a row for each kind of noise."""
+    """The table in reStructuredText, with a row for each kind of noise."""
     found: list[dict[str, Any]] = json.loads(RESULTS.read_text())
     rates = {(row["noise"], row["who"], row["speed"]): row for row in found}
     rows = [["noise", *(f"{who}, {speed:.2f}" for who, speed in _COLUMNS), "rounds"]]

@@ -1,11 +1,13 @@
-"""How many stages IOS has to have priced, with its bounds and without.
+"""Counts the stages whose latency IOS needs, with its bounds and without.
 
     python -m benchmarks.stages_priced [NETWORK ...] [--json]
 
-Both searches ask the same latency model and must find the same schedule. The devices are simulated
-(see `paper_device`), so the counts are the same on every machine. How much the bounds spare depends
-on how much operators slow each other down: a stage that takes far longer than its longest group
-looks better than it is until it is priced.
+The bounds tell IOS that some stages cannot be part of the best schedule. Both searches ask the same
+latency model and must find the same schedule. The devices are simulated (see `paper_device`), so
+the counts are the same on every machine.
+
+The bounds save less if operators slow each other down a lot. A stage may take far longer than its
+longest group. Such a stage looks better than it is until its latency is known.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from .paper_device import TWO_CORES, V100, PaperNetwork, paper_network
 
 DEFAULT = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 LIMITS = {"max_group_ops": 3, "max_groups": 8}
-"""The r and s of the IOS paper's experiments."""
+"""The limits r and s in the experiments of the IOS paper."""
 
 
 def _alone(network: str) -> tuple[PaperNetwork, LatencyModel]:
@@ -48,18 +50,21 @@ DEVICES: dict[str, tuple[Callable[[str], tuple[PaperNetwork, LatencyModel]], dic
     "2 CPU cores": (_on_two_cores, {"streams": 2}),
     "2 CPU cores, bound by cores": (_on_two_cores, {"streams": 2, "cores": 2}),
 }
-"""What prices a network's stages, and the options that IOS then takes."""
+"""By name of a device, a function that makes the latency model of a network, and options of IOS."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network's search on one device.
+    """The searches for one network on one device.
 
     Attributes
     ----------
-    blocks, parts_cut: what the search was done on; the optimum is one between the cuts.
-    full, bounded: stages priced without and with bounds.
-    sequential_us, optimum_us: one operator after the other, and the schedule both found.
+    blocks, parts_cut: number of blocks that were searched one by one, and of cuts in blocks that
+        were too large. The schedule is optimal between the cuts.
+    transitions: number of transitions of the search.
+    full, bounded: number of stages whose latency was asked for, without bounds and with them.
+    sequential_us, optimum_us: microseconds of sequential execution, and of the schedule that both
+        searches found.
     """
 
     network: str
@@ -87,7 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def count(network: str, device: str) -> Row:
-    """Search twice."""
+    """Search with bounds and without for one network on one device, and count the stages.
+
+    Raises
+    ------
+    RuntimeError: the searches find different schedules.
+    """
     price, options = DEVICES[device]
     subject, latency = price(network)
 
@@ -118,7 +128,7 @@ def count(network: str, device: str) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown."""
+    """The counts as a Markdown table."""
     lines = [
         f"IOS, r = {LIMITS['max_group_ops']}, s = {LIMITS['max_groups']}, on simulated devices; "
         "with and without bounds it finds the same schedule.",

@@ -1,8 +1,9 @@
-"""Operators side by side, or in turn on both cores? `python -m benchmarks.streams_or_parts`.
+"""Compares two ways to use two cores: `python -m benchmarks.streams_or_parts`.
 
-For convolutions of many sizes, two of each: run at once on a stream each, or one after the other
-with each divided over both streams. What is faster depends on how well an operator divides. The
-same once more while another process takes one core.
+Two convolutions of the same size run either side by side, with one stream each, or one after the
+other, with each divided over both streams. Which way is faster depends on how well an operator can
+be divided. The comparison is made for many sizes, first on a quiet machine, then while another
+process keeps one core busy.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ _ROUNDS = 41
 
 @dataclass(frozen=True)
 class Row:
-    """Two 3x3 convolutions of one size; medians in microseconds.
+    """The results of two 3x3 convolutions of one size.
 
     Attributes
     ----------
-    ratio: side by side over one after the other: below 1, running operators at once wins.
-    noise: one after the other over itself.
+    channels, size: number of input and output channels, and height and width of the image.
+    side_by_side_us, one_after_another_us: median microseconds of each way.
+    ratio: time side by side over time one after the other; below 1, side by side is faster.
+    noise: time one after the other over itself.
     """
 
     channels: int
@@ -75,7 +78,7 @@ def main() -> int:
 
 
 def compare(channels: int, size: int) -> Row:
-    """Measure two convolutions of one size both ways."""
+    """Measure two convolutions of one size in both ways."""
     compilation = Compilation(_two_convolutions(channels, size), CompileOptions(streams=2))
     program = compilation.program
     wholes = list(dict.fromkeys(op.whole or op.name for op in program.operators))
@@ -115,7 +118,12 @@ def _two_convolutions(channels: int, size: int) -> onnx.ModelProto:
 
 @contextmanager
 def _one_core_taken(core: int | None) -> Iterator[None]:
-    """Another process keeps `core` busy meanwhile; None for none."""
+    """Keep a core busy with another process for as long as the context lasts.
+
+    Parameters
+    ----------
+    core: number of the core; None to keep none busy.
+    """
     if core is None:
         yield
         return

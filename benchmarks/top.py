@@ -1,12 +1,18 @@
-"""TOP with its learning (Lin et al., TPDS 36(2), 2025): trained, ablated, and compared.
+"""Trains the learned parts of TOP (Lin et al., TPDS 36(2), 2025), and compares and ablates them.
 
     python -m benchmarks.top [--folder DIR] [--seconds S] [--only NAME ...] [--quick] [--report]
 
-The programme is a list of cells, most telling first; each writes one JSON file into the folder when
-it is done, and a run goes on with those that are not there. Trainings keep checkpoints beside them.
-`--only` runs the cells whose names begin so.
-`--report` makes the table of claims and the plots from the files alone. `--quick` runs the first
-cells in small, into a folder of its own.
+TOP serves many models on one device. It runs blocks of several models together, as combined blocks.
+Agents trained by reinforcement learning choose the combination, and GPG schedules each combined
+block.
+
+The programme is a list of cells, and the most informative cells come first. Each cell writes one
+JSON file into the folder when it is done. A later run skips the cells whose files are there.
+Trainings keep checkpoints in the same folder.
+
+- `--only` runs the cells whose names begin with one of the given names.
+- `--report` makes the table of claims and the plots from the files alone.
+- `--quick` runs small versions of some cells, in a temporary folder.
 """
 
 from __future__ import annotations
@@ -52,14 +58,15 @@ from tvm_interop.serving.policies.search import Search
 
 RESULTS = Path(__file__).parent / "results" / "serving" / "top"
 CALLS = 4000
-"""Decisions simulated by each contestant; the paper trains for up to 8,000."""
+"""Number of decisions that each contestant simulates. The paper trains for up to 8,000 steps."""
 PAPER = MaddpgConfig(steps=CALLS, random_steps=1000, gamma=0.0, centring=0.05)
-"""The paper's networks, in half of its steps. A step's outcome depends on its decision alone, so
-nothing is discounted; and actors are kept from the ends of their range."""
+"""The networks of the paper, with half of its steps. The outcome of a step depends only on the
+decision of that step, so rewards are not discounted. A penalty keeps the actors away from the ends
+of their range."""
 SMALL = replace(PAPER, critic=(256, 128, 64), actor=(128, 64), actor_rate=3e-4)
-"""Networks a tenth as costly, for what is run with many seeds."""
+"""Networks with a tenth of the cost, for cells that run with many seeds."""
 PRINTED = replace(SMALL, gamma=0.95, centring=0.0)
-"""The same as the paper says."""
+"""As `SMALL`, but with the discount factor of the paper, and without a penalty."""
 ABLATIONS = {
     "launcher off": Setup(variant="no launcher"),
     "combination off": Setup(variant="no combination"),
@@ -71,12 +78,12 @@ ABLATIONS = {
 }
 DEFAULT_WEIGHTS: dict[str, Path | None] = {"gpg": None, "gpg-scored": None}
 MENDED_LINE = replace(SMALL, shared_reward=True, actor_update="candidates")
-"""The mended learner, see `top_exact.MENDED`, with the same networks and calls."""
+"""Our corrected learner (see `top_exact.MENDED`), with the networks and steps of `SMALL`."""
 Cell = tuple[str, Callable[[], Any]]
 
 
 def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
-    """The programme, in order."""
+    """Yield the cells of the programme in order. Trainings write checkpoints into `folder`."""
 
     def learned(name: str, setup: Setup, config: MaddpgConfig) -> Cell:
         return name, lambda: learning_cell(setup, config, folder, name)
@@ -155,7 +162,7 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
 
 
 def quick_cells(folder: Path) -> Iterator[Cell]:
-    """Each kind of cell in small."""
+    """Yield small versions of some kinds of cells."""
     tiny = replace(SMALL, steps=150, random_steps=100, critic=(32, 16), actor=(32, 16))
     yield "policies-0.03", lambda: policies_cell(Setup())
     yield "search-hill climbing-0", lambda: search_cell(Setup(), "hill climbing", 150, 0)
@@ -174,7 +181,11 @@ def _is_small(graph: Any) -> bool:
 
 
 def heights() -> dict[str, Any]:
-    """Fig. 18: requests of the mix a second, over one after the other, by H and device."""
+    """Fig. 18: throughput of the mix, by device and by H.
+
+    H is the largest number of blocks in a combined block. The throughput is relative to that of one
+    instance at a time.
+    """
     found: dict[str, Any] = {}
     for device in ("a100", "xavier-nx", "tx2", "nano"):
         world = World(Setup(0.03, device))
@@ -207,7 +218,10 @@ def _sequential(programs: Any) -> Any:
 
 
 def graph_shapes() -> dict[str, Any]:
-    """Fig. 20: stages, and groups a stage, of held-out combined blocks, by device and scheduler."""
+    """Fig. 20: mean number of stages, and of groups in a stage, by device and scheduler.
+
+    The graphs are combined blocks that were held out of the training.
+    """
     found: dict[str, Any] = {}
     for device in ("a100", "xavier-nx", "tx2", "nano"):
         graphs = [g for g in split(device)[1] if g[0].num_ops <= 40]
@@ -216,7 +230,10 @@ def graph_shapes() -> dict[str, Any]:
 
 
 def graph_shapes_by_batch() -> dict[str, Any]:
-    """Fig. 25: the same on the server's sheet, by batch and scheduler."""
+    """Fig. 25: mean number of stages, and of groups in a stage, by batch size and scheduler.
+
+    The graphs are random combined blocks on the data sheet of the server, an A100.
+    """
     found: dict[str, Any] = {}
     batches = (1, 4, 16, 64)
     models = [served_model(name, SHEETS["a100"], batches[1:]) for name in NETWORKS]
@@ -241,7 +258,10 @@ def _shapes(told: str, graphs: Sequence[Graph], names: Sequence[str]) -> dict[st
 
 
 def inference_seconds() -> dict[str, float]:
-    """What all agents of the paper's sizes take for one decision, in NumPy on one core."""
+    """Microseconds that all agents take for one decision, in NumPy on one core.
+
+    The agents have the sizes of the paper. The result has the median and the least time.
+    """
     world = World(Setup())
     from tvm_interop.serving.learning.maddpg import MaddpgTraining
 
@@ -257,11 +277,11 @@ def inference_seconds() -> dict[str, float]:
 
 
 def chosen(programme: Iterator[Cell], beginnings: Sequence[str]) -> Iterator[Cell]:
-    """The cells whose names begin with one of these, in the programme's order.
+    """Yield the cells whose names begin with one of `beginnings`, in the order of the programme.
 
     Raises
     ------
-    ValueError: no cell's name begins with one of them.
+    ValueError: no cell has a name with one of the beginnings.
     """
     left = set(beginnings)
     for name, make in programme:
@@ -274,7 +294,12 @@ def chosen(programme: Iterator[Cell], beginnings: Sequence[str]) -> Iterator[Cel
 
 
 def run(programme: Iterator[Cell], folder: Path, seconds: float | None) -> None:
-    """Run what is not done; begin no cell after so many seconds."""
+    """Run the cells whose files are not in the folder.
+
+    Parameters
+    ----------
+    seconds: no cell begins after this time; None for no limit.
+    """
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in programme:
@@ -313,7 +338,7 @@ def main() -> None:
 
 
 def _brief(found: Any) -> Any:
-    """Without curves and actions."""
+    """The results of a cell without curves and actions."""
     if not isinstance(found, dict):
         return found
     return {key: value for key, value in found.items() if "curve" not in key and key != "action"}

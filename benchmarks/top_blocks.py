@@ -1,4 +1,7 @@
-"""Combined blocks to train GPG on, and others to judge it by."""
+"""Makes combined blocks, on which the scheduler GPG is trained and evaluated.
+
+A combined block is a graph of blocks of several models that TOP runs together.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,26 @@ from tvm_interop.serving.programs import Part, joint_graph
 
 DEVICES = ("a100", "xavier-nx")
 HELD_OUT = "googlenet"
-"""A model that no training sees."""
+"""A model that takes part in no training."""
 Graph = tuple[OpGraph, ContendedLatency]
 
 
 def models_on(device: str, names: Sequence[str] = tuple(NETWORKS)) -> list[ServedModel]:
-    """Networks on a device's data sheet, divided as TOP does; others into nine blocks."""
+    """Networks on the data sheet of a device, divided into blocks.
+
+    The models of the TOP paper have as many blocks as in the paper. Other models have nine.
+    """
     found = [served_model(name, SHEETS[device]) for name in names]
     return [m if m.name in NETWORKS else m.divided(9) for m in found]
 
 
 def joined(models: Sequence[ServedModel], parts: Sequence[Part], device: str) -> Graph:
-    """A combined block and its prices, which know of contention and of no interference."""
+    """A combined block and its latencies, with contention but without interference.
+
+    Parameters
+    ----------
+    parts: the blocks to combine, each as the index of a model and of a block.
+    """
     graph, costs, _ = joint_graph(models, parts)
     limits = ServingDevice.described(SHEETS[device])
     return graph, ContendedLatency(
@@ -37,7 +48,10 @@ def joined(models: Sequence[ServedModel], parts: Sequence[Part], device: str) ->
 
 
 def combinations(device: str, count: int, seed: int, most: int = 4) -> list[tuple[Part, ...]]:
-    """Different random sets of one to four blocks of the paper's models."""
+    """`count` different random sets of 1 to `most` blocks of the models in the TOP paper.
+
+    A set with a single operator is left out.
+    """
     rng = random.Random(seed)
     models = models_on(device)
     every = [(m, b) for m, model in enumerate(models) for b in range(len(model.blocks))]
@@ -50,7 +64,7 @@ def combinations(device: str, count: int, seed: int, most: int = 4) -> list[tupl
 
 
 def split(device: str, count: int = 160, seed: int = 7) -> tuple[list[Graph], list[Graph]]:
-    """Combined blocks to train on, and a fifth of all that are held out."""
+    """Combined blocks for training, and combined blocks that are held out, a fifth of all."""
     models = models_on(device)
     made = [joined(models, parts, device) for parts in combinations(device, count, seed)]
     kept = count * 4 // 5
@@ -58,7 +72,11 @@ def split(device: str, count: int = 160, seed: int = 7) -> tuple[list[Graph], li
 
 
 def perturbed(graphs: Sequence[Graph], seed: int = 23) -> list[Graph]:
-    """The same graphs with other costs: times changed at random, cores and shares dealt anew."""
+    """The same graphs with other latencies.
+
+    Each operator's time is multiplied by a random factor. The numbers of cores and the memory
+    shares are permuted among the operators of a graph.
+    """
     rng = np.random.default_rng(seed)
     found: list[Graph] = []
     for graph, latency in graphs:
@@ -73,7 +91,7 @@ def perturbed(graphs: Sequence[Graph], seed: int = 23) -> list[Graph]:
 
 
 def of_held_out_model(device: str, count: int = 16, seed: int = 11) -> list[Graph]:
-    """Combined blocks of two to four blocks of the held-out model."""
+    """`count` random combined blocks of two to four blocks of the held-out model."""
     models = models_on(device, (HELD_OUT,))
     rng = random.Random(seed)
     every = [(0, b) for b in range(len(models[0].blocks))]
@@ -83,9 +101,10 @@ def of_held_out_model(device: str, count: int = 16, seed: int = 11) -> list[Grap
 
 
 def small_blocks(device: str, most: int = 11) -> list[Graph]:
-    """Every block of the four models of 2 to 11 operators, and every pair of them that is so small.
+    """All blocks, and all pairs of blocks, of the four models that have 2 to `most` operators.
 
-    A block is one of `OpGraph.blocks` or of TOP's division. Blocks that cost the same are one.
+    Blocks come from `OpGraph.blocks` and from TOP's division. A pair may also have a block of a
+    single operator. Only one of several blocks with the same edges and latencies is kept.
     """
     found: list[Graph] = []
     seen: set[tuple[object, ...]] = set()

@@ -1,4 +1,7 @@
-"""TOP on three models: what its agents learn, and other searches with as many simulator calls."""
+"""Runs the cells of `top` on three models: trainings, searches and policies.
+
+The searches call the simulator as often as the trainings do.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +30,29 @@ from tvm_interop.serving.learning.maddpg import MaddpgConfig, MaddpgTraining, sa
 
 MIX = (1.0, 2.0, 4.0)
 MOST = 4
-"""The paper's H on a server."""
+"""Largest number of blocks in a combined block: the paper's H on a server."""
 _REQUESTS = 250
 _LOAD = 1.5
-"""Offered, over what one instance after the other serves: more than combined blocks can serve."""
+"""Rate of requests, relative to the throughput of one instance at a time. Combined blocks cannot
+serve so many."""
 _REFERENCE = 400
-"""Random decisions of whose figures the z-scores of all contestants are made."""
+"""Number of random decisions whose results give the z-scores for all contestants."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A device and what is changed on it.
+    """The setup of a cell: a device, models, and a variant of TOP.
 
     Attributes
     ----------
     interval, reward: see `Space` and `Environment`.
-    variant: `top`, or one that is cut down: `no launcher` (dequeue at once), `no combination` (each
-        block alone), `no pipeline` (one request of a model inside at a time), `printed stages` (one
-        operator after the other, the optimum of the paper's reward for stages), `no barriers`,
-        `two in flight` (and no barriers: what `top+` does).
-    models: how many of the paper's, from the first.
-    queue: `own` of each model, at 1:2:4; `shared`, where each request is for all models (Fig. 23),
-        and the first interval is that of all.
+    variant: `top`, or TOP without a part: `no launcher` (dequeue at once), `no combination` (each
+        block alone), `no pipeline` (one request of a model in progress at a time), `printed stages`
+        (one operator after the other, the optimum of the paper's reward for stages), `no barriers`,
+        or `two in flight` (two combined blocks at a time and no barriers, as in `top+`).
+    models: number of models of the paper, from the first.
+    queue: `own` for a queue of each model, with requests at 1:2:4. `shared` for one queue whose
+        requests are each for all models (Fig. 23); the first interval then applies to all models.
     """
 
     interference: float = 0.03
@@ -60,7 +64,7 @@ class Setup:
     queue: str = "own"
 
     def programs(self) -> Programs:
-        """The models on the device."""
+        """The models of the setup on its device."""
         sheet = SHEETS[self.device]
         served = [served_model(name, sheet) for name in list(NETWORKS)[: self.models]]
         device = ServingDevice.described(sheet, self.interference)
@@ -68,7 +72,10 @@ class Setup:
 
 
 class World:
-    """The environment of a setup, and its z-scores, which all contestants share."""
+    """The arrivals and the reward of a setup. All contestants share them.
+
+    The z-scores of the reward come from random decisions with a fixed seed.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -86,13 +93,18 @@ class World:
         self.score = Score.of([figures for figures in found if figures is not None])
 
     def environment(self, seed: int) -> Environment:
-        """A new one."""
+        """A new environment for reinforcement learning."""
         return Environment(
             self.programs.models, self.space, self.serve, MOST, self.setup.reward, seed
         )
 
     def serve(self, combination: Combination, interval_us: list[float]) -> ServingRun:
-        """The arrivals served as the setup says."""
+        """Simulate serving the arrivals with a decision, in the variant of the setup.
+
+        Parameters
+        ----------
+        interval_us: minimum microseconds between two dequeues of each model.
+        """
         variant = self.setup.variant
         if self.setup.queue == "shared":
             interval_us = interval_us[:1] * len(interval_us)
@@ -119,7 +131,7 @@ class World:
         )  # fmt: skip
 
     def told(self, action: Floats) -> dict[str, Any]:
-        """What a decision comes to: the team's reward, and what it serves."""
+        """The team's reward for an action, and the results of its simulation."""
         outcome = self.environment(0).step(action)
         found: dict[str, Any] = {"reward": self.score.team(outcome.figures)}
         if outcome.run is not None:
@@ -131,7 +143,10 @@ class World:
 
 
 def figures_of(run: ServingRun, mix: tuple[float, ...]) -> dict[str, Any]:
-    """Requests a second in all and of the mix, latency, variance, utilisation."""
+    """The results of a run: throughput, throughput of the mix, latency, variance, utilisation.
+
+    The throughput of the mix counts only requests that make up whole mixes.
+    """
     shares = np.array(mix) / sum(mix)
     return {
         "throughput": run.throughput(),
@@ -148,14 +163,23 @@ Search = Callable[[Callable[[Floats], float], int, int, np.random.Generator], Fl
 def random_search(
     value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
 ) -> Floats:
-    """The best of so many random actions."""
+    """The best of `calls` random actions.
+
+    Parameters
+    ----------
+    value: the reward of an action.
+    size: length of an action.
+    """
     return max((rng.random(size) for _ in range(calls)), key=value)
 
 
 def hill_climbing(
     value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
 ) -> Floats:
-    """One or two numbers drawn anew at a time, kept where that is no worse."""
+    """Hill climbing: redraw one or two numbers of the action, and keep the change if no worse.
+
+    The parameters are as in `random_search`.
+    """
     best = rng.random(size)
     best_value = value(best)
     for _ in range(calls - 1):
@@ -171,7 +195,11 @@ def hill_climbing(
 def cross_entropy(
     value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
 ) -> Floats:
-    """A Gaussian for each number, moved towards the best eighth of 64 draws at a time."""
+    """Cross-entropy method: a Gaussian for each number of the action.
+
+    Each round draws 64 actions and moves the Gaussians towards the best eighth of them. The
+    parameters are as in `random_search`.
+    """
     mean, deviation = np.full(size, 0.5), np.full(size, 0.4)
     best, best_value = mean, -np.inf
     while calls > 0:
@@ -195,7 +223,14 @@ SEARCHES: dict[str, Search] = {
 
 
 def search_cell(setup: Setup, method: str, calls: int, seed: int) -> dict[str, Any]:
-    """One search of the same actions by the same reward; its curve is the best so far."""
+    """Run one search over the actions and with the reward that the trainings have.
+
+    The entry `curve` has the best reward so far.
+
+    Parameters
+    ----------
+    method: a key of `SEARCHES`.
+    """
     world = World(setup)
     environment = world.environment(seed)
     curve: list[float] = []
@@ -217,7 +252,11 @@ def search_cell(setup: Setup, method: str, calls: int, seed: int) -> dict[str, A
 def learning_cell(
     setup: Setup, config: MaddpgConfig, folder: Path, name: str, quiet: bool = True
 ) -> dict[str, Any]:
-    """One training; its curve holds what was decided with noise, and the best so far."""
+    """Run one training, and save its agents and checkpoints in the folder.
+
+    The entry `curve` has the best reward so far. `curve with noise` has the rewards of the
+    decisions with exploration noise.
+    """
     world = World(setup)
     training = MaddpgTraining(world.environment(config.seed), config, world.score)
     began = time.process_time()
@@ -236,7 +275,10 @@ def learning_cell(
 
 
 def policies_cell(setup: Setup) -> dict[str, Any]:
-    """Policies that learn nothing, and `top+` by search, on the same arrivals."""
+    """Run policies without learning, and `top+` with its search.
+
+    Each runs on the arrivals of the trainings and on saturated queues.
+    """
     world = World(setup)
     programs = world.programs
     contestants: dict[str, tuple[str, dict[str, Any]]] = {
@@ -254,7 +296,7 @@ def policies_cell(setup: Setup) -> dict[str, Any]:
         served_model(model.name, SHEETS[setup.device], (2, 4, 8)) for model in programs.models
     ]
     programs = Programs(served, programs.device)
-    # Saturated: six times what one instance after the other serves.
+    # Saturated queues: requests arrive at six times the throughput of one instance at a time.
     rate = 6 * capacity(programs, world.mix)
     seconds = 1500 / rate
     rates = [rate * share / sum(world.mix) for share in world.mix]

@@ -1,4 +1,7 @@
-"""Two models of two blocks: every decision simulated, and what MADDPG comes to beside the best."""
+"""Compares MADDPG with the exact optimum on a small case.
+
+The case has two models of two blocks. That is few enough to simulate every decision.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +31,26 @@ CASES = {
     "room for all": ServingDevice(4.0, 1.0, 0.03, 0.0, 5.0),
     "crowded": ServingDevice(3.0, 1.0, 0.1, 0.0, 5.0),
 }
-"""A device on which all blocks run best together, as often as can be; and one on which the best
-intervals differ between models, and lie between worse ones."""
+"""Two devices. On the first it is best to run all blocks together, as often as possible. On the
+second the best intervals differ between the models and lie between worse ones."""
 CONFIG = MaddpgConfig(
     steps=3000, random_steps=500, critic=(128, 128, 64), actor=(64, 64), actor_rate=3e-4
 )
 MENDED = replace(CONFIG, gamma=0.0, shared_reward=True, actor_update="candidates")
-"""A step's outcome depends on its decision alone, so nothing is discounted; all agents want the
-same; and critics see decisions, of which agents choose by candidates."""
+"""Our corrected learner. The outcome of a step depends only on the decision of that step, so
+rewards are not discounted. All agents share one reward. Critics see decisions instead of actions,
+and agents choose among candidate actions."""
 Key = tuple[Combination, int, int]
 
 
 @dataclass(frozen=True)
 class SmallCase:
-    """Two models, what arrives, and the decisions there are."""
+    """Two models on a device, and the space of decisions.
+
+    Attributes
+    ----------
+    mean_us: mean latency of the models alone, in microseconds.
+    """
 
     programs: Programs
     space: Space
@@ -49,14 +58,14 @@ class SmallCase:
 
     @classmethod
     def on(cls, device: ServingDevice) -> SmallCase:
-        """The case on a device."""
+        """Make the case for a device."""
         programs = Programs([_model("a", 1, device.cores), _model("b", 2, device.cores)], device)
         mean_us = float(np.mean([programs.model_us(m) for m in (0, 1)]))
         space = Space((2, 2), levels=LEVELS, shortest_s=0.7e-6 * mean_us, longest_s=8e-6 * mean_us)
         return cls(programs, space, mean_us)
 
     def environment(self, seed: int) -> Environment:
-        """One and a half times what one instance after the other can serve, at fixed distances."""
+        """An environment with periodic arrivals at 1.5 times the throughput of one at a time."""
         seconds = 150 * self.mean_us / 1e6
         arrivals = periodic([0.75e6 / self.mean_us] * 2, seconds)
 
@@ -68,7 +77,7 @@ class SmallCase:
         return Environment(self.programs.models, self.space, serve, seed=seed)
 
     def every_decision(self) -> dict[Key, Outcome]:
-        """15 partitions of four blocks and 5 by 5 intervals: 375 decisions, each simulated."""
+        """Simulate all 375 decisions: 15 partitions of four blocks, and 5 by 5 intervals."""
         environment = self.environment(0)
         found: dict[Key, Outcome] = {}
         for labels in itertools.product(range(4), repeat=4):
@@ -82,13 +91,16 @@ class SmallCase:
         return found
 
     def key(self, action: Floats) -> Key:
-        """What an action stands for: the combination, and the level of each interval."""
+        """The decision of an action: the combination, and the level of each interval."""
         levels = [max(1, int(np.ceil(x * LEVELS - 1e-9))) for x in action[:2]]
         return self.space.combination(self.programs.models, action), levels[0], levels[1]
 
 
 def _model(name: str, seed: int, cores: float) -> ServedModel:
-    """Two blocks: a diamond, and two operators that a third joins."""
+    """A model with random latencies and two blocks.
+
+    The first block is a diamond. The second has two operators, and a third that joins them.
+    """
     rng = np.random.default_rng(seed)
     edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
     graph = OpGraph.from_edges(7, edges)
@@ -100,9 +112,13 @@ def _model(name: str, seed: int, cores: float) -> ServedModel:
 
 
 def train_and_compare(case: str, config: MaddpgConfig) -> dict[str, Any]:
-    """The team's reward of the final agents' decision over the best of all 375.
+    """Train agents, and compare the reward of their final decision with the best of all 375.
 
-    The z-scores are those of the training's own random steps.
+    The z-scores of the reward come from the random steps of the training itself.
+
+    Parameters
+    ----------
+    case: a key of `CASES`.
     """
     small = SmallCase.on(CASES[case])
     outcomes = small.every_decision()
@@ -135,9 +151,15 @@ def train_and_compare(case: str, config: MaddpgConfig) -> dict[str, Any]:
 
 
 def search_and_compare(case: str, method: str, calls: int, seed: int) -> dict[str, Any]:
-    """What a search of the same actions decides, by as many calls as a training has.
+    """Run a search over the same actions, and compare its final decision with the best.
 
-    The z-scores are those of random actions, as many as a training begins with.
+    The z-scores of the reward come from as many random actions as a training begins with.
+
+    Parameters
+    ----------
+    case: a key of `CASES`.
+    method: a key of `SEARCHES`.
+    calls: number of actions that the search may try.
     """
     small = SmallCase.on(CASES[case])
     outcomes = small.every_decision()
@@ -163,11 +185,11 @@ def search_and_compare(case: str, method: str, calls: int, seed: int) -> dict[st
 
 
 def gradient_through_a_known_reward(case: str, starts: int = 200) -> dict[str, Any]:
-    """Equation 4 with no learning left to fail: the critic is fitted to exact rewards beforehand.
+    """Test the policy gradient (Equation 4) with a critic that is fitted to exact rewards.
 
-    A critic of the same size learns the rewards of 40,000 random actions, all of them known; then
-    actions climb it from random starts, without states or actors between. What they come to is what
-    the policy gradient can find at best.
+    A critic of the same size learns the exact rewards of 40,000 random actions. Then actions climb
+    its gradient from `starts` random starts, without states or actors in between. The rewards that
+    they reach are the best that the policy gradient can find.
     """
     import torch
     from torch import nn

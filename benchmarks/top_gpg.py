@@ -1,4 +1,4 @@
-"""GPG: trained, and judged beside other schedulers and the exact optimum."""
+"""Trains GPG, TOP's learned scheduler, and compares it with other schedulers and the optimum."""
 
 from __future__ import annotations
 
@@ -30,9 +30,15 @@ BEAM_WIDTH = 8
 
 
 def train(variant: str, folder: Path, seed: int = 0, steps: int | None = None) -> dict[str, Any]:
-    """Train on combined blocks of two devices, and on such with other costs.
+    """Train GPG on combined blocks of two devices, and on the same blocks with other latencies.
 
-    The weights go into `folder`, and a checkpoint, from which it goes on.
+    The weights and a checkpoint are written into `folder`. If there is a checkpoint, the training
+    continues from it.
+
+    Parameters
+    ----------
+    variant: `gpg` or `gpg-scored`.
+    steps: number of steps; None for the number in `STEPS`.
     """
     graphs = [graph for device in DEVICES for graph in split(device)[0]]
     tasks = [Task.of(*graph) for graph in (*graphs, *perturbed(graphs))]
@@ -46,9 +52,15 @@ def train(variant: str, folder: Path, seed: int = 0, steps: int | None = None) -
 
 
 def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WIDTH) -> float:
-    """The makespan of the best stages that a beam from the end finds; the bound is the work left.
+    """The makespan in microseconds of the best stages that a beam search finds.
 
-    Of each state every ending is priced, or the first 4,096 of them.
+    The search starts from the last stage. States are ranked by the microseconds spent, relative to
+    the latency of the operators done. For each state the latencies of all its endings are computed,
+    or of the first 4,096 if it has more.
+
+    Parameters
+    ----------
+    width: number of states that are kept.
     """
     task = Task.of(graph, latency)
     block = task.block
@@ -72,7 +84,7 @@ def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WID
             break
         left = block.rows(masks) @ block.us
         spent = np.array([reached[mask] for mask in masks])
-        # What is done per microsecond spent decides: states of one depth differ in what is left.
+        # Rank by work done for each microsecond spent, as states of one depth differ in work left.
         order = np.argsort(spent / np.maximum(block.total_us - left, 1e-12), kind="stable")
         beam = {masks[i]: reached[masks[i]] for i in order[:width]}
     return best
@@ -90,7 +102,17 @@ def _by(name: str, **options: Any) -> Callable[[Graph], float]:
 def exact_gaps(
     device: str, weights: dict[str, Path | None], graphs: Sequence[Graph] | None = None
 ) -> dict[str, Any]:
-    """What schedules of blocks of up to 11 operators take over the optimum."""
+    """Makespans of schedulers over the optimum, for blocks of up to 11 operators.
+
+    Parameters
+    ----------
+    weights: file with the weights of each variant of GPG; None for the default weights.
+    graphs: the blocks; None for `small_blocks` of the device.
+
+    Raises
+    ------
+    AssertionError: a block is too large for the exact search.
+    """
     graphs = small_blocks(device) if graphs is None else graphs
     rows: dict[str, list[float]] = {name: [] for name in ("greedy", *weights)}
     wins = 0
@@ -124,12 +146,15 @@ def _exact(graph: Graph) -> float:
 
 
 def large_blocks(device: str, weights: dict[str, Path | None]) -> dict[str, Any]:
-    """Combined blocks of 20 to 60 operators that no training saw: makespans over `ios`'s.
+    """Makespans of schedulers over `ios`'s, for combined blocks of 20 to 60 operators.
 
-    Seconds are of the processor.
+    No training has seen these blocks. Seconds are processor time. `ios` searches each combined
+    block as a whole, with its default budget. In a block that is too large, it searches parts with
+    beams.
 
-    `ios` searches each combined block as a whole, with its default budget: parts of it are found
-    by beams where it is too large.
+    Parameters
+    ----------
+    weights: file with the weights of each variant of GPG; None for the default weights.
     """
     sets = {"held-out combinations": split(device)[1], "held-out model": of_held_out_model(device)}
     contestants: dict[str, Callable[[Graph], float]] = {
@@ -166,10 +191,11 @@ def large_blocks(device: str, weights: dict[str, Path | None]) -> dict[str, Any]
 
 
 def printed_reward(graphs: Sequence[Graph], gamma: float = 0.95) -> list[dict[str, float]]:
-    """Blocks solved exactly for the printed return, and for the makespan, by dynamic programming.
+    """Solve blocks exactly, by dynamic programming, for the paper's return and for the makespan.
 
-    The return is the sum over stages of gamma^t exp(-milliseconds), t counted from the first
-    choice, which is the last stage; the value is that of a state, so the recursion discounts.
+    The return is the sum over stages of gamma^t exp(-milliseconds). The index t counts from the
+    first choice, which is the last stage. The value of a state is discounted by gamma at each step
+    of the recursion.
     """
     found = []
     for graph, latency in graphs:

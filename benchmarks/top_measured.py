@@ -1,18 +1,19 @@
-"""TOP in the server, with real kernels on this CPU: blocks of models side by side, and whole runs.
+"""Measures TOP in the server with real kernels on this CPU, beside policies that run whole models.
 
     python -m benchmarks.top_measured [--json FILE] [--rounds N] [--seconds S] [--quick]
 
-Real networks, each compiled for one thread, in one process. Each contestant is a server of its own,
-without a network before it; a round has each of them serve for a while, one after the other, in an
-order drawn anew. Of each model so many requests are always under way that no queue is empty, in the
-mix 1:2:4, so figures are what a contestant can serve: requests of the mix a second. Differences are
-told as ratios to one instance after the other, round by round; noise is half the spread of the
-middle half of them.
+The networks are real, and each is compiled for one thread. All run in one process. Each contestant
+is an executor with its own policy, and gets its requests directly, not over a network connection.
+In each round the contestants serve for a while one after the other, in a new random order.
 
-Policies of blocks run each block by its own plan, and blocks of a combined block side by side.
-Stages across models are on paper only. The agents of `top` learn beforehand on the simulator, from
-the blocks as they were measured here; `top+` searches on it. What the simulator says of each
-contestant stands beside what was measured.
+There are always enough requests of each model in progress that no queue is empty, in the mix 1:2:4.
+So the results are throughputs, in requests of the mix a second. The ratios are to one instance at a
+time (`sequential`) in the same round. Noise is half the interquartile range of the ratios.
+
+Policies of blocks run each block by its own plan, and run the blocks of a combined block side by
+side. Stages across models exist only in the simulator. The agents of `top` learn beforehand on the
+simulator, with the latencies of blocks that were measured here. `top+` searches on the simulator.
+The output has the predictions of the simulator beside the measurements.
 """
 
 from __future__ import annotations
@@ -58,17 +59,18 @@ BLOCKS = 4
 MOST = 4
 CORES = 2
 _UNDER_WAY = 3
-"""Requests that are in a server at once, for each part of the mix: first come, first served, so
-that the mix is what is served where the policy does not see to it."""
+"""Number of requests in progress at a time, for each part of the mix. So a policy that serves
+requests first come first served also serves the mix."""
 
 
 class Contestant:
-    """A policy over models of its own.
+    """A policy with its own executor and its own copies of the models.
 
     Attributes
     ----------
-    executor: what serves.
-    make: makes the policy, for the simulator too.
+    executor: serves the requests.
+    make: makes the policy, for the executor and for the simulator.
+    seconds_to_begin: time to start the executor, with the preparations of the policy.
     """
 
     def __init__(
@@ -82,7 +84,10 @@ class Contestant:
         self.seconds_to_begin = time.perf_counter() - began
 
     def serve(self, inputs: dict[str, dict[str, np.ndarray]], seconds: float) -> dict[str, int]:
-        """Serve for so long, with requests of each model always under way; how many were served."""
+        """Serve for `seconds` seconds, and return the number of requests served, by model.
+
+        Requests of each model are in progress all the time.
+        """
         served = dict.fromkeys(inputs, 0)
         lock, until = threading.Lock(), time.perf_counter() + seconds
         left = threading.Semaphore(0)
@@ -107,7 +112,7 @@ class Contestant:
 
 
 def measured_blocks(artifacts: dict[str, Any]) -> list[ServedModel]:
-    """The models as the simulator sees them: a chain of blocks with the times they had."""
+    """The models for the simulator: each is a chain of blocks with their measured latencies."""
     found = []
     for name, made in artifacts.items():
         model = Model(name, made, CORES)
@@ -118,7 +123,10 @@ def measured_blocks(artifacts: dict[str, Any]) -> list[ServedModel]:
 
 
 def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, seed: int) -> Any:
-    """Agents of `top` for these blocks, by MADDPG on the simulator; smaller networks."""
+    """Train agents of `top` for these blocks, by MADDPG on the simulator.
+
+    Their networks are smaller than in the paper.
+    """
     import torch
 
     from tvm_interop.serving.decisions import Agents
@@ -152,7 +160,7 @@ def learned(served: Sequence[ServedModel], device: ServingDevice, steps: int, se
 def predicted(
     served: Sequence[ServedModel], device: ServingDevice, make: Callable[[], Policy]
 ) -> float:
-    """Requests of the mix a second that the simulator says a policy serves, saturated."""
+    """Simulated throughput of a policy with saturated queues, in requests of the mix a second."""
     programs = Programs(served, device)
     shares = np.array(MIX[: len(served)]) / sum(MIX[: len(served)])
     mean_us = float(shares @ [programs.model_us(m) for m in range(len(served))])
@@ -163,7 +171,14 @@ def predicted(
 
 
 def in_mix(served: Any, seconds: float) -> float:
-    """Requests of the mix a second: of the model that has the smallest part of its share."""
+    """Throughput in requests of the mix a second, as far as requests make up whole mixes.
+
+    The model that is furthest below its share of the mix decides.
+
+    Parameters
+    ----------
+    served: number of requests served of each model.
+    """
     counts = np.asarray(list(served), dtype=np.float64)
     shares = np.array(MIX[: len(counts)]) / sum(MIX[: len(counts)])
     return float((counts / shares).min() / seconds)
@@ -175,7 +190,10 @@ def measure(
     seconds: float = 1.5,
     steps: int = 1500,
 ) -> dict[str, Any]:
-    """Everything, as JSON has it."""
+    """Measure and simulate all contestants, and return the results for JSON.
+
+    Each serves for `seconds` in a round. The agents of `top` are trained with `steps` steps.
+    """
     machine = observe().as_dict()
     artifacts = {name: compiled(name, size) for name, size in networks}
     served = measured_blocks(artifacts)
@@ -247,7 +265,7 @@ def measure(
 
 
 def table(found: dict[str, Any]) -> str:
-    """As Markdown."""
+    """The results as a Markdown table."""
     lines = [
         "| policy | requests of the mix a second | all requests a second | over sequential | noise "
         "| the simulator says | over sequential |",

@@ -1,4 +1,4 @@
-"""The table of TOP's claims and the plots, made from the cells' files alone."""
+"""Makes the table of the TOP paper's claims, and the plots, from the result files of the cells."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from benchmarks.top_report_more import (
 
 _PLAIN = ("sequential", "pos, skip", "batches of 8")
 _METRICS = ("throughput", "in mix")
-"""The paper's, all requests that were served; and ours, those that make up whole mixes."""
+"""Two measures of throughput. The paper counts all requests that were served. We count only
+requests that make up whole mixes."""
 
 
 def report(folder: Path) -> None:
-    """Write `claims.md`, `summary.json` and `curves.svg` into the folder's parent.
+    """Write `top_claims.md`, `top_summary.json` and `top_curves.svg` into the folder's parent.
 
-    A claim whose cells are not there is left out; each says how many seeds it rests on.
+    A claim is left out, or marked as not run, if the files of its cells are missing. Each claim
+    says on how many seeds it rests.
     """
     cells = done(folder)
     target = folder.parent
@@ -40,18 +42,22 @@ def report(folder: Path) -> None:
 
 
 def claims_of(cells: dict[str, Any]) -> str:
-    """The table of claims that the cells carry, as Markdown."""
+    """The table of claims beside the results of the cells, as Markdown."""
     claims = [claim for make in _CLAIMS for claim in make(cells)]
     return claims_table([vars(claim) for claim in claims]) + "\n"
 
 
 def done(folder: Path) -> dict[str, Any]:
-    """The cells that are there, by name."""
+    """The results of the cells whose files are in the folder, by name."""
     return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
 
 
 def summary(cells: dict[str, Any]) -> dict[str, Any]:
-    """Of each contestant with a reward: seeds, calls, and the mean and range of what it came to."""
+    """A summary of each contestant that has a reward, by its name.
+
+    It has the number of seeds, the simulator calls, and mean, least and largest value of each
+    result over the seeds.
+    """
     found: dict[str, Any] = {}
     for prefix in sorted({name.rpartition("-")[0] for name in cells}):
         rows = [row for row in seeds(cells, prefix) if "final" in row]
@@ -124,7 +130,7 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
-    """From which call on each seed decided within 2% whenever it was asked."""
+    """The call from which on each seed always decided within 2% of the best, as text."""
     needed = []
     for row in rows:
         far = [step for step, ratio in row["curve"] if ratio < 0.98]
@@ -247,14 +253,14 @@ def _learning(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _by_both(one: bool, other: bool) -> str:
-    """The verdict of two schedulers of which each may bear a claim out."""
+    """The verdict on a claim that holds or fails in two cases."""
     return "reproduced" if one and other else "depends" if one or other else "not reproduced"
 
 
 def _beside_pos(
     found: dict[str, list[dict[str, Any]]], policies: dict[str, Any], calls: int
 ) -> Claim:
-    """Fig. 15 by the paper's metric, all requests, and by ours, requests of the mix."""
+    """The claim about Fig. 15, with all requests (the paper's measure) and requests of the mix."""
     rows = {
         name: [
             float(np.mean([run["final"].get(key, 0.0) for run in runs])) for key in _METRICS
@@ -282,7 +288,7 @@ def _beside_pos(
 
 
 def _more_interference(cells: dict[str, Any]) -> list[Claim]:
-    """The main line where operators side by side slow each other down more."""
+    """The claim about Fig. 15 on a device with more interference."""
     rows = {
         "MADDPG, smaller networks": seeds(cells, "maddpg-small, 0.1"),
         "hill climbing": seeds(cells, "search-hill climbing, 0.1"),

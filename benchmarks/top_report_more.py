@@ -1,4 +1,4 @@
-"""The claims of TOP's Figs. 16, 21, 23 and 25, made from the cells' files alone."""
+"""Makes the claims about the TOP paper's Figs. 16, 21, 23 and 25 from the files of cells alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from benchmarks.serving_figures import Claim
 
 
 def seeds(cells: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """The cells of one contestant, one a seed."""
+    """The results of one contestant, one for each seed.
+
+    Parameters
+    ----------
+    prefix: name of the cells without the seed.
+    """
     return [
         found
         for name, found in cells.items()
@@ -19,7 +24,7 @@ def seeds(cells: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
 
 
 def single_model(cells: dict[str, Any]) -> list[Claim]:
-    """Fig. 16: one model, beside IOS."""
+    """The claim about Fig. 16: one model, compared with IOS."""
     if "single-policies" not in cells:
         return []
     policies = cells["single-policies"]
@@ -33,7 +38,7 @@ def single_model(cells: dict[str, Any]) -> list[Claim]:
     gains = [rows["search, 200 calls"]["utilisation"] / ios["utilisation"]]
     learned = seeds(cells, "single-mended")
     if learned:
-        # Agents are trained and judged at another load, so beside `ios` at that load.
+        # Agents are trained and measured at another load. Compare them with `ios` at that load.
         of = [run["final"] for run in learned]
         used = float(np.mean([run.get("utilisation", 0.0) for run in of]))
         served = float(np.mean([run.get("throughput", 0.0) for run in of]))
@@ -57,14 +62,14 @@ def single_model(cells: dict[str, Any]) -> list[Claim]:
 
 
 def training_of_gpg(cells: dict[str, Any]) -> list[Claim]:
-    """Fig. 21: how many steps GPG's training takes."""
+    """The claim about Fig. 21: how many steps the training of GPG takes."""
     parts = []
     for variant in ("gpg", "gpg-scored"):
         row = cells.get(f"gpg-training-{variant}")
         if row:
             ratios = [ratio for _, ratio in row["curve"]]
             tenth = max(1, len(ratios) // 10)
-            # A single point says little: it moves up and down by chance.
+            # Take means: a single point of the curve moves up and down by chance.
             parts.append(
                 f"{variant}: stages take {np.mean(ratios[:tenth]):.2f} of sequential over the "
                 f"first tenth of {row['steps']} steps, {np.mean(ratios[-tenth:]):.2f} over the "
@@ -82,7 +87,7 @@ def training_of_gpg(cells: dict[str, Any]) -> list[Claim]:
 
 
 def shared_queue(cells: dict[str, Any]) -> list[Claim]:
-    """Fig. 23: one queue that all models read."""
+    """The claim about Fig. 23: one queue that all models read."""
     policies = cells.get("shared-policies")
     learned = seeds(cells, "shared-mended")
     if not policies:
@@ -90,7 +95,7 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
     ours = policies["search, 200 calls"]["in mix"]
     told = "no agents trained; "
     if learned:
-        # Nothing is served by a decision with a combined block that is too large.
+        # A decision with a combined block that is too large serves nothing, and counts as 0.
         each = [run["final"].get("in mix", 0.0) for run in learned]
         ours = float(np.mean(each))
         told = (
@@ -111,7 +116,7 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
 
 
 def by_batch(cells: dict[str, Any]) -> list[Claim]:
-    """Fig. 25: the shape of graphs by batch."""
+    """The claim about Fig. 25: the shape of schedules by batch size."""
     if "graphs-by-batch" not in cells:
         return []
     rows = cells["graphs-by-batch"]
@@ -147,7 +152,7 @@ _NEEDED = {
 
 
 def not_run(cells: dict[str, Any]) -> list[Claim]:
-    """Those of these claims whose cells are not there."""
+    """The claims of this module whose cells have no files yet, marked as not run."""
     return [
         Claim(
             figure, claim, theirs, f"not run: the cells from `{name}` on are in the programme and "

@@ -1,7 +1,8 @@
-"""PyTorch on the GPU, beside us: eager, replaying a CUDA graph, compiled by inductor.
+"""Runs PyTorch on the GPU for comparison: eager, in a CUDA graph, or compiled by inductor.
 
-In fp32 without TF32, as our kernels are, with the fastest of cuDNN's algorithms, which it looks for
-on the first call. Timed with CUDA events on the stream that it runs on, as we are on ours.
+PyTorch computes in fp32 without TF32, as our kernels do. It uses the fastest of cuDNN's algorithms,
+which it looks for on the first call. Its time is measured with CUDA events on its stream, as ours
+is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 import onnx
 
 Call = Callable[[], Sequence[Any]]
-"""One inference on inputs that stay where they are; returns the outputs' tensors."""
+"""Runs one inference on inputs that stay in place, and returns the tensors of the outputs."""
 
 
 class TorchRunner:
-    """A model in PyTorch with its inputs in place; runs on the device's current stream."""
+    """A model in PyTorch with its inputs on the device. It runs on the device's current stream."""
 
     def __init__(
         self,
@@ -27,12 +28,12 @@ class TorchRunner:
         inputs: Sequence[np.ndarray],
         device: str = "cuda",
     ) -> None:
-        """Do what takes long: copy the weights, compile or capture, run once.
+        """Copy the weights, compile or capture the model, and run it once.
 
         Parameters
         ----------
         way: `eager`, `captured` or `compiled`.
-        inputs: in the model's order; `write` changes them.
+        inputs: inputs in the model's order; `write` changes them.
         """
         import torch
 
@@ -48,21 +49,21 @@ class TorchRunner:
             self._call()
 
     def write(self, inputs: Sequence[np.ndarray]) -> None:
-        """Change the inputs."""
+        """Copy new inputs to the device."""
         import torch
 
         for kept, array in zip(self._inputs, inputs, strict=True):
             kept.copy_(torch.from_numpy(np.array(array)))
 
     def run(self) -> list[np.ndarray]:
-        """Run once; the outputs, copied to the host."""
+        """Run the model once, and return its outputs on the host."""
         import torch
 
         with torch.no_grad():
             return [output.cpu().numpy() for output in self._call()]
 
     def time(self) -> float:
-        """Seconds the GPU took for one run."""
+        """Run the model once, and return the seconds that the GPU took."""
         import torch
 
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -75,18 +76,18 @@ class TorchRunner:
 
 
 def eager(twin: Any, inputs: Sequence[Any]) -> Call:
-    """Each operator launched in turn, as PyTorch comes."""
+    """PyTorch's default: it launches the operators one after the other."""
     return lambda: twin(*inputs)
 
 
 def captured(twin: Any, inputs: Sequence[Any]) -> Call:
-    """All operators in one CUDA graph."""
+    """A CUDA graph of all operators."""
     import torch
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):  # What a kernel does on its first call cannot be captured.
+        for _ in range(3):  # Warm up: a graph cannot capture the setup in a kernel's first call.
             twin(*inputs)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -101,13 +102,13 @@ def captured(twin: Any, inputs: Sequence[Any]) -> Call:
 
 
 def compiled(twin: Any, inputs: Sequence[Any]) -> Call:
-    """Fused by inductor, and captured by it into CUDA graphs where there is a GPU."""
+    """A model that inductor fuses, and captures into CUDA graphs if there is a GPU."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    # One graph of PyTorch's operators: inductor is to see the network, not our loop.
+    # Trace one graph of PyTorch's operators, so that inductor sees the network, not our loop.
     fused = torch.compile(make_fx(twin)(*inputs), mode="reduce-overhead")
-    for _ in range(3):  # It captures on the second call.
+    for _ in range(3):  # Inductor captures the graph on the second call.
         fused(*inputs)
     return lambda: fused(*inputs)
 

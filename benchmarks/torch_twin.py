@@ -1,8 +1,8 @@
-"""A PyTorch module that computes what an ONNX graph does: each node one call of PyTorch's own.
+"""A PyTorch module that computes the same as an ONNX graph, with one PyTorch call for each node.
 
-Only the operators of the networks in `tvm_interop.models`, the light ones too, are known; others
-are named when the twin is made. What depends on constants alone is computed then, as other runtimes
-do; nothing else is folded or fused.
+It knows the operators of the networks in `tvm_interop.models`, with the light ones. An unknown
+operator raises an error when the module is made. Nodes that depend on constants alone are computed
+at that time too, as in other runtimes. Nothing else is folded or fused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch.nn import functional as F
 
 
 class TorchTwin(torch.nn.Module):
-    """The module; takes the graph's inputs in order and returns a list of its outputs.
+    """A module that takes the inputs of an ONNX graph in order and returns a list of its outputs.
 
     Raises
     ------
     ValueError
-        A node's operator is not known; names it.
+        The operator of a node is not known. The message names it.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -51,7 +51,7 @@ class TorchTwin(torch.nn.Module):
                 constants.update((name, found.numpy()) for name, found in folded.items())
 
     def _source(self, name: str, op_type: str, constants: dict[str, np.ndarray]) -> _Source:
-        """Where an argument comes from: a value, a buffer of ours, or what steers the call."""
+        """The source of an argument: a computed value, a buffer of this module, or a literal."""
         if not name:
             return ("literal", None)
         if name not in constants:
@@ -73,7 +73,7 @@ class TorchTwin(torch.nn.Module):
         return [values[name] for name in self._outputs]
 
     def _run(self, step: _Step, values: dict[str, Any]) -> dict[str, Any]:
-        """What one node computes, by name."""
+        """Compute one node, and return its results by name."""
         call, sources, results, attributes = step
         args = []
         for kind, what in sources:
@@ -89,11 +89,11 @@ class TorchTwin(torch.nn.Module):
 _Source = tuple[str, Any]
 _Step = tuple[Callable[..., Any], list[_Source], list[str], dict[str, Any]]
 _STEERED = ("Reshape", "Unsqueeze", "ReduceMean")
-"""Operators whose integer constants are shapes and axes, no data."""
+"""Operators whose integer constants are shapes or axes, not data."""
 
 
 def _operators(model: onnx.ModelProto) -> dict[str, Callable[..., Any]]:
-    """What computes each operator, as the version of ONNX's operators has it that `model` names."""
+    """The PyTorch function of each operator, for the version of ONNX's operators in `model`."""
     versions = [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")]
     return _OPERATORS if max(versions, default=1) >= 13 else {**_OPERATORS, **_BEFORE_13}
 
@@ -103,7 +103,7 @@ def _buffer(name: str) -> str:
 
 
 def _pads(pads: list[int] | None, rank: int) -> tuple[list[int], bool]:
-    """ONNX's pads, begins then ends, and whether both sides are alike."""
+    """The padding in ONNX's order (begins, then ends), and whether begins and ends are equal."""
     pads = list(pads or [0] * 2 * rank)
     return pads, pads[:rank] == pads[rank:]
 
@@ -167,7 +167,8 @@ def _average_pool(
     if count_include_pad:
         return pool(_pad(x, pads, 0.0))
     inside = _pad(x.new_ones(x.shape[2:])[None, None], pads, 0.0)
-    return pool(_pad(x, pads, 0.0)) / pool(inside)  # The share of each window that is no padding.
+    # `pool(inside)` is the share of each window that is not padding.
+    return pool(_pad(x, pads, 0.0)) / pool(inside)
 
 
 def _batch_norm(
@@ -180,7 +181,7 @@ def _batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
 ) -> torch.Tensor:
-    return F.batch_norm(x, mean, variance, scale, bias, eps=epsilon)  # Of inference.
+    return F.batch_norm(x, mean, variance, scale, bias, eps=epsilon)  # The form for inference.
 
 
 def _gemm(
@@ -229,7 +230,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "Gemm": _gemm,
     "GlobalAveragePool": lambda x: x.mean(dim=(2, 3), keepdim=True),
     "Identity": lambda x: x,
-    "Dropout": lambda x, *_, **__: x,  # Of inference.
+    "Dropout": lambda x, *_, **__: x,  # Inference drops nothing.
     "LRN": lambda x, *, size, alpha=1e-4, beta=0.75, bias=1.0: F.local_response_norm(
         x, size, alpha, beta, bias
     ),
@@ -256,7 +257,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 _BEFORE_13: dict[str, Callable[..., Any]] = {
     "Softmax": lambda x, axis=1: F.softmax(x.flatten(axis), -1).reshape(x.shape),
 }
-"""Where older versions of ONNX's operators differ: this softmax is over `axis` and all behind."""
+"""Operators that differ in older versions of ONNX. Softmax is over `axis` and all later axes."""
 
 _TYPES = {
     onnx.TensorProto.FLOAT: torch.float32,

@@ -1,13 +1,16 @@
-"""What a second core gains. `python -m benchmarks.two_cores FOLDER --artifacts ARTIFACTS`.
+"""Measures how much a second core gains.
 
-Each network of the folder, compiled before by `benchmarks.zoo`, runs one operator after the other,
-each divided over the cores there are, with one thread and with two, in turns. So do onnxruntime and
-OpenVINO. The efficiency is the time on one core over twice that on two: 1 is perfect, 0.5 is
-nothing gained.
+    python -m benchmarks.two_cores FOLDER --artifacts ARTIFACTS
 
-Then our operators are profiled in both ways, and those that spoil it are told. At any moment of the
-run on two cores each operator that runs is charged its share of both: half if two run, all if it
-runs alone. What an operator is charged beyond its time on one core is lost to it.
+`benchmarks.zoo` must have compiled the networks of the folder before. Each network runs
+sequentially with one thread and with two, in turns. With two threads, each operator is divided over
+both cores. onnxruntime and OpenVINO run in the same way. The efficiency is the time on one core
+over twice the time on two. 1 is perfect, and 0.5 means that the second core gains nothing.
+
+Then our operators are profiled in both ways, and the output names the operators that lose most. At
+any moment of the run on two cores, each running operator is charged its share of both cores: half
+if two operators run, all if it runs alone. The loss of an operator is the time charged to it beyond
+its time on one core.
 """
 
 from __future__ import annotations
@@ -41,7 +44,14 @@ _PROFILES = 60
 
 @dataclass
 class Spoiler:
-    """An operator that loses much on two cores; microseconds of a core, and its share of all."""
+    """An operator that loses much on two cores.
+
+    Attributes
+    ----------
+    one_core_us: its microseconds on one core.
+    lost_us: microseconds of a core that it loses on two cores.
+    share: the loss as a share of the time of both cores in a run.
+    """
 
     operator: str
     one_core_us: float
@@ -51,7 +61,13 @@ class Spoiler:
 
 @dataclass
 class Row:
-    """One network: by contestant, microseconds on one core and on two, and the efficiency."""
+    """The results of one network.
+
+    Attributes
+    ----------
+    median_us: median microseconds on one core and on two, by contestant.
+    efficiency: time on one core over twice that on two, by contestant.
+    """
 
     network: str
     median_us: dict[str, tuple[float, float]]
@@ -78,10 +94,10 @@ def main() -> int:
 
 
 def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
-    """Microseconds of `cores` cores that each whole operator takes up, from a run's profile.
+    """Microseconds of core time that are charged to each whole operator, from the profile of a run.
 
-    While n operators run, each is charged `cores / n` times what passes. The parts of an operator
-    are told by their names, `NAME[1/2]`.
+    While n operators run, each is charged `cores / n` times the time that passes. The names of
+    parts, such as `NAME[1/2]`, tell to which operator they belong.
     """
     rows = list(profile)
     times = sorted({at for row in rows for at in (row.start_us, row.end_us)})
@@ -103,7 +119,13 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
 def spoilers(
     on_one: dict[str, float], on_two: dict[str, float], most: int = SPOILERS
 ) -> list[Spoiler]:
-    """The operators that lose most, those that lose anything, from what `charged` says of each."""
+    """The operators that lose most, largest loss first. Operators without a loss are left out.
+
+    Parameters
+    ----------
+    on_one, on_two: result of `charged` for one core and for two.
+    most: largest number of operators.
+    """
     total_us = sum(on_two.values())
     found = [
         Spoiler(name, one_us, us - one_us, (us - one_us) / total_us)
@@ -114,7 +136,7 @@ def spoilers(
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Markdown."""
+    """The results as a Markdown table."""
     head = f"| | {OURS} | {ONNXRUNTIME} | {OPENVINO} | what spoils ours: share of both cores |"
     return "\n".join([head, "|---|--:|--:|--:|---|", *map(_line, rows)])
 
@@ -167,7 +189,7 @@ def _charged_in_median(module: GraphModule, run: Runner, threads: int) -> dict[s
     for _ in range(5):
         run()
     found = [charged(module.profile(), threads) for _ in range(_PROFILES)]
-    # One that took no time in some runs is not in those.
+    # An operator that took no time in a run is missing there, and counts as 0.
     names = dict.fromkeys(name for each in found for name in each)
     return {name: float(np.median([each.get(name, 0.0) for each in found])) for name in names}
 

@@ -1,17 +1,17 @@
-"""IOS on whole networks: how good its stages are, after how long, against cheaper schedulers.
+"""Compares IOS on whole networks with faster schedulers: makespan and search time.
 
     python -m benchmarks.whole_networks [FAMILY ...] [--seeds N] [--first-seed N]
                                         [--seconds S ...] [--latencies L ...]
                                         [--devices table gpu] [--as NAME] [--out FILE]
 
-Each graph of `scheduling_graphs` is scheduled by greedy, LIOS and IOS. Everything is simulated: a
-table where operators never slow each other down, and a GPU that they share. Seconds are those that
-the process had a core, those of budgets too: so the figures are the same on a busy machine. Rows
-are added to those in FILE, so that it can be made piece by piece. `--as NAME` keeps what IOS finds
-under another name, so that versions of the package can be compared.
+Greedy, LIOS and IOS schedule each graph of `scheduling_graphs`. Everything is simulated, on two
+devices: a table in which operators never slow each other down, and a GPU that they share. Seconds
+and time budgets are processor time, so the results are the same on a busy machine. New rows
+are added to the rows in FILE, so the table can be made piece by piece. `--as NAME` stores the
+results of IOS under another name, to compare versions of the package.
 
-It ends with the worst ratio over greedy, and fails where that is above 1. The table that
-`benchmarks/results` keeps is made, row by row, by
+The last lines have the mean and the worst ratio of each contestant to greedy. The program fails if
+the worst ratio of IOS with beams is above 1. The table in `benchmarks/results` is made by
 
     out=benchmarks/results/whole_networks.json
     python -m benchmarks.whole_networks --seconds 1 5 30 --out $out
@@ -40,22 +40,23 @@ from tvm_interop.scheduling.simulation import simulate
 from .scheduling_graphs import FAMILIES, LATENCIES, Subject, subject
 
 GROUPS = LIOS_STREAMS = 8
-"""As many as IOS has groups in a stage."""
+"""Largest number of groups in a stage of greedy, and number of streams of LIOS. It is the default
+number of groups of IOS."""
 KEPT = ("lower_bound_us", "optimal", "transitions", "stages_priced", "blocks", "blocks_left")
-"""What is kept of a search's statistics."""
+"""The statistics of a search that are kept."""
 _ROUNDING = 1e-9
-"""Sums of the same prices in another order differ by less, as a share."""
+"""Largest relative difference between sums of the same latencies in another order."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one scheduler found for one graph.
+    """The result of one scheduler for one graph.
 
     Attributes
     ----------
-    makespan_us: the stages' prices together; of LIOS the simulated run of its streams.
-    seconds: that the process had a core, for the whole call.
-    stats: what IOS says of its search.
+    makespan_us: sum of the latencies of the stages; for LIOS the simulated time of its streams.
+    seconds: processor time of the whole call.
+    stats: statistics of the search by IOS; empty for other schedulers.
     """
 
     graph: str
@@ -68,7 +69,7 @@ class Row:
 
 
 Rows = dict[tuple[str, str, str], Row]
-"""By graph, device and contestant."""
+"""Rows by graph, device and contestant."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read(path: Path) -> Rows:
-    """The rows of a file; none where there is no file yet."""
+    """The rows in a file; empty if there is no file yet."""
     if not path.exists():
         return {}
     rows = [Row(**row) for row in json.loads(path.read_text())["rows"]]
@@ -107,7 +108,7 @@ def read(path: Path) -> Rows:
 
 
 def write(path: Path, rows: Rows) -> None:
-    """All rows, a line each."""
+    """Write all rows to a file, with a line for each."""
     lines = ",\n".join(json.dumps(asdict(row)) for row in rows.values())
     with replacing(path) as half_done:
         Path(half_done).write_text(
@@ -116,7 +117,14 @@ def write(path: Path, rows: Rows) -> None:
 
 
 def compare(on: Subject, name: str, seconds: Sequence[float]) -> list[Row]:
-    """Greedy, LIOS, and IOS: with its defaults, without beams, with each of some seconds."""
+    """Run greedy, LIOS and IOS on a graph.
+
+    IOS runs with its defaults, without beams, and with each time budget in `seconds`.
+
+    Parameters
+    ----------
+    name: name of IOS in the results.
+    """
     return [
         run(on, "greedy", "greedy", max_groups=GROUPS),
         run(on, "lios", "lios", streams=LIOS_STREAMS),
@@ -127,7 +135,7 @@ def compare(on: Subject, name: str, seconds: Sequence[float]) -> list[Row]:
 
 
 def run(on: Subject, contestant: str, scheduler: str, **options: Any) -> Row:
-    """One schedule, and its predicted makespan by the model that it was made for."""
+    """Run one scheduler, and predict the makespan by the latency model that it used."""
     started = time.process_time()
     made = tvm_interop.schedule(on.graph, scheduler, on.latency, **options)
     seconds = time.process_time() - started
@@ -138,14 +146,14 @@ def run(on: Subject, contestant: str, scheduler: str, **options: Any) -> Row:
 
 
 def predicted_us(on: Subject, made: Schedule) -> float:
-    """What the stages take one after the other, or the streams together."""
+    """The predicted makespan of a schedule of stages or of streams, in microseconds."""
     if made.is_staged or on.contention is None:
         return made.simulate(on.graph, on.latency)
     return simulate(on.graph, made, on.latency, on.contention).makespan_us
 
 
 def line(rows: Sequence[Row]) -> str:
-    """One graph's contestants over greedy."""
+    """A line of text with the makespans of one graph's contestants over greedy's makespan."""
     greedy = next(row for row in rows if row.contestant == "greedy")
     bounds = [row.stats["lower_bound_us"] for row in rows if "lower_bound_us" in row.stats]
     found = [
@@ -159,7 +167,7 @@ def line(rows: Sequence[Row]) -> str:
 
 
 def over_greedy(rows: Rows) -> dict[str, list[tuple[float, str]]]:
-    """By contestant, its makespan over greedy's and the graph, of every graph that it ran on."""
+    """Makespan over greedy's makespan on each graph, with the graph's name, by contestant."""
     found: dict[str, list[tuple[float, str]]] = {}
     for (graph, device, contestant), row in rows.items():
         ratio = row.makespan_us / rows[graph, device, "greedy"].makespan_us
@@ -168,7 +176,12 @@ def over_greedy(rows: Rows) -> dict[str, list[tuple[float, str]]]:
 
 
 def summary(rows: Rows) -> int:
-    """Print the mean and the worst of each contestant; 1 where beams were above greedy."""
+    """Print the mean and the worst ratio of each contestant to greedy.
+
+    Returns
+    -------
+    1 if IOS with beams was above greedy on a graph, else 0.
+    """
     above = 0
     for contestant, ratios in over_greedy(rows).items():
         if contestant == "greedy":
@@ -178,7 +191,7 @@ def summary(rows: Rows) -> int:
         print(
             f"{contestant}: {len(ratios)} graphs, {mean:.3f} of greedy, worst {worst:.3f}, {where}"
         )
-        # Cuts promise nothing, and streams are no stages.
+        # IOS without beams may be above greedy. LIOS may be too: its streams are not stages.
         if contestant != "lios" and not contestant.endswith("cut by start"):
             above += worst > 1 + _ROUNDING
     if above:

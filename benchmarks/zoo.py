@@ -1,20 +1,25 @@
-"""Exported networks beside onnxruntime, OpenVINO and PyTorch. `python -m benchmarks.zoo FOLDER`.
+"""Compares exported networks with onnxruntime, OpenVINO and PyTorch.
 
-The folder holds what `benchmarks.zoo_export` or any exporter wrote: `NAME.onnx`, beside it
-`NAME.npz` with the inputs in the order of the graph's, and perhaps `NAME.pt2`, without which
-PyTorch takes no part. Each network is compiled in a process of its own, with the schedule that
-ships and with sequential execution of the same kernels, checked against onnxruntime's numbers and
-timed beside the others, in turns: a rest, a run to wake up, then `--in-a-row` runs whose median
-counts; at least `--rounds` such turns each, and more where they fit into `--budget`. onnxruntime
-takes part twice: how far it is from itself is the noise.
+    python -m benchmarks.zoo FOLDER
 
-Compiling takes far longer than measuring. What is compiled is kept in the folder `--artifacts` as
-`NAME.tar`, `NAME.sequential.tar` and `NAME.json` (what compiling took), and taken from there where
-it is; `--compile-only` stops after that. `--before FOLDER` lets artifacts that were compiled
-earlier take part too.
+The folder holds the files that `benchmarks.zoo_export` or any other exporter wrote for each
+network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. A file `NAME.pt2` is
+optional. PyTorch takes part only in networks that have one.
 
-With `--bf16` our artifact of `--precision bf16` takes part (`NAME.bf16.tar`), a second table has
-its time over each other's, and a third the error of each contestant to onnxruntime's float32.
+Each network is compiled in a process of its own, with the schedule that ships and with sequential
+execution of the same kernels. The outputs are compared with onnxruntime's. Then all
+contestants run in turns. A turn is a rest, a run to wake threads, and `--in-a-row` timed runs. The
+median of these runs counts. Each contestant has at least `--rounds` turns, and more if they fit
+into `--budget`. onnxruntime takes part twice, and its ratio to itself is the noise.
+
+Compiling takes far longer than measuring. So the folder `--artifacts` keeps `NAME.tar`,
+`NAME.sequential.tar` and `NAME.json` (time and memory of compiling), and later runs use them.
+`--compile-only` stops after compiling. `--before FOLDER` adds artifacts that were compiled earlier
+as contestants.
+
+With `--bf16`, our artifact of `--precision bf16` (`NAME.bf16.tar`) takes part too. A second table
+then has its time over the time of each contestant. A third table has the error of each contestant
+relative to onnxruntime in float32.
 """
 
 from __future__ import annotations
@@ -57,27 +62,29 @@ BF16, BF16_KIND = "ours, bf16", ".bf16"
 ONNXRUNTIME = "onnxruntime, sequential"
 OPENVINO = "OpenVINO, float32"
 _MOST_ROUNDS = 25
-"""A network of two milliseconds wants so many: whole runs differ by a fifth with few."""
+"""Largest number of rounds, unless `--rounds` is larger. With few rounds, the results of a network
+of two milliseconds differ by a fifth between whole runs of this program."""
 
 
 @dataclass
 class Row:
-    """One network.
+    """The results of one network.
 
     Attributes
     ----------
-    refused: why it could not be compiled; then all else is empty.
-    error: largest difference to onnxruntime's outputs over the largest absolute value of each.
-    compile_s: seconds to compile it, with the search for a schedule.
-    compile_peak_mib: the largest memory of the process that did.
-    scheduled: whether the schedule that ships is another than sequential execution.
-    median_us: of each contestant, microseconds.
-    ratios: our time over each contestant's.
-    noise: onnxruntime's time over its own.
-    settings: of each contestant that has any.
-    errors: as `error`, of each contestant.
-    bf16_ratios: our time in bf16 over each contestant's.
-    bf16_compile_s: seconds to compile it in bf16, the error's measuring included.
+    refused: why the network could not be compiled. All other attributes are then empty.
+    error: largest difference of our outputs to onnxruntime's, over the largest absolute value of
+        the output.
+    compile_s: seconds to compile the network, with the search for a schedule.
+    compile_peak_mib: peak memory of the process that compiled it, in MiB.
+    scheduled: whether the artifact ships a schedule other than sequential execution.
+    median_us: median microseconds of each contestant.
+    ratios: our time over the time of each contestant.
+    noise: time of onnxruntime over itself.
+    settings: settings of each contestant that has any, such as its number of threads.
+    errors: as `error`, for each contestant.
+    bf16_ratios: our time in bf16 over the time of each contestant.
+    bf16_compile_s: seconds to compile the network in bf16 and to measure the error.
     """
 
     network: str
@@ -101,22 +108,22 @@ class Network:
 
     Attributes
     ----------
-    path: of the ONNX file.
+    path: path of the ONNX file.
     """
 
     path: Path
 
     @property
     def name(self) -> str:
-        """The file's name without its ending."""
+        """The name of the file without its ending."""
         return self.path.stem
 
     def model(self) -> onnx.ModelProto:
-        """The network itself."""
+        """The network as an ONNX model."""
         return onnx.load(self.path)
 
     def feed(self, model: onnx.ModelProto) -> Feed:
-        """The inputs that were exported with it, by name."""
+        """The inputs that were exported with the network, by name."""
         weights = {w.name for w in model.graph.initializer}
         names = [v.name for v in model.graph.input if v.name not in weights]
         with np.load(self.path.with_suffix(".npz")) as arrays:
@@ -161,7 +168,12 @@ def main() -> int:
 
 
 def is_wrong(errors: Mapping[str, float]) -> bool:
-    """Whether ours in float32 are far from onnxruntime, and OpenVINO in float32 is not."""
+    """Whether our outputs in float32 are far from onnxruntime's, and OpenVINO's are not.
+
+    Parameters
+    ----------
+    errors: relative error of each contestant to onnxruntime.
+    """
     ours = max((errors[name] for name in (OURS, SEQUENTIAL) if name in errors), default=0.0)
     return ours > _FAR * max(errors.get(OPENVINO, 0.0), 1e-5)
 
@@ -170,7 +182,12 @@ _FAR = 20
 
 
 def find(folder: Path, names: Sequence[str]) -> list[Network]:
-    """The networks of `folder`, all or those named."""
+    """The networks in `folder` with these names, or all of them if `names` is empty.
+
+    Raises
+    ------
+    SystemExit: there is no network, or a network has no inputs.
+    """
     paths = [folder / f"{name}.onnx" for name in names] or sorted(folder.glob("*.onnx"))
     missing = [path for path in paths if not path.with_suffix(".npz").exists()]
     if missing or not paths:
@@ -180,7 +197,7 @@ def find(folder: Path, names: Sequence[str]) -> list[Network]:
 
 
 def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """The largest difference over the largest absolute value wanted, of the worst output."""
+    """Largest difference of an output, over its largest absolute value, for the worst output."""
     return max(
         float(np.abs(np.float64(a) - b).max() / max(np.abs(np.float64(b)).max(), 1e-30))
         for a, b in zip(got, wanted, strict=True)
@@ -188,7 +205,7 @@ def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> f
 
 
 def table(rows: Sequence[Row]) -> str:
-    """In Markdown; a ratio above 1 is time that we take longer."""
+    """The results as a Markdown table. A ratio above 1 means that we are slower."""
     others = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines = [
         f"| | ours ms | {' | '.join(f'over {name}' for name in others)} "
@@ -209,7 +226,13 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def columns(rows: Sequence[Row], of: Callable[[Row], Mapping[str, float]], form: str) -> str:
-    """A figure of each contestant, in Markdown."""
+    """A Markdown table with a column for each contestant.
+
+    Parameters
+    ----------
+    of: the number to show for each contestant, from a row.
+    form: format of a number.
+    """
     names = list(dict.fromkeys(name for row in rows for name in of(row)))
     lines = [f"| | {' | '.join(names)} |", f"|---{'|--:' * len(names)}|"]
     for row in rows:
@@ -220,7 +243,12 @@ def columns(rows: Sequence[Row], of: Callable[[Row], Mapping[str, float]], form:
 
 
 def means(ratios: Sequence[Mapping[str, float]]) -> str:
-    """The geometric mean of our time over each other's, of several networks."""
+    """Text with the geometric mean of our time over the time of each contestant.
+
+    Parameters
+    ----------
+    ratios: the ratios of each network, by contestant.
+    """
     by_other: dict[str, list[float]] = {}
     for of_network in ratios:
         for name, ratio in of_network.items():
@@ -232,7 +260,7 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def chart(rows: Sequence[Row], path: Path) -> None:
-    """Bars: our time over each other's, a network a row."""
+    """Draw bars of our time over the time of each contestant, with a row for each network."""
     from matplotlib.figure import Figure
 
     shown = [row for row in rows if row.refused is None]
@@ -253,7 +281,7 @@ def chart(rows: Sequence[Row], path: Path) -> None:
 
 
 def _ready(network: Network, arguments: argparse.Namespace) -> Row:
-    """Have the artifacts of the network, compiled now if need be."""
+    """Compile the artifacts of the network if they are missing, and return its row."""
     folder = arguments.artifacts
     folder.mkdir(parents=True, exist_ok=True)
     row = Row(network.name)
@@ -275,12 +303,18 @@ def _told(
     scheduler: str,
     kind: str,
 ) -> dict[str, Any]:
-    """What compiling took; compiled now if need be."""
+    """Time and memory of compiling one artifact. Compiles it if the figures are not there yet.
+
+    Parameters
+    ----------
+    compiler: compiles the artifact and returns the figures.
+    kind: part of the file names that tells the artifact, such as `.bf16`.
+    """
     told = folder / f"{network.name}{kind}.json"
     if told.exists():
         found: dict[str, Any] = json.loads(told.read_text())
         return found
-    # A process of its own: its memory is this network's, and a crash stops no other.
+    # Use a new process: it measures the memory of this network alone, and a crash stops no other.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(compiler, network, folder, scheduler).result()
     if "refused" not in found:
@@ -289,7 +323,7 @@ def _told(
 
 
 def _compile_in_bf16(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
-    """Write the artifact in bf16, whose error is told on the network's own inputs."""
+    """Write the artifact in bf16. Its error is measured on the network's own inputs."""
     began = time.perf_counter()
     try:
         artifact = tvm_interop.compile(
@@ -309,7 +343,7 @@ def _compile_in_bf16(network: Network, folder: Path, scheduler: str) -> dict[str
 
 
 def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
-    """Write both artifacts; says what that took."""
+    """Write both artifacts, and return time and memory of compiling."""
     began = time.perf_counter()
     try:
         compilation = new_compilation(str(network.path), CompileOptions(), {})

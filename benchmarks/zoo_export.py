@@ -1,11 +1,11 @@
-"""Exports networks as users bring them. `python -m benchmarks.zoo_export FOLDER`.
+"""Exports public networks, such as users bring, to ONNX: `python -m benchmarks.zoo_export FOLDER`.
 
-Weights are random, nothing is downloaded. For each network it writes `NAME.onnx`, `NAME.pt2` (the
-program of `torch.export`) and `NAME.npz` (the inputs, in the order of the graph's). With a batch
-other than 1 the name ends in `_bN`. What is there already is left alone.
+The weights are random, so nothing is downloaded. For each network it writes `NAME.onnx`, `NAME.pt2`
+(the program of `torch.export`) and `NAME.npz` (the inputs, in the order of the graph). For a batch
+size other than 1 the name ends in `_bN`. Networks whose files exist are skipped.
 
 Needs the extra `zoo`. The networks come from torchvision, timm and transformers, as their authors
-wrote them; only three recommenders and an LSTM, which none of these has, are written here.
+wrote them. Only three recommenders, an LSTM and a U-Net are written here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 Inputs = tuple[Tensor, ...]
 Maker = Callable[[int], tuple[nn.Module, Inputs]]
-"""From a batch size to a network and its inputs."""
+"""Makes a network and its inputs for a batch size."""
 
 
 class FirstOutput(nn.Module):
-    """A network of transformers, with its main output alone."""
+    """A network of the package `transformers` that returns only its main output."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class FirstOutput(nn.Module):
 
 
 def mlp(*widths: int) -> nn.Sequential:
-    """Linear layers, each with a ReLU after it."""
+    """Linear layers of the given widths, each with a ReLU after it."""
     layers: list[nn.Module] = []
     for narrow, wide in pairwise(widths):
         layers += [nn.Linear(narrow, wide), nn.ReLU()]
@@ -51,7 +51,7 @@ def mlp(*widths: int) -> nn.Sequential:
 
 
 class Dlrm(nn.Module):
-    """DLRM (Naumov et al., 2019): embeddings and a dense part, multiplied pair by pair."""
+    """DLRM (Naumov et al., 2019): dot products of all pairs of embeddings and a dense part."""
 
     def __init__(self, tables: int = 26, width: int = 32) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class BiLstm(nn.Module):
 
 
 class UNet(nn.Module):
-    """U-Net (Ronneberger et al., 2015), three levels, group norm."""
+    """U-Net (Ronneberger et al., 2015) with three levels and group normalisation."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ NETWORKS: dict[str, Maker] = {
     "my_mmoe": own(Mmoe, lambda b: (torch.randn(b, 512),)),
     "my_mmoe_b32": own(Mmoe, lambda b: (torch.randn(32 * b, 512),)),
     "my_bilstm": own(BiLstm, lambda b: (torch.randn(b, 16, 64),)),
-    # Nobody looked at these while kernels were written.
+    # The networks from here on were not looked at while kernels were written.
     "tv_shufflenet_v2": torchvision_net("shufflenet_v2_x1_0"),
     "tv_regnet_y_400mf": torchvision_net("regnet_y_400mf"),
     "tv_mnasnet1_0": torchvision_net("mnasnet1_0"),
@@ -250,7 +250,7 @@ NETWORKS: dict[str, Maker] = {
 
 
 def export(name: str, batch: int, folder: Path) -> None:
-    """Write the three files of one network."""
+    """Export one network, and write its three files."""
     path = folder / (name if batch == 1 else f"{name}_b{batch}")
     torch.manual_seed(0)
     network, inputs = NETWORKS[name](batch)
@@ -262,7 +262,7 @@ def export(name: str, batch: int, folder: Path) -> None:
             network, inputs, path.with_suffix(".onnx"),
             dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
-    # Last, so that whoever finds it finds all three.
+    # Write this file last: if it is there, all three files are.
     np.savez(path.with_suffix(".npz"), *[x.numpy() for x in inputs])
 
 
@@ -289,7 +289,7 @@ def main() -> int:
         try:
             export(name, arguments.batch, arguments.folder)
             print(stem, f"{time.perf_counter() - began:.1f} s", flush=True)
-        except Exception as error:  # Exporters raise what they like; the next network is tried.
+        except Exception as error:  # Exporters may raise anything: go on with the next network.
             failed += 1
             told = " ".join(str(error).split())[:200]
             print(stem, "was not exported:", type(error).__name__, told, flush=True)

@@ -1,4 +1,7 @@
-"""What `benchmarks.zoo` and its companions found on exported networks, as tables."""
+"""Makes the sections of `docs/benchmarks.md` about exported networks, from result files.
+
+The results come from `benchmarks.zoo`, `benchmarks.compile_time` and `benchmarks.two_cores`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from .markdown import geometric, interval, machine, table
 
 
 def networks(report: dict[str, Any]) -> list[str]:
-    """Our time over each other's."""
+    """The section with our time over the time of each contestant."""
     ran = [row for row in report["rows"] if row["refused"] is None]
     columns = {
         "over ours, sequential": "ours, sequential",
@@ -71,7 +74,7 @@ _KINDS = {
 
 
 def where_it_pays(report: dict[str, Any]) -> list[str]:
-    """What a schedule takes over sequential execution, where one ships, by kind of network."""
+    """The section about networks that ship a schedule: its time over sequential execution."""
     ran = [row for row in report["rows"] if row["refused"] is None]
     ratios = shipped(report)
     kinds = {name: kind for kind, names in _KINDS.items() for name in names}
@@ -94,7 +97,7 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
 
 
 def shipped(report: dict[str, Any]) -> dict[str, float]:
-    """The time over sequential execution's of each network that ships a schedule."""
+    """The time over sequential execution's time, of each network that ships a schedule."""
     return {
         row["network"]: row["ratios"]["ours, sequential"]
         for row in report["rows"]
@@ -103,12 +106,12 @@ def shipped(report: dict[str, Any]) -> dict[str, float]:
 
 
 def short(network: str) -> str:
-    """The name without where the network comes from."""
+    """The name of a network without its prefix, such as `tv_`, that tells its source."""
     return network.split("_", 1)[1]
 
 
 def in_bf16(report: dict[str, Any]) -> list[str]:
-    """The time of our artifacts in bf16, and the errors of who computes in it."""
+    """The section about bf16: time of our artifacts, and errors of our artifacts and OpenVINO."""
     columns = {
         "over ours, f32": "ours",
         "over onnxruntime": "onnxruntime, sequential",
@@ -132,7 +135,10 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
 
 
 def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Seconds cold and warm, now and in the release before, and what is chosen alike."""
+    """The section about compile time: seconds cold and warm, now and in the release before.
+
+    The last column is the share of operators for which two cold compilations chose the same kernel.
+    """
     kinds = ("cold_before_s", "cold_s", "warm_before_s", "warm_s")
     cells = [
         [
@@ -169,7 +175,7 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def two_cores(report: dict[str, Any]) -> list[str]:
-    """The efficiency of a second core, and which operators spoil it."""
+    """The section about a second core: its efficiency, and the operators that lose most."""
     contestants = ("ours", "onnxruntime", "OpenVINO, float32")
     rows = []
     for row in report["rows"]:

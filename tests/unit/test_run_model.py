@@ -30,7 +30,7 @@ def test_a_model_is_compiled_and_found_again(
     assert run_app(["run", str(path), "--json"]) == 0
     assert f"runs as `{kept}`" in capsys.readouterr().err
     assert run_app(["run", str(path), "--sha256", "0" * 64]) == 2
-    assert "are about artifacts" in capsys.readouterr().err
+    assert "are for artifacts" in capsys.readouterr().err
 
 
 def test_a_model_with_open_dimensions_is_refused_in_words(

@@ -37,8 +37,8 @@ MaxTrials = Annotated[
     typer.Option(
         "--max-trials",
         min=0,
-        help="With --kernels: the most trials of all kernels together, those in the folder "
-        "included; by default 64 for each kernel.",
+        help="With --kernels: largest number of trials of all kernels together, including the "
+        "trials already in the folder; by default 64 for each kernel.",
         rich_help_panel=_KERNELS,
     ),
 ]
@@ -47,8 +47,9 @@ TuningFolder = Annotated[
     typer.Option(
         "--tuning-records",
         metavar="FOLDER",
-        help="With --kernels: where trials are kept, by default `./tuning_records`. Without: "
-        "what was found there, for kernels to take its loops where they are faster.",
+        help="With --kernels: folder that keeps the trials, by default `./tuning_records`. Without "
+        "--kernels: folder of earlier trials; a kernel takes the loops found there if they "
+        "are faster.",
         rich_help_panel=_KERNELS,
     ),
 ]
@@ -57,11 +58,12 @@ Output = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="The schedule to write, anew each round; by default `schedule.json`.",
+        help="File for the schedule, which is written again each round; by default "
+        "`schedule.json`.",
     ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
+    int, typer.Option("--seed", help="Seed of the random numbers.", rich_help_panel="Scheduling")
 ]
 
 

@@ -82,7 +82,7 @@ def test_tvms_passes(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "LegalizeOps: " in captured.err
     assert "# before LegalizeOps" in captured.err
     assert "R.nn.conv2d" in captured.err
-    assert "no pass `NoSuch` ran; those that did: " in captured.err
+    assert "no pass `NoSuch` ran; the passes that ran are " in captured.err
 
 
 def test_a_disabled_pass_does_not_run(small: str, capsys: pytest.CaptureFixture[str]) -> None:

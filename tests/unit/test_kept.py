@@ -222,7 +222,11 @@ class Told:
 def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
     told = Told()
     compiled(tmp_path / "latency.db", nets.chain, scheduler="nimble", progress=told)
-    assert told.said[:3] == ["reading the model", "lowering it to kernels", "choosing kernels"]
+    assert told.said[:3] == [
+        "reading the model",
+        "lowering the model to kernels",
+        "choosing kernels",
+    ]
     assert any(text.startswith("compiling ") for text in told.said)
     assert "scheduling by nimble" in told.said
 

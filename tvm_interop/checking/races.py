@@ -138,7 +138,10 @@ def _fault(
     wait = None
     if kind == "overlap":
         names: tuple[str, ...] = (one,)
-        text = f"`{one}` writes {where} and touches them as something else too; keep the two apart"
+        text = (
+            f"`{one}` writes {where} and also touches them through another tensor; keep the two "
+            "tensors apart"
+        )
     elif kind == "overwritten":
         names = (one, two)
         text = (

@@ -31,7 +31,7 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
     rounds = f" in {checked.rounds} rounds" if checked.rounds else ""
     fresh = " that had no part in choosing it" if ships_schedule and by_auto else ""
     if checked.interval is None:
-        surely = "too few to say more"
+        surely = "too few rounds to say more"
     else:
         surely = f"below {checked.interval[1]:.3f} at a level of 5%"
     if ships_schedule:

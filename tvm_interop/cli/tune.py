@@ -162,7 +162,7 @@ def _own(folder: Path) -> Path:
     if reason is not None:
         raise InputError(
             f"{reason}, so its records are not used: name the folder with --tuning-records if you "
-            "trust it, or another one"
+            "trust it, or name another folder"
         )
     return folder
 
@@ -267,7 +267,8 @@ class Display:
 def _line(done: Round) -> str:
     line = f"round {done.number}: best {done.best_us / 1e3:.3f} ms, {done.measured} stages measured"
     if done.error.stages:
-        line += f", predictions off by {done.error.mape:.1%} (rank {done.error.spearman:.2f})"
+        line += f", predictions off by {done.error.mape:.1%} (rank correlation "
+        f"{done.error.spearman:.2f})"
     return line
 
 
@@ -302,7 +303,10 @@ def _number(value: float) -> float | None:
 def _summary(facts: dict[str, Any]) -> str:
     stopped = "stopped: " if facts["interrupted"] else ""
     if facts["schedule"] is None:
-        return f"{stopped}no schedule yet; what was measured is kept, the next call goes on"
+        return (
+            f"{stopped}no schedule yet; measurements are kept, and the next call continues from "
+            "there"
+        )
     return (
         f"{stopped}{facts['best_us'] / 1e3:.3f} ms by the sum of its stages, "
         f"{facts['stages_measured']} of {facts['stages']} stages measured\n"

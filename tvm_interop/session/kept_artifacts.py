@@ -87,8 +87,8 @@ class KeptArtifacts:
 
     def _tell_untrusted(self, reason: str) -> None:
         _LOG.warning(
-            "no artifact is kept in `%s`, nor used from there: %s; make it yours, or name the "
-            "folder in %s",
+            "no artifact is written to or read from `%s`: %s; make yourself the owner of the "
+            "folder, or name the folder in %s",
             self.folder,
             reason,
             TRUSTED_FOLDERS,

@@ -318,7 +318,7 @@ def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match=message):
             tvm_interop.load(path)
     path = write(tmp_path / "deep.tar", {**contents, "manifest.json": b"[" * 100_000})
-    with pytest.raises(ArtifactError, match=r"`manifest\.json` is none"):
+    with pytest.raises(ArtifactError, match=r"`manifest\.json` cannot be read"):
         tvm_interop.load(path)
 
 

@@ -85,7 +85,7 @@ def test_a_model_that_holds_its_batch_is_refused(
         onnx.save(model, tmp_path / "net.onnx")
         model = tmp_path / "net.onnx"
     missing = 2 if rows_held == 1 else 1
-    said = rf"for a batch of {missing}: node `y/Reshape` \(`Reshape`\).*export the model with a dynamic"
+    said = rf"for a batch of {missing}: node `y/Reshape` \(`Reshape`\).*export the model with a"
     with pytest.raises(InputError, match=said):
         tvm_interop.compile(
             model, scheduler="sequential", streams=1, batch_sizes=[1, 2], providers=["tvm"],

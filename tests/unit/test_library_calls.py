@@ -186,7 +186,7 @@ def test_plans_keep_descriptions_and_are_checked() -> None:
     op = plan.operators[0]
     assert op.description is not None
     for change, message in (
-        ({"description": None}, "`onednn`'s, but not described"),
+        ({"description": None}, "`onednn`'s, but has no description"),
         (
             {"description": op.description.with_fields(shapes=((9, 9),))},
             "described with 1 shapes and 4 layouts",

@@ -208,7 +208,7 @@ def test_clients_of_triton_send_a_token(locked: Server) -> None:
     given.set_data_from_numpy(rows(1))
     with tritonclient.http.InferenceServerClient(locked.http_url) as client:
         got = client.infer("net", [given], headers={"Authorization": f"Bearer {_TOKEN}"})
-        with pytest.raises(InferenceServerException, match="wants its token"):
+        with pytest.raises(InferenceServerException, match="requires a token"):
             client.infer("net", [given])
     np.testing.assert_array_equal(got.as_numpy("y"), direct(perceptron(), {"x": rows(1)})[0])
 

@@ -144,7 +144,8 @@ class Schedule:
             object.__setattr__(self, "launch_order", as_ids(self.launch_order, "the launch order"))
             if self.stages:
                 raise ScheduleError(
-                    "a schedule of stages has a launch order; stages are launched in turn"
+                    "a schedule of stages has a launch order; stages are launched in turn, so "
+                    "leave `launch_order` out"
                 )
         if not self.stages:
             return
@@ -328,7 +329,7 @@ class Schedule:
         for ops, us in zip(merged, merges_us.tolist(), strict=True):
             if math.isinf(us):
                 raise LatencyError(
-                    "the latency model does not know what "
+                    "the latency model does not know how long "
                     + ", ".join(f"`{graph.names[op]}`" for op in ops)
                     + " take as one operator; have a compilation measure it"
                 )
@@ -402,7 +403,7 @@ class Schedule:
         for name in self.op_names:
             if name not in ids:
                 raise ScheduleError(
-                    f"the schedule has an operator `{name}`, which the graph has not; it was "
+                    f"the schedule has an operator `{name}`, which the graph does not have; it was "
                     "made for another model"
                 )
         return [ids[name] for name in self.op_names]
@@ -483,7 +484,8 @@ def _devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
             if found.setdefault(stream, stage.device) != stage.device:
                 raise ScheduleError(
                     f"stage {i} runs on device {stage.device}, but its stream {stream} is on "
-                    f"device {found[stream]}, where an earlier stage uses it; give it another"
+                    f"device {found[stream]}, where an earlier stage uses it; give the stage "
+                    "another stream"
                 )
     return tuple(found.get(stream, stages[0].device or 0) for stream in range(num_streams))
 

@@ -102,7 +102,10 @@ def simulate_combined(
     InputError: the arrivals have priorities or batches. Only the policy `search` supports them.
     """
     if arrivals.priorities is not None or arrivals.batches is not None:
-        raise InputError("combined blocks have neither priorities nor batches")
+        raise InputError(
+            "combined blocks have neither priorities nor batches; leave both out of the arrivals, "
+            "or serve with policy `search`"
+        )
     models = programs.models
     made = [programs.of_parts(cell, schedule, barriers) for cell in combination]
     place = {part: (c, p) for c, cell in enumerate(combination) for p, part in enumerate(cell)}

@@ -124,7 +124,8 @@ class Session(AbstractContextManager["Session"]):
         if threads is not None and threads < wanted:
             raise InputError(
                 f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give "
-                "the model in its place, or limit this process with tvm_interop.set_num_threads"
+                "the model instead of the artifact, or limit this process with "
+                "tvm_interop.set_num_threads"
             )
 
     def __repr__(self) -> str:

@@ -303,7 +303,7 @@ def test_shared_streams_are_on_the_gpus_of_the_plan() -> None:
     kernels = fake_gpu.Kernels(effects_of(program))
     CudaInstance(plan, kernels, program.weights, streams=make_cuda_streams(plan))
     others = _cuda.make_streams([0] * len(plan.streams))
-    with pytest.raises(InputError, match="is on cuda:0, and the plan's stream . is on cuda:1"):
+    with pytest.raises(InputError, match=r"is on cuda:0, and the plan's stream . is on cuda:1"):
         CudaInstance(plan, kernels, program.weights, streams=others)
 
 

@@ -282,7 +282,7 @@ class Dispatcher:
         if not free:
             raise InputError(
                 f"it lets more requests into model `{model.name}` than the model's "
-                f"{model.num_instances} instances can hold; give the policy `inside`"
+                f"{model.num_instances} instance(s) can hold; give the policy `inside`"
             )
         self._view.queues[request.model].remove(request)
         request.dequeued_us = request.ready_us = self._view.now_us

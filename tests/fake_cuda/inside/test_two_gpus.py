@@ -133,7 +133,7 @@ def test_a_copy_between_tensors_of_different_sizes_is_refused() -> None:
     block = _cuda.make_memory(0, 64)
     small = _cuda.tensor_within(block, 0, (4,), "float32")
     large = _cuda.tensor_within(block, 0, (5,), "float32")
-    with pytest.raises(InputError, match="16 bytes cannot be copied to or from one of 20"):
+    with pytest.raises(InputError, match="16 bytes cannot be copied to or from a tensor of 20"):
         _cuda.peer_copy(small, large)
 
 

@@ -58,7 +58,7 @@ def test_open_dimensions_are_given(
     assert output["shape"][0] == 2
     (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
     assert run_app(["run", str(kept), *given]) == 2
-    assert "whose shapes are fixed" in capsys.readouterr().err
+    assert "with fixed shapes" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -293,7 +293,10 @@ def test_a_token_of_the_environment_that_is_empty_is_no_open_door(
     ("options", "warns"),
     [
         ({"host": "0.0.0.0"}, "can use the models:"),
-        ({"host": "0.0.0.0", "model_folder": "."}, "and load and unload those of the folder"),
+        (
+            {"host": "0.0.0.0", "model_folder": "."},
+            "and load and unload the models of the model folder",
+        ),
         ({"host": "0.0.0.0", "token": _TOKEN}, None),
         ({}, None),
     ],

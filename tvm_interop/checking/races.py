@@ -40,7 +40,7 @@ def check_program(program: StreamProgram) -> Report:
     if len(program.operators) > MOST_OPERATORS:
         raise PlanError(
             f"the program has {len(program.operators)} operators, and at most {MOST_OPERATORS} are "
-            "checked; check parts of it"
+            "checked; check parts of the program"
         )
     operators = [*program.operators, *_reader_of_outputs(program)]
     accesses = [

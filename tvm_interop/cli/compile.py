@@ -246,5 +246,7 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         lines.append(speed_check)
     if artifact.others:
         shapes = "; ".join(str(shapes) for shapes in artifact.input_shapes)
-        lines.append(f"{1 + len(artifact.others)} shapes (figures of the first): {shapes}")
+        lines.append(
+            f"{1 + len(artifact.others)} shapes (the figures above are of the first): {shapes}"
+        )
     return "\n".join([*lines, f"wrote {artifact.path}"])

@@ -192,8 +192,8 @@ class ModelFlags(Flags):
         """
         if self != ModelFlags():
             raise InputError(
-                "--dim, --input-shapes and --time-budget are for compiling models, and "
-                f"`{path}` is an artifact, whose shapes are fixed: give the model"
+                f"--dim, --input-shapes and --time-budget are for compiling models, and `{path}` "
+                "is an artifact with fixed shapes: give the model"
             )
 
 

@@ -116,8 +116,8 @@ def _format_of(output: Path | None) -> Format:
     if suffix and suffix not in Format.__members__:
         known = ", ".join(f".{each}" for each in Format.__members__)
         raise InputError(
-            f"-o `{output}` ends in none of {known}: "
-            "give another name, or say with --format what to write"
+            f"-o `{output}` ends in none of {known}: give another name, or choose a format with "
+            "--format"
         )
     return Format(suffix) if suffix else Format.html
 

@@ -38,7 +38,7 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
         verdict = "it ships"
     else:
         verdict = "sequential execution ships"
-        verdict += "" if by_auto else " (--keep-slower ships the schedule all the same)"
+        verdict += "" if by_auto else " (--keep-slower ships the schedule anyway)"
     return (
         f"speed check: {what} takes {checked.ratio:.3f} of sequential execution's time "
         f"(medians {checked.scheduled_us / 1e3:.3f} and {checked.sequential_us / 1e3:.3f} ms, "

@@ -58,8 +58,8 @@ class Instance:
             held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
             needed = (plan.arena_bytes + sum(held)) / 2**30
             raise DeviceError(
-                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot have as "
-                "much memory; compile for smaller inputs, or run it on a larger machine"
+                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
+                "that much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
         self._owners: dict[int, np.ndarray] = {}  # Of memory that is not ours.
         self._lent: set[int] = set()  # Inputs in memory that the caller still uses.

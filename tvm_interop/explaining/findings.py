@@ -41,7 +41,7 @@ def find_pair(
             chain = [f"`{wholes.graph.names[op]}`" for op in path]
             if len(chain) > 6:
                 chain = [*chain[:3], "...", *chain[-2:]]
-            reason = f"one needs what the other makes: {' -> '.join(chain)}"
+            reason = f"one operator depends on the other: {' -> '.join(chain)}"
             return (Finding(tuple(names), Verdict.DEPENDENT, reason),)
     return _judged(wholes, [[a, b]], artifact)
 

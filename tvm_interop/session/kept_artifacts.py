@@ -59,7 +59,7 @@ class KeptArtifacts:
         try:
             artifact = load(path, trusted_keys=())  # We made it: nobody signed it.
         except ArtifactError as error:
-            _LOG.warning("%s: it is compiled anew", error)
+            _LOG.warning("%s; the model is compiled again", error)
             return None
         artifact.from_elsewhere = False  # It was made here, as it is asked for now.
         with contextlib.suppress(OSError):

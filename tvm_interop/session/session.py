@@ -359,7 +359,7 @@ def _with_type(value: Any, info: TensorInfo) -> Any:
     try:
         return np.asarray(value, info.dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"input {info} cannot be made of what was given: {error}") from error
+        raise InputError(f"input {info} cannot be made from the given value: {error}") from error
 
 
 def _check_providers(providers: Sequence[Any] | None, target: Any) -> None:

@@ -204,7 +204,9 @@ class Server:
             "everybody who can reach %s can use the models%s: this is not the loopback address, "
             "and there is no token (--token-file)",
             config.host,
-            "" if config.model_folder is None else ", and load and unload those of the folder",
+            ""
+            if config.model_folder is None
+            else ", and load and unload the models of the model folder",
         )
 
     async def _serve(self, service: Service) -> None:

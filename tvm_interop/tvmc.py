@@ -165,9 +165,7 @@ def _refuse(option: str) -> NoReturn:
     name = option.partition("=")[0]
     known = next((known for known in _REFUSED if name.startswith(known)), None)
     why = (
-        f": {_REFUSED[known]}"
-        if known
-        else ("; see `tvm-interop --help` for the options that exist")
+        f": {_REFUSED[known]}" if known else "; see `tvm-interop --help` for the options that exist"
     )
     raise InputError(f"`{name}` has no meaning here{why}")
 

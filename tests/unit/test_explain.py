@@ -74,7 +74,7 @@ def test_waits_cost_more_than_they_save() -> None:
     verdict, reason = only(diamond([1, 10, 10, 1], slowdown=2.0, wait_us=3.0))
     assert verdict is Verdict.WAITS
     assert (
-        "a fork and a join of streams take 6.0 us, and without them side by side would take 14.0 us"
+        "a fork and a join of streams take 6.0 us; without them, running side by side would take 14.0 us"
         in reason
     )
 

@@ -30,7 +30,7 @@ def compare_artifacts(
         bool,
         typer.Option(
             "--no-measure",
-            help="Only compare the plans: nothing runs, and the artifacts' code is not loaded.",
+            help="Only list the differences: nothing runs, and the artifacts' code is not loaded.",
         ),
     ] = False,
     seconds: Annotated[

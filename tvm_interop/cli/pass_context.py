@@ -94,7 +94,7 @@ def _read_entry(entry: str, known: dict[str, str]) -> tuple[str, Any]:
         return name, int(text)
     readable = {"bool": "true or false", "int": "a whole number"}.get(kind)
     reason = (
-        (f"it must be {readable}") if readable else f"a {kind} cannot be written on a command line"
+        f"it must be {readable}" if readable else f"a {kind} cannot be written on a command line"
     )
     raise InputError(f"--pass-config: `{name}` cannot be `{text}`: {reason}")
 

@@ -61,7 +61,10 @@ class LoadFlags(Flags):
     warmup: Annotated[
         float,
         typer.Option(
-            "--warmup", metavar="SECONDS", min=0.0, help="Warm-up time of each engine, not timed."
+            "--warmup",
+            metavar="SECONDS",
+            min=0.0,
+            help="Warm-up of each engine before it is timed.",
         ),
     ] = 1.0
     duration: Annotated[

@@ -41,7 +41,7 @@ def explanation_text(explained: Explanation) -> str:
         gain = (
             f"saves {change.gain:.0%} at most"
             if change.is_bound
-            else (f"saves {change.gain:.0%} by estimate")
+            else f"saves {change.gain:.0%} by estimate"
         )
         lines.append(f"change {i}: {change.what}; {gain}")
     lines += _trial_lines(explained)

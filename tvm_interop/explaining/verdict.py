@@ -188,7 +188,8 @@ def judge(numbers: SideBySide) -> tuple[Verdict, str]:
     if n.saved(n.without_waits_us) >= GAIN:
         cost = f"a fork and a join of streams take {n.waits * n.wait_us:.1f} us"
         return Verdict.WAITS, (
-            f"{said}; {cost}, and without them side by side would take {n.without_waits_us:.1f} us"
+            f"{said}; {cost}; without them, running side by side would take "
+            f"{n.without_waits_us:.1f} us"
         )
     longest = max(n.members, key=lambda member: member.one_core_us)
     if n.cores > 1 and longest.speedup >= FILLS * n.cores:

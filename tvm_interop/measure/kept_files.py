@@ -106,8 +106,8 @@ class KeptFiles:
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(
-                    "nothing is written to or read from `%s`: %s; make yourself the owner of the "
-                    "folder, or name the folder in %s",
+                    "nothing is written to or read from `%s`: %s; make the folder yours alone, or "
+                    "name the folder in %s",
                     self.folder,
                     reason,
                     TRUSTED_FOLDERS,

@@ -87,8 +87,8 @@ class KeptArtifacts:
 
     def _tell_untrusted(self, reason: str) -> None:
         _LOG.warning(
-            "no artifact is written to or read from `%s`: %s; make yourself the owner of the "
-            "folder, or name the folder in %s",
+            "no artifact is written to or read from `%s`: %s; make the folder yours alone, or name "
+            "the folder in %s",
             self.folder,
             reason,
             TRUSTED_FOLDERS,

@@ -73,10 +73,8 @@ def test_two_undivided_operators_gain() -> None:
 def test_waits_cost_more_than_they_save() -> None:
     verdict, reason = only(diamond([1, 10, 10, 1], slowdown=2.0, wait_us=3.0))
     assert verdict is Verdict.WAITS
-    assert (
-        "a fork and a join of streams take 6.0 us; without them, running side by side would take 14.0 us"
-        in reason
-    )
+    assert "a fork and a join of streams take 6.0 us; without them, running" in reason
+    assert "side by side would take 14.0 us" in reason
 
 
 def test_one_alone_fills_the_device() -> None:

@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written_is_told(
 ) -> None:
     (tmp_path / "file").write_text("")
     KeptFiles(tmp_path / "file" / "kept").put("kernels", "a", b"code")
-    assert "nothing is kept in" in caplog.text
+    assert "nothing is written to or read from" in caplog.text
 
 
 def compiled(db: Path, net: Any = nets.inception_like, **fields: Any) -> tvm_interop.Artifact:

@@ -172,7 +172,9 @@ def clear_kept(
 
     kept = kept_beside(latency_db)
     if kept is None:
-        raise InputError("nothing is kept: TVM_INTEROP_KEPT is empty, or the database in memory")
+        raise InputError(
+            "nothing is kept, because TVM_INTEROP_KEPT is empty, or the database is in memory"
+        )
     nbytes = kept.nbytes()
     facts = {"folder": str(kept.folder), "files": kept.clear(), "bytes": nbytes}
     text = f"removed {facts['files']} files of {nbytes / 2**20:.1f} MiB from {kept.folder}"

@@ -20,9 +20,9 @@ from .machine.target_text import TARGET_OPTIONS, read_target
 
 _HARMLESS = {
     "--desired-layout": "models come in NCHW, and kernels choose their own layouts",
-    "--executor": "the graph executor is the one there is",
+    "--executor": "the graph executor is the only one",
     "--module-name": "a library has no name",
-    "--runtime": "the C++ runtime is the one there is",
+    "--runtime": "the C++ runtime is the only one",
 }
 """Options that are accepted but change nothing, and what holds in their place."""
 
@@ -92,7 +92,9 @@ def translate(arguments: Sequence[str]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="tvmc", description=__doc__)
-    parser.add_argument("--version", action="version", version="tvmc's words, by tvm_interop")
+    parser.add_argument(
+        "--version", action="version", version="the commands of tvmc, run by tvm_interop"
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
 
     compile = verbs.add_parser("compile", help="compile a model")
@@ -163,7 +165,9 @@ def _take_cross_compiler(options: dict[str, Any]) -> None:
 def _refuse(option: str) -> NoReturn:
     name = option.partition("=")[0]
     known = next((known for known in _REFUSED if name.startswith(known)), None)
-    why = f": {_REFUSED[known]}" if known else "; see `tvm-interop --help` for what there is"
+    why = (
+        f": {_REFUSED[known]}" if known else "; see `tvm-interop --help` for the options that exist"
+    )
     raise InputError(f"`{name}` has no meaning here{why}")
 
 
@@ -171,7 +175,9 @@ def _passed_on(name: str, value: Any) -> list[str]:
     if value is None or value is False:
         return []
     if name in _FIXED and value.lower() != _FIXED[name].lower():
-        raise InputError(f"{name} `{value}` cannot be had here; there is `{_FIXED[name]}`")
+        raise InputError(
+            f"{name} `{value}` is not supported here; the only value is `{_FIXED[name]}`"
+        )
     if name in _HARMLESS:
         print(f"tvmc: {name} {value} changes nothing: {_HARMLESS[name]}", file=sys.stderr)
         return []

@@ -20,17 +20,18 @@ void Require(bool is_so, const char* what) {
 void CheckNumbers(const StreamProgram& program) {
   const size_t n = program.stream_of.size();
   const auto is_op = [n](int op) { return op >= 0 && static_cast<size_t>(op) < n; };
-  Require(program.waits.size() == n, "not each operator has a list of waits");
-  Require(program.takes_no_overlap.size() == n, "not each operator says whether it may overlap");
+  Require(program.waits.size() == n, "operators without a list of waits");
+  Require(program.takes_no_overlap.size() == n,
+          "operators that do not say whether they may overlap");
   for (int stream : program.stream_of) Require(stream >= 0, "a stream below 0");
   for (const auto& sources : program.waits) {
-    for (int source : sources) Require(is_op(source), "a wait for an operator that is none");
+    for (int source : sources) Require(is_op(source), "a wait for an operator that does not exist");
   }
   for (const Access& access : program.accesses) {
-    Require(is_op(access.op), "an access of an operator that is none");
+    Require(is_op(access.op), "an access of an operator that does not exist");
     Require(access.buffer >= 0, "a buffer below 0");
     Require(access.begin >= 0 && access.begin <= access.end, "a range that ends before it begins");
-    Require(access.share >= 0 && access.share < access.shares, "a share that is none");
+    Require(access.share >= 0 && access.share < access.shares, "a share that does not exist");
     Require(static_cast<size_t>(access.shares) <= n, "more shares than there are operators");
   }
 }
@@ -75,8 +76,8 @@ class Checker {
     }
     if (steps_ > kMostSteps && faults_.empty()) {
       throw std::length_error(
-          "operators that touch the same bytes too often to be compared two by two; check parts of "
-          "it");
+          "operators that touch the same bytes too often to compare every two accesses; check "
+          "parts of the program");
     }
     for (auto& [key, fault] : faults_) verdict.faults.push_back(fault);
     return verdict;

@@ -73,7 +73,7 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
   if (value_us.size() != num_stages || is_priced.size() != num_stages) {
     throw ScheduleError("there are " + std::to_string(num_stages) + " stages, but " +
                         std::to_string(value_us.size()) + " values and " +
-                        std::to_string(is_priced.size()) + " marks; give one of each");
+                        std::to_string(is_priced.size()) + " marks; give one of each for a stage");
   }
   std::vector<size_t> wanted;
   std::vector<char> is_wanted(num_stages);
@@ -108,7 +108,7 @@ void IosPricing::SetBounds(const std::vector<double>& alone_us, const StageBound
   for (const auto* by_op : {&alone_us, &bounds.work_us}) {
     if (by_op->size() == num_ops || (by_op == &bounds.work_us && by_op->empty())) continue;
     throw ScheduleError("there are " + std::to_string(num_ops) + " operators, but latencies of " +
-                        std::to_string(by_op->size()) + "; give one of each");
+                        std::to_string(by_op->size()) + "; give one for each operator");
   }
   const StageBatch& stages = search_.stages();
   if (bounds.num_streams > 0) {

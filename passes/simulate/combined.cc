@@ -92,8 +92,9 @@ class Serving {
   }
   void CheckModel(int model) const {
     if (model >= 0 && model < static_cast<int>(queues_.size())) return;
-    throw ScheduleError("a request for model " + std::to_string(model) + " arrives, of " +
-                        std::to_string(queues_.size()) + " models, numbered from 0");
+    throw ScheduleError("a request for model " + std::to_string(model) +
+                        " arrives, but there are " + std::to_string(queues_.size()) +
+                        " models, numbered from 0");
   }
 
   bool IsFull(const Buffer& buffer) const {

@@ -40,7 +40,7 @@ ServedProgram::ServedProgram(const OpGraph& graph, const std::vector<std::vector
     for (size_t i = 1; i < stream.size(); ++i) {
       if (ops[stream[i - 1]].segment <= ops[stream[i]].segment) continue;
       throw ScheduleError("operator `" + graph.name(stream[i]) +
-                          "` stands behind one of a later stage on its stream");
+                          "` comes after an operator of a later stage on its stream");
     }
   }
   std::stable_sort(launch_order_.begin(), launch_order_.end(),

@@ -37,7 +37,8 @@ struct Integers {
       }
       added += step.kind == StepKind::kAddTensor;
     }
-    return added == has_sum ? "" : "has a tensor to add that no single step adds";
+    return added == has_sum ? ""
+                            : "must add its tensor in a single step, and only a tensor that it has";
   }
 };
 

@@ -31,7 +31,7 @@ class Written : public Fields {
 };
 
 std::string WhyWrongCut(const OpDescription& op) {
-  if (op.cut.size() != 4) return "needs four numbers for what is cut out";
+  if (op.cut.size() != 4) return "needs four numbers for its cut";
   const int64_t argument = op.cut[0], axis = op.cut[1], begin = op.cut[2], size = op.cut[3];
   if (!op.MayCut(argument, axis) || op.layouts[argument] != Layout::kPlain) {
     return "cannot cut argument " + std::to_string(argument) + " along axis " +
@@ -39,8 +39,8 @@ std::string WhyWrongCut(const OpDescription& op) {
   }
   const int64_t taken = op.shapes[argument][axis];
   if (begin < 0 || taken > size || begin > size - taken) {
-    return "cuts " + std::to_string(taken) + " from " + std::to_string(begin) + " on out of " +
-           std::to_string(size);
+    return "cuts " + std::to_string(taken) + " elements, beginning with element " +
+           std::to_string(begin) + ", from an axis of " + std::to_string(size);
   }
   return "";
 }

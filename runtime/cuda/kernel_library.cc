@@ -38,16 +38,22 @@ std::string WhyUnsupportedOnCuda(const std::string& name, const OpDescription& o
   }
   const std::string malformed = WhyMalformed(op);
   if (!malformed.empty()) return malformed;
-  if (!op.cut.empty()) return "`" + op.op + "` takes a part of a tensor, on a GPU";
+  if (!op.cut.empty()) {
+    return "`" + op.op + "` takes a part of a tensor, which libraries for GPUs do not take";
+  }
   for (Layout layout : op.layouts) {
-    if (layout != Layout::kPlain) return "`" + op.op + "` has a blocked tensor, on a GPU";
+    if (layout != Layout::kPlain) {
+      return "`" + op.op + "` has a blocked tensor, which libraries for GPUs do not take";
+    }
   }
   if (!op.stored.empty() || op.dtype == DataType::kBfloat16) {
-    return "`" + op.op + "` has tensors of several types or of bfloat16, on a GPU";
+    return "`" + op.op +
+           "` has tensors of several types or of bfloat16, which libraries for GPUs do not take";
   }
   const Activation activation = op.ends().activation;
   if (activation != Activation::kNone && activation != Activation::kRelu) {
-    return "`" + op.op + "` ends with an activation, and `" + name + "` has no more than ReLU";
+    return "`" + op.op + "` ends with an activation, and `" + name +
+           "` supports no activation but ReLU";
   }
   return found->second(op);
 }

@@ -105,8 +105,8 @@ ffi::Tensor TensorWithin(const CudaMemoryRef& memory, int64_t offset, const ffi:
 void CheckSameSize(const ffi::Tensor& one, const ffi::Tensor& other) {
   if (ffi::GetDataSize(one) == ffi::GetDataSize(other)) return;
   TVM_FFI_THROW(InputError) << "a tensor of " << ffi::GetDataSize(one)
-                            << " bytes cannot be copied to or from one of "
-                            << ffi::GetDataSize(other);
+                            << " bytes cannot be copied to or from a tensor of "
+                            << ffi::GetDataSize(other) << " bytes";
 }
 
 // A copy from one GPU to another, as the kernel of an operator.

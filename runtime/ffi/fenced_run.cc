@@ -85,7 +85,7 @@ class FencedArguments {
   }
 
   std::string Describe(const Fault& fault) const {
-    if (fault.signal == SIGFPE) return "divides an integer by 0, or overflows in it";
+    if (fault.signal == SIGFPE) return "divides an integer by 0, or overflows in the division";
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (!memory_[i]->Encloses(fault.address)) continue;
       const auto offset = static_cast<const uint8_t*>(fault.address) -
@@ -99,7 +99,7 @@ class FencedArguments {
       }
       return text.str();
     }
-    return "touches memory that is none of its tensors'";
+    return "touches memory outside of its tensors";
   }
 
   void Add(const ffi::Tensor& tensor, FencedMemory::Place place, uint8_t fill) {

@@ -49,8 +49,9 @@ struct InBuffer {
   void AllocData(DLTensor* tensor) {
     const auto size = static_cast<int64_t>(ffi::GetDataSize(*tensor));
     if (offset < 0 || offset + size > buffer.numel()) {
-      TVM_FFI_THROW(ExecutionError) << "a tensor of " << size << " bytes at " << offset
-                                    << " does not fit into its buffer of " << buffer.numel();
+      TVM_FFI_THROW(ExecutionError)
+          << "a tensor of " << size << " bytes at byte " << offset
+          << " does not fit into its buffer of " << buffer.numel() << " bytes";
     }
     tensor->data = static_cast<char*>(buffer.data_ptr()) + offset;
   }

@@ -113,13 +113,17 @@ def test_scan() -> None:
 def test_loop_of_unknown_length_is_refused() -> None:
     text = _LOOP.replace("float[4, 6] x)", "float[4, 6] x, int64 turns)", 1)
     model = _model(text.replace("turns = Constant <value = int64 {3}> ()", ""))
-    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .* number of turns is computed"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"`loop_1` .* number of iterations is computed"
+    ):
         load_model(model)
 
 
 def test_loop_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_flow, "MOST_OPERATORS", 11)  # 3 turns of 4 are 12.
-    with pytest.raises(UnsupportedModelError, match=r"`loop_2` .* 3 turns or more of 4 operators"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"`loop_2` .* 3 or more iterations of 4 operators"
+    ):
         load_model(_model(_LOOP))
 
 

@@ -305,7 +305,7 @@ def test_a_second_search_learns_from_the_first(
 
 def test_what_learned_latencies_are_not_for() -> None:
     compilation = Compilation(chain(), CompileOptions(latency_db=":memory:"))
-    with pytest.raises(InputError, match="`greedy` asks for few stages"):
+    with pytest.raises(InputError, match="`greedy` needs few stages"):
         compilation.schedule("greedy", "learned")
     with pytest.raises(InputError, match="'guessed'"):
         compilation.schedule("ios", "guessed")  # type: ignore[arg-type]

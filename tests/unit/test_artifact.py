@@ -303,19 +303,22 @@ def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
     (first, *_) = manifest["weights"]
     for fields, message in (
         ({"weights": {}}, "there is no data for weight"),
-        ({"weights": {**manifest["weights"], first: 2**62}}, "is no place for it"),
-        ({"weights": {**manifest["weights"], first: -64}}, "is no place for it"),
-        ({"weights": {**manifest["weights"], first: 4}}, "is no place for it"),
+        ({"weights": {**manifest["weights"], first: 2**62}}, "does not fit there"),
+        ({"weights": {**manifest["weights"], first: -64}}, "does not fit there"),
+        ({"weights": {**manifest["weights"], first: 4}}, "does not fit there"),
         ({"weights": {**manifest["weights"], first: 2**70}}, "."),
         ({"sha256": {**manifest["sha256"], "x.bin": "00"}}, "`x.bin` that is no SHA-256"),
-        ({"sha256": {**manifest["sha256"], "x.bin": "0" * 64}}, "a member `'x.bin'`, which no"),
+        (
+            {"sha256": {**manifest["sha256"], "x.bin": "0" * 64}},
+            "a member `'x.bin'`, and artifacts have no",
+        ),
     ):
         text = json.dumps({**manifest, **fields}).encode()
         path = write(tmp_path / "crafted.tar", {**contents, "manifest.json": text})
         with pytest.raises(ArtifactError, match=message):
             tvm_interop.load(path)
     path = write(tmp_path / "deep.tar", {**contents, "manifest.json": b"[" * 100_000})
-    with pytest.raises(ArtifactError, match=r"`manifest\.json` is none"):
+    with pytest.raises(ArtifactError, match=r"`manifest\.json` cannot be read"):
         tvm_interop.load(path)
 
 
@@ -327,8 +330,8 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         (tarfile.SYMTYPE, 0, "no plain file"),
         (tarfile.XHDTYPE, 512, "no plain file"),
         (tarfile.GNUTYPE_LONGNAME, 2**33, "no plain file"),
-        (tarfile.REGTYPE, 2**33, "`weights.bin` is to have 8589934592 bytes, and the file has"),
-        (tarfile.REGTYPE, 2**62, "`weights.bin` is to have 4611686018427387904 bytes"),
+        (tarfile.REGTYPE, 2**33, "`weights.bin` should have 8589934592 bytes, and the file has"),
+        (tarfile.REGTYPE, 2**62, "`weights.bin` should have 4611686018427387904 bytes"),
     ):
         path = tmp_path / "sparse.tar"
         data = write(path, {"manifest.json": contents["manifest.json"]}).read_bytes()
@@ -351,7 +354,7 @@ def test_members_twice(saved: Path, tmp_path: Path) -> None:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    with pytest.raises(ArtifactError, match=r"`plan\.json` is in it twice"):
+    with pytest.raises(ArtifactError, match=r"two members `plan\.json`"):
         tvm_interop.load(path)
 
 

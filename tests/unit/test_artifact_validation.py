@@ -122,9 +122,9 @@ def test_aliases_that_are_no_part() -> None:
     refused(changed(plan, "right", offset=NBYTES + 64), "`right` of 256 bytes at 320 is no part")
     refused(changed(plan, "right", offset=NBYTES + 4), "`right` of 256 bytes at 260 is no part")
     refused(changed(plan, "left", offset=-64), "`left` lies at byte -64")
-    refused(changed(plan, "right", alias_of=2), "`right` is an alias of none")
-    refused(changed(plan, "right", alias_of=99), "`right` is an alias of none")
-    refused(changed(plan, "right", alias_of=None), "`right` is an alias of none")
+    refused(changed(plan, "right", alias_of=2), "`right` is an alias of no value")
+    refused(changed(plan, "right", alias_of=99), "`right` is an alias of no value")
+    refused(changed(plan, "right", alias_of=None), "`right` is an alias of no value")
 
 
 def test_inputs_and_weights_are_not_written() -> None:
@@ -151,7 +151,7 @@ def test_layouts_and_descriptions_that_contradict() -> None:
     refused(changed(plain, "left", layout="blocked16"), "`L` takes `left` as plain, but it is")
     blocked = pool(("plain", "blocked16"))
     refused(changed(plain, "L", description=blocked), "`L` takes `left` as blocked16, but it is")
-    refused(changed(plain, "L", description=None), "`L` is `onednn`'s, but not described")
+    refused(changed(plain, "L", description=None), "`L` is `onednn`'s, but has no description")
     narrow = pool(("plain", "plain")).with_fields(shapes=(ROW, (1, 8, 2, 2)))
     refused(changed(plain, "L", description=narrow), "`L` is described with shapes")
     refused(changed(plain, "x", dtype="int32"), "`L` has a tensor that is not float32")
@@ -195,7 +195,7 @@ def test_an_operator_that_reads_the_same_time_and_again() -> None:
     wide = msgspec.structs.replace(greedy, inputs=inputs)
     refused(
         msgspec.structs.replace(plan, operators=(*plan.operators[:-1], wide)),
-        f"`{re.escape(greedy.name)}` has {len(inputs)} inputs, and the plan {len(plan.values)} v",
+        f"`{re.escape(greedy.name)}` has {len(inputs)} inputs; at most .*{len(plan.values)} v",
     )
 
 
@@ -224,7 +224,7 @@ def test_shapes_out_of_bounds() -> None:
 @pytest.mark.parametrize("nbytes", [2**62, 2**40, -1, 2**70])
 def test_arenas_out_of_bounds(nbytes: int) -> None:
     plan = msgspec.structs.replace(joined_plan(), arena_bytes=nbytes)
-    refused(plan, f"the arena has {nbytes} bytes, and all values in it together")
+    refused(plan, f"the arena has {nbytes} bytes; it must have 0 to ")
 
 
 def test_arenas_of_other_devices() -> None:
@@ -318,5 +318,5 @@ def test_libraries_that_are_none() -> None:
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "{}", '{"streams": 1e999}', b"\xff\xfe"])
 def test_texts_that_are_no_plan(text: str | bytes) -> None:
-    with pytest.raises(ArtifactError, match=r"`plan\.json` is none that this version can read"):
+    with pytest.raises(ArtifactError, match=r"`plan\.json` cannot be read by this version"):
         read_plan(text)

@@ -85,7 +85,7 @@ def test_a_model_that_holds_its_batch_is_refused(
         onnx.save(model, tmp_path / "net.onnx")
         model = tmp_path / "net.onnx"
     missing = 2 if rows_held == 1 else 1
-    said = rf"for a batch of {missing}: node `y/Reshape` \(`Reshape`\).*export it with a dynamic"
+    said = rf"for a batch of {missing}: node `y/Reshape` \(`Reshape`\).*export the model with a"
     with pytest.raises(InputError, match=said):
         tvm_interop.compile(
             model, scheduler="sequential", streams=1, batch_sizes=[1, 2], providers=["tvm"],
@@ -116,7 +116,7 @@ def test_relax_modules_are_given_every_shape() -> None:
     from tvm_interop.frontend import load_model
 
     module = load_model(_two_dims(), {"x": (1, 7)})
-    with pytest.raises(InputError, match="give the shapes of the inputs for each batch size"):
+    with pytest.raises(InputError, match="give `input_shapes` for each batch size"):
         tvm_interop.compile(module, batch_sizes=[1, 2])
 
 

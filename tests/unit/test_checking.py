@@ -396,7 +396,7 @@ def test_a_recorded_output():
         (lambda r: (r.op("a"), r.op("a")), "two operators are called `a`"),
         (lambda r: r.op("a", waits=["b"]), "waits for 'b'"),
         (lambda r: r.op(reads=[("x", 1)]), "give \\(buffer, begin, end\\)"),
-        (lambda r: r.op(reads=[object()]), "has no address"),
+        (lambda r: r.op(reads=[object()]), "cannot be determined"),
         (lambda r: r.op(reads=3), "for 3; give a list"),
         (lambda r: r.op(waits="a"), "for 'a'; give a list"),
         (lambda r: r.op(7), "called 7; a name is text"),

@@ -82,7 +82,7 @@ def test_tvms_passes(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "LegalizeOps: " in captured.err
     assert "# before LegalizeOps" in captured.err
     assert "R.nn.conv2d" in captured.err
-    assert "no pass `NoSuch` ran; those that did: " in captured.err
+    assert "no pass `NoSuch` ran; the passes that ran are " in captured.err
 
 
 def test_a_disabled_pass_does_not_run(small: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,13 +152,13 @@ def test_one_clear_line_for_what_is_wrong(
         (["compile", small, "--max-groups", "0"], "--max-groups"),
         (["compile", small, "--streams", "two"], "--streams"),
         (["compile", "sqeezenet"], "did you mean `squeezenet`?"),
-        (["run", small, "--sha256", "0"], "are about artifacts"),
+        (["run", small, "--sha256", "0"], "are for artifacts"),
         (["run", tar, "--inputs", small], "is no .npz file; write it with numpy.savez"),
         (["run", tar, "--inputs", nowhere], "No such file"),
         (["run", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["show", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["schedule", small, "--scheduler", "greedy", "-o", nowhere], "no folder"),
-        (["bench", small, "--schedulers", ","], "--schedulers names none"),
+        (["bench", small, "--schedulers", ","], "--schedulers names no scheduler"),
         (["db", "import", nowhere], f"No such file or directory: `{nowhere}`"),
     ):
         line = refused(capsys, *arguments)

@@ -50,13 +50,23 @@ def operators(model: onnx.ModelProto, **options: object) -> dict[str, Operator]:
         ("cudnn", CONV, {}, ""),
         ("cudnn", CONV, {"dtype": "float16"}, ""),
         ("cudnn", CONV, {"activation": "relu"}, ""),
-        ("cudnn", CONV, {"activation": "clip", "clip_high": 6.0}, "`cudnn` has no more than ReLU"),
+        (
+            "cudnn",
+            CONV,
+            {"activation": "clip", "clip_high": 6.0},
+            "`cudnn` supports no activation but ReLU",
+        ),
         ("cudnn", CONV, {"padding": (0, 1, 2, 1)}, "more padding on one side than on the other"),
         ("cudnn", CONV, {"groups": 3}, "cannot make"),
-        ("cudnn", CONV, {"layouts": ("blocked16", "plain", "plain")}, "blocked tensor, on a GPU"),
+        (
+            "cudnn",
+            CONV,
+            {"layouts": ("blocked16", "plain", "plain")},
+            "blocked tensor, which libraries for GPUs",
+        ),
         ("cudnn", MATMUL, {}, "`cudnn` computes convolutions here, no `matmul`"),
         ("cublaslt", MATMUL, {}, ""),
-        ("cublaslt", MATMUL, {"activation": "clip", "clip_high": 1.0}, "no more than ReLU"),
+        ("cublaslt", MATMUL, {"activation": "clip", "clip_high": 1.0}, "no activation but ReLU"),
         ("cublaslt", CONV, {}, "`cublaslt` computes matrix products here, no `conv2d`"),
         ("onednn", CONV, {"dtype": "float16"}, "is not of float32"),
     ],
@@ -114,7 +124,10 @@ def test_without_a_gpu_tvms_kernels_run_all_of_it(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.INFO, logger="tvm_interop"):
         found = operators(residual())
     assert {op.library for op in found.values()} == {None}
-    assert "kernels of TVM alone, since none can be measured: no CUDA here" in caplog.text
+    assert (
+        "only TVM's kernels are used, because no kernel can be measured: no CUDA here"
+        in caplog.text
+    )
     one = operators(residual(), providers=["tvm", "cublaslt"])
     assert Counter(op.library for op in one.values()) == {None: 3, "cublaslt": 1}
 
@@ -132,7 +145,9 @@ def test_tf32_is_off_unless_it_is_allowed() -> None:
     assert allowed(residual()) == {False}
     assert allowed(residual(), allow_tf32=True) == {True}
     assert allowed(nets.in_float16(residual()), allow_tf32=True) == {False}
-    with pytest.raises(InputError, match=r"none takes part: .*name `cudnn` or `cublaslt`"):
+    with pytest.raises(
+        InputError, match=r"no library is among the providers: .*name `cudnn` or `cublaslt`"
+    ):
         operators(residual(), allow_tf32=True)
     with pytest.raises(InputError, match="`allow_tf32` is for GPUs"):
         tvm_interop.compile(residual(), allow_tf32=True)

@@ -276,13 +276,16 @@ def test_an_argument_on_another_gpu() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"b__device": "cuda:7"}, "`b` lies on cuda:7, where no stream is"),
-        ({"a_flat__device": "cuda:1"}, "`a_flat` lies on cuda:1, and what it is an alias of"),
+        ({"b__device": "cuda:7"}, "`b` lies on cuda:7, where the plan has no stream"),
+        (
+            {"a_flat__device": "cuda:1"},
+            "`a_flat` lies on cuda:1, and the value that it is an alias of",
+        ),
         ({"c to cuda:0__stream": 0, "E__stream": 3}, "must lead from its stream's device, cuda:0"),
         ({"c to cuda:0__inputs": [1, 2]}, "must have one input and one output"),
         ({"c to cuda:0__inputs": [6]}, "neither is planned as the other's copy"),
-        ({"c@cuda:0__copy_of": 99}, "`c@cuda:0` is a copy of none that is there"),
-        ({"c@cuda:0__shape": [8, 32]}, "`c@cuda:0` is no copy of `c`: they differ"),
+        ({"c@cuda:0__copy_of": 99}, "`c@cuda:0` is a copy of a value that the plan does not have"),
+        ({"c@cuda:0__shape": [8, 32]}, "`c@cuda:0` is no copy of `c`: their shapes"),
         ({"w@cuda:0__copy_of": 3}, "which the host does not write"),
         ({"w@cuda:0__copy_of": None, "w@cuda:0__storage": "arena"}, "no operator writes"),
     ],
@@ -294,7 +297,7 @@ def test_nonsense_is_refused(changes: dict[str, Any], says: str) -> None:
 
 def test_a_cpu_beside_a_gpu_is_refused() -> None:
     text = two_gpus().to_json().replace("cuda:1", "cpu:0")
-    with pytest.raises(ArtifactError, match="`cpu:0` goes with no other"):
+    with pytest.raises(ArtifactError, match="`cpu:0` cannot be combined with other"):
         read_plan(text)
 
 

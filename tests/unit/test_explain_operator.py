@@ -53,8 +53,8 @@ def test_those_who_can_say_how_long_it_takes() -> None:
 def test_what_no_library_knows() -> None:
     explained = explain_operator(net(), "sum/CumSum", measure=False, options=options())
     assert explained.kind is None
-    assert explained.offers[1] == Offer("onednn", "has no kind that libraries compute")
-    assert "onednn: has no kind" in operator_text(explained)
+    assert explained.offers[1] == Offer("onednn", "is of no kind that libraries compute")
+    assert "onednn: is of no kind" in operator_text(explained)
 
 
 def test_what_was_refused_when_it_was_lowered() -> None:
@@ -76,7 +76,7 @@ def test_those_who_were_not_asked() -> None:
     explained = explain_operator(
         net(), "conv/Conv", measure=False, options=options(providers=("onednn",))
     )
-    assert explained.offers[0].refusal.startswith("is not among `providers`, and runs only what")
+    assert explained.offers[0].refusal.startswith("is not among `providers`, and runs only the")
     assert not explained.offers[1].refusal
 
 

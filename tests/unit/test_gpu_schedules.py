@@ -180,7 +180,7 @@ def test_a_model_that_knows_no_copies_says_so():
         def stage(self, groups):
             return 1.0
 
-    with pytest.raises(LatencyError, match="Alone does not know what copies"):
+    with pytest.raises(LatencyError, match="Alone does not know how long copies"):
         schedule(GRAPH, "heft", Alone(), gpus=2)
     assert schedule(GRAPH, "heft", Alone(), gpus=1, intra="none").makespan == 5
 
@@ -190,8 +190,8 @@ def test_a_model_that_knows_no_copies_says_so():
     [
         ({(0, 1): -1.0}, "finite, not negative"),
         ({(0, 1): float("nan")}, "finite, not negative"),
-        ({(0, 9): 1.0}, "between no two of 5"),
-        ({(0, 1): "far"}, "'far' is none"),
+        ({(0, 9): 1.0}, "not between two different operators of the 5"),
+        ({(0, 1): "far"}, "'far' is no transfer"),
         ({3: 1.0}, "transfer 3"),
     ],
 )

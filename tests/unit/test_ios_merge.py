@@ -268,7 +268,7 @@ def test_a_schedule_by_hand(plain):
     made = compilation()
     merging = by_hand(made, ["b5r/Conv", "b1/Conv"])
     assert_close(result(made.artifact(merging)), plain)
-    with pytest.raises(ScheduleError, match="plan what `realized` gives"):
+    with pytest.raises(ScheduleError, match="that `realized` returns"):
         made.plan(merging)
     wrong = by_hand(made, ["a1/Conv", "app/Conv"])
     with pytest.raises(ScheduleError, match="`app/Conv` reads another tensor than `a1/Conv`"):

@@ -245,4 +245,4 @@ def test_kernels_of_another_processor_are_unchecked(monkeypatch: pytest.MonkeyPa
     check = compiled().manifest.kernel_check
     assert check is not None
     assert check.checked == 0
-    assert check.unchecked == "this machine's CPU does not run their target"
+    assert check.unchecked == "this machine's CPU cannot run kernels for their target"

@@ -219,7 +219,9 @@ def test_interrupted(compilation: Compilation, tmp_path: Path) -> None:
 def test_records_for_another_target(compilation: Compilation, tmp_path: Path) -> None:
     by_hand(compilation, tmp_path)
     older = {"kind": "llvm", "mcpu": "x86-64", "mattr": ["+sse3"]}
-    with pytest.raises(InputError, match=r"are for target .* this is .*sse3.* another folder"):
+    with pytest.raises(
+        InputError, match=r"are for target .* the target here is .*sse3.* another folder"
+    ):
         tvm_interop.compile(net(), older, tuning_records=tmp_path)
     with pytest.raises(InputError, match="are for target"):
         TuningRecords.made(tmp_path, older)

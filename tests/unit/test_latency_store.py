@@ -250,8 +250,8 @@ def test_export_and_import() -> None:
         (["{}"], "line 1"),
         (['{"format": "tvm_interop.latencies", "version": 3}'], "line 1"),
         (["HEAD", '{"record": {"key": "a"}}'], "line 2"),
-        (["HEAD", "{}"], "line 2.*no workload and no record"),
-        (["HEAD", "RECORD"], "line 2.*`c0`, not given before"),
+        (["HEAD", "{}"], "line 2.*either a workload or a record"),
+        (["HEAD", "RECORD"], "line 2.*`c0`, which no line before it describes"),
         (["HEAD", "no json"], "line 2"),
     ],
 )

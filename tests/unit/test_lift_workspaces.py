@@ -136,7 +136,7 @@ def test_one_within_the_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         return within_loops(func)
 
     monkeypatch.setattr(cuda_schedule, "schedule_kernel", keep)
-    with pytest.raises(UnsupportedModelError, match=r"`a1/Conv`.*within their loops"):
+    with pytest.raises(UnsupportedModelError, match=r"`a1/Conv`.*in memory that TVM lends"):
         Compilation(inception_like(), OPTIONS)
 
 

@@ -30,7 +30,7 @@ def test_a_model_is_compiled_and_found_again(
     assert run_app(["run", str(path), "--json"]) == 0
     assert f"runs as `{kept}`" in capsys.readouterr().err
     assert run_app(["run", str(path), "--sha256", "0" * 64]) == 2
-    assert "are about artifacts" in capsys.readouterr().err
+    assert "are for artifacts" in capsys.readouterr().err
 
 
 def test_a_model_with_open_dimensions_is_refused_in_words(
@@ -58,7 +58,7 @@ def test_open_dimensions_are_given(
     assert output["shape"][0] == 2
     (kept,) = (tmp_path / "kept" / "artifacts").iterdir()
     assert run_app(["run", str(kept), *given]) == 2
-    assert "whose shapes are fixed" in capsys.readouterr().err
+    assert "with fixed shapes" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -75,7 +75,7 @@ def test_operators_are_matched_by_name():
     GOOD_STAGES.validate(turned)
     streamed([0, 1, 3], [2]).validate(turned)
     assert GOOD_STAGES.simulate(turned, LatencyTable([4, 3, 2, 1])) == 1 + 3 + 4
-    with pytest.raises(ScheduleError, match="`d`, which the graph has not"):
+    with pytest.raises(ScheduleError, match="`d`, which the graph does not have"):
         GOOD_STAGES.validate(OpGraph.from_edges(["a", "b", "c"], []))
 
 

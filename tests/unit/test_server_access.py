@@ -208,7 +208,7 @@ def test_clients_of_triton_send_a_token(locked: Server) -> None:
     given.set_data_from_numpy(rows(1))
     with tritonclient.http.InferenceServerClient(locked.http_url) as client:
         got = client.infer("net", [given], headers={"Authorization": f"Bearer {_TOKEN}"})
-        with pytest.raises(InferenceServerException, match="wants its token"):
+        with pytest.raises(InferenceServerException, match="requires a token"):
             client.infer("net", [given])
     np.testing.assert_array_equal(got.as_numpy("y"), direct(perceptron(), {"x": rows(1)})[0])
 
@@ -293,7 +293,10 @@ def test_a_token_of_the_environment_that_is_empty_is_no_open_door(
     ("options", "warns"),
     [
         ({"host": "0.0.0.0"}, "can use the models:"),
-        ({"host": "0.0.0.0", "model_folder": "."}, "and load and unload those of the folder"),
+        (
+            {"host": "0.0.0.0", "model_folder": "."},
+            "and load and unload the models of the model folder",
+        ),
         ({"host": "0.0.0.0", "token": _TOKEN}, None),
         ({}, None),
     ],

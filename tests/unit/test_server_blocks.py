@@ -203,7 +203,10 @@ class TooMany(Policy):
 
 @pytest.mark.parametrize(
     ("blocks", "said"),
-    [(3, "more requests into model `chain` than the 1 that"), (1, "`chain` is not divided")],
+    [
+        (3, "more requests into model `chain` than the model's 1 inst"),
+        (1, "`chain` is not divided"),
+    ],
 )
 def test_a_policy_that_lets_too_many_in_is_told(blocks: int, said: str) -> None:
     TooMany.name = "too many"

@@ -287,7 +287,7 @@ def test_drain_serves_what_was_taken(held: Callable[..., tuple[Executor, Gate]])
     waiters = [submitted(executor) for _ in range(5)]
     assert not executor.drain(0.05)
     assert not executor.is_ready
-    with pytest.raises(UnavailableError, match="about to end"):
+    with pytest.raises(UnavailableError, match="shutting down"):
         submitted(executor)
     gate.open()
     assert executor.drain(20)

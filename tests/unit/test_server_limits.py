@@ -74,28 +74,28 @@ def asked(shape: str = "[1, 12]", data: str = "", datatype: str = "FP32", **more
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (asked("[" + "9" * 4000 + ", 12]"), "the shape of input `x` may have 2048 bytes"),
-        (asked(f"[{'7' * 100}, 12]"), "the shape of input `x` is not as the protocol has it"),
+        (asked("[" + "9" * 4000 + ", 12]"), "the shape of input `x` may have at most 2048 bytes"),
+        (asked(f"[{'7' * 100}, 12]"), "the shape of input `x` does not follow the protocol"),
         (asked("[0, 4611686018427387904]", "[]"), "which no memory holds"),
-        (asked(str([1] * 65), "[1]"), "has 65 dimensions; there may be 32"),
+        (asked(str([1] * 65), "[1]"), "has 65 dimensions; at most 32"),
         (asked(parameters='{"timeout": 1' + "0" * 400 + "}"), "`timeout` is 1000"),
         (asked(parameters='{"timeout": 1' + "0" * 10_000 + "}"), "out of range"),
         (asked(parameters='{"a": ' + "[" * 20_000 + "]" * 20_000 + "}"), "recursion"),
-        (asked(parameters='{"a": "' + "a" * 200_000 + '"}'), "may have 131072 bytes"),
-        (asked(data="[" * 3_000 + "]" * 3_000), "is not as the protocol has it"),
+        (asked(parameters='{"a": "' + "a" * 200_000 + '"}'), "may have at most 131072 bytes"),
+        (asked(data="[" * 3_000 + "]" * 3_000), "does not follow the protocol"),
         (asked(data="[" * 70 + "1" + "]" * 70), "nested unevenly"),
         (asked(data="[1e400" + ", 1" * 11 + "]"), "out of the range of FP32"),
         (asked(data="[1e39" + ", 1" * 11 + "]"), "out of the range of FP32"),
         (asked(data="[" + "9" * 10_000 + ", 1" * 11 + "]"), "out of the range of FP32"),
         (asked(data="[0." + "9" * 200_000 + ", 1" * 11 + "]"), "more than 4096 characters"),
-        (asked(data="[NaN" + ", 1" * 11 + "]"), "is not as the protocol has it"),
+        (asked(data="[NaN" + ", 1" * 11 + "]"), "does not follow the protocol"),
         (asked(data="[null" + ", 1" * 11 + "]"), "no numbers of type FP32"),
         (asked(data='["1"' + ", 1" * 11 + "]"), "no numbers of type FP32"),
         (asked(data="[{}" + ", 1" * 11 + "]"), "no numbers of type FP32"),
         (asked(data="null"), "neither `data` nor `binary_data_size`"),
-        (asked(data="[" + "0, " * 5000 + "{}" + ", {}" * 5000 + "]"), "may have 4096 objects"),
-        (asked(datatype="A" * 5000), "is not as the protocol has it"),
-        (b'{"inputs": [' + b"0, " * 400_000 + b"0]}", "is not as the protocol has it"),
+        (asked(data="[" + "0, " * 5000 + "{}" + ", {}" * 5000 + "]"), "at most 4096 objects"),
+        (asked(datatype="A" * 5000), "does not follow the protocol"),
+        (b'{"inputs": [' + b"0, " * 400_000 + b"0]}", "does not follow the protocol"),
         (b'{"inputs": []' + b', "outputs": [{"name": "y"}]' * 5 + b"}", "no input `x`"),
     ],
 )  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) ->
         wait_until(lambda: service.held._held == len(padding))
         status, said = post(small_server, fits + b" " * 500)
         assert status == 429, said
-        assert "may take 10000" in said
+        assert "may take at most 10000" in said
     # What a client held that has gone is free again.
     wait_until(lambda: post(small_server, fits)[0] == 200)
 
@@ -162,7 +162,7 @@ def test_a_message_that_holds_too_much_is_told(small_server: Server) -> None:
     request.inputs.add(name="x", datatype="FP32", shape=[1, 12])
     request.raw_input_contents.append(bytes(12_000))
     code, said = call(small_server, request.SerializeToString())
-    assert (code, "may take 10000" in said) == ("RESOURCE_EXHAUSTED", True), said
+    assert (code, "may take at most 10000" in said) == ("RESOURCE_EXHAUSTED", True), said
     request.raw_input_contents[0] = bytes(48)
     assert call(small_server, request.SerializeToString()) == ("OK", "")
 
@@ -218,12 +218,12 @@ def message_of(shape: list[int], **parameters: int) -> bytes:
     ("message", "said"),
     [
         (message_of([0, 2**62]), "which no memory holds"),
-        (message_of([1] * 65), "dimensions; there may be 32"),
+        (message_of([1] * 65), "dimensions; at most 32"),
         (message_of([1, 12], timeout=2**64 - 1), "`timeout` is 1844"),
         (message_of([1, 12], timeout=2**63), "`timeout` is 9223"),
-        (b"\x2a\x00" * 2000, "2000 inputs; there may be 1024"),
-        (b"\x2a\x00" * 2**17, "may have 16384 fields"),
-        (b"\x3a\x00" * 2**17, "may have 16384 fields"),
+        (b"\x2a\x00" * 2000, "2000 inputs; at most 1024"),
+        (b"\x2a\x00" * 2**17, "may have at most 16384 fields"),
+        (b"\x3a\x00" * 2**17, "may have at most 16384 fields"),
     ],
 )
 def test_messages_that_would_cost_much(server: Server, message: bytes, said: str) -> None:

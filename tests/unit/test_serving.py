@@ -260,7 +260,7 @@ def test_a_trace_file(tmp_path):
     with pytest.raises(InputError, match=r"line 2 .* model 'c'"):
         trace_file(path, ["a", "b"])
     path.write_text("at_us,model\nsoon,a\n")
-    with pytest.raises(InputError, match=r"line 2 .* no such number"):
+    with pytest.raises(InputError, match=r"line 2 .* missing or invalid number"):
         trace_file(path, ["a", "b"])
     with pytest.raises(InputError, match="cannot be read"):
         trace_file(tmp_path / "none.csv", [])
@@ -326,7 +326,7 @@ def test_decisions_that_cannot_be_carried_out_are_refused():
             self.first = getattr(self, "first", None) or view.queues[0][0]
             return Start((self.first,))
 
-    with pytest.raises(InputError, match="request 0, which does not wait"):
+    with pytest.raises(InputError, match="request 0, which is not waiting"):
         simulate_serving([one_op(1)], at(0), Twice(), TWO_CORES, 1e-3)
 
     class Beside(Policy):

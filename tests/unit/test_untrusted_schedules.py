@@ -211,7 +211,7 @@ def test_prices_that_are_missing():
 def test_prices_that_no_number_can_hold_together():
     huge = LatencyTable([1.7e308, 1.7e308, 1.0])
     for name in ("sequential", "lios", "nimble", "ios"):
-        with pytest.raises(LatencyError, match="more than a number can hold"):
+        with pytest.raises(LatencyError, match="more than a float can hold"):
             schedule(GRAPH, name, huge)
 
 

@@ -325,7 +325,10 @@ def test_show_without_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run_app(["show", out, "-o", page]) == 2
     capsys.readouterr()
     assert run_app(["show", out, "-o", page, "--no-run"]) == 0
-    assert "ms by the latencies that it was scheduled with, not run" in capsys.readouterr().out
+    assert (
+        "ms predicted from the latencies that it was scheduled with, not run"
+        in capsys.readouterr().out
+    )
     assert "not run" in Path(page).read_text()
 
 

@@ -46,12 +46,12 @@ def load_kernels_from(code: bytes) -> Any:
                 if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
                     raise
                 raise DeviceError(
-                    f"no library can be loaded from the folder for temporary files, "
+                    "no library can be loaded from the folder for temporary files, "
                     f"`{tempfile.gettempdir()}`: its file system is mounted `noexec`; set TMPDIR "
-                    "to a folder on another one"
+                    "to a folder on another file system"
                 ) from error
     except OSError as error:
         raise DeviceError(
             f"the kernels cannot be written to the folder for temporary files: {error}; set TMPDIR "
-            "to another one"
+            "to another folder"
         ) from error

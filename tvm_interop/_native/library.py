@@ -30,8 +30,8 @@ def _path() -> Path:
         reason = why_not_trusted(override)
         if reason is not None:
             raise errors.ExecutionError(
-                f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust those "
-                f"who may write there, name its folder in {TRUSTED_FOLDERS}"
+                f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust the "
+                f"users who may write there, name the library's folder in {TRUSTED_FOLDERS}"
             )
         return Path(override)
     return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)

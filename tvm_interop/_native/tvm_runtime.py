@@ -33,7 +33,9 @@ def load_tvm_runtime() -> None:
         return
     package = importlib.util.find_spec("tvm")
     if package is None or package.origin is None:
-        raise DeviceError("TVM is not installed, whose runtime kernels need: install `apache-tvm`")
+        raise DeviceError(
+            "TVM is not installed, and kernels need its runtime: install `apache-tvm`"
+        )
     home = Path(package.origin).parent
     folders = [home / "lib", home.parent.parent / "build" / "lib", home.parent.parent / "lib"]
     override = os.environ.get("TVM_LIBRARY_PATH")

@@ -230,7 +230,8 @@ class Artifact:
             # Loading would succeed, but the first kernel would crash the process.
             raise ArtifactError(
                 f"the kernels need CPU instructions that this machine lacks: {', '.join(missing)}; "
-                "compile the model on this machine, or for it with the target's `mattr`"
+                "compile the model on this machine, or name this machine's instructions in the "
+                "target's `mattr`"
             )
 
         try:
@@ -253,7 +254,8 @@ class Artifact:
         """
         if self.kernels is None:
             raise ArtifactError(
-                "the artifact was loaded with kernels=False: it can be looked at, not run or saved"
+                "the artifact was loaded with kernels=False, so it cannot be run or saved; load it "
+                "with kernels=True"
             )
         return self.kernels
 
@@ -302,7 +304,10 @@ def load(
         if trusted_keys:
             signed = signed_sha256(path, trusted_keys)
             if sha256 is not None and sha256.lower() != signed:
-                raise ArtifactError(f"it was signed with digest {signed}, and you mean {sha256}")
+                raise ArtifactError(
+                    f"the SHA-256 of the signed file is {signed}, and `sha256` is {sha256}; give "
+                    "the file that you mean"
+                )
             sha256 = signed
         artifact = _read(Path(path), kernels, sha256)
         artifact.from_elsewhere = True
@@ -397,8 +402,8 @@ def _manifest(members: dict[str, Member]) -> Manifest:
     head = decoded("manifest.json", data, _Head)
     if head.version is not None and head.version > VERSION:
         raise ArtifactError(
-            f"it is an artifact of version {head.version}, this tvm_interop reads up to version "
-            f"{VERSION}; upgrade tvm_interop, or compile the model again"
+            f"it is an artifact of version {head.version}, and this tvm_interop reads versions up "
+            f"to {VERSION}; upgrade tvm_interop, or compile the model again"
         )
     manifest = decoded("manifest.json", data, Manifest)
     check_manifest(manifest)
@@ -409,7 +414,10 @@ def _manifest(members: dict[str, Member]) -> Manifest:
         required |= {prefix + name for name in _OF_A_SHAPE if name != "fallback.json"}
     for name in sorted({*required, *manifest.sha256, *members} - {"manifest.json"}):
         if name not in required | optional:
-            raise ArtifactError(f"it has a member `{name!a}`, which no artifact has")
+            raise ArtifactError(
+                f"it has a member `{name!a}`, and artifacts have no such member; compile the model "
+                "again"
+            )
         if name not in members or members[name].sha256 != manifest.sha256.get(name):
             state = "damaged" if name in members else "missing"
             raise ArtifactError(f"its `{name}` is {state}; compile the model again")

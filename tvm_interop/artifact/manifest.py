@@ -99,7 +99,7 @@ class Quantised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
         return (
             f"{sum(self.int8.values())} operators in int8{': ' if done else ''}{done}; "
-            f"{sum(map(len, self.floats.values()))} in floats between the model's roundings"
+            f"{sum(map(len, self.floats.values()))} with quantised inputs compute in floats"
             + (f": {rest}" if rest else "")
         )
 
@@ -194,11 +194,18 @@ def check_manifest(manifest: Manifest) -> None:
     precision = manifest.precision
     for field in ("error", "largest_difference") if precision is not None else ():
         if not getattr(precision, field) >= 0:
-            raise ArtifactError(f"`manifest.json` has a `{field}` of {getattr(precision, field)}")
+            raise ArtifactError(
+                f"`manifest.json` has a `{field}` of {getattr(precision, field)}; it must be 0 or "
+                "more"
+            )
     checked = manifest.speed_check
     if checked is not None:
         for field, number in msgspec.structs.asdict(checked).items():
             if isinstance(number, int | float) and not 0 <= number < math.inf:
-                raise ArtifactError(f"`manifest.json` has a `{field}` of {number}")
+                raise ArtifactError(
+                    f"`manifest.json` has a `{field}` of {number}; it must be finite, 0 or more"
+                )
         if checked.sequential_us == 0:
-            raise ArtifactError("`manifest.json` has sequential execution take no time")
+            raise ArtifactError(
+                "`manifest.json` says that sequential execution took 0 us; it must take longer"
+            )

@@ -138,5 +138,5 @@ def _key(path: str | os.PathLike[str], kind: Literal["private", "public"]) -> An
         ) from error
     wanted = ed25519.Ed25519PrivateKey if kind == "private" else ed25519.Ed25519PublicKey
     if not isinstance(key, wanted):
-        raise InputError(f"key `{path}` is of another kind than Ed25519")
+        raise InputError(f"key `{path}` is of another kind than Ed25519; give an Ed25519 key")
     return key

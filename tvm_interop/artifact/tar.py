@@ -91,7 +91,7 @@ def read_tar(
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             _check_header(info, reader.left, most_bytes)
             if info.name in members:
-                raise ArtifactError(f"`{info.name}` is in it twice")
+                raise ArtifactError(f"it has two members `{info.name}`")
             offset = file.tell()
             data, digest = reader.body(info.size, keep=info.name in most_bytes)
             members[info.name] = Member(offset, info.size, digest, data)
@@ -173,13 +173,13 @@ def _check_header(info: tarfile.TarInfo, left: int, most_bytes: Mapping[str, int
     name = info.name.encode("utf-8", "replace").decode()
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         raise ArtifactError(
-            f"its member `{name}` is no plain file (type {info.type!r}); artifacts hold nothing "
-            "else"
+            f"its member `{name}` is no plain file (type {info.type!r}); artifacts hold only plain "
+            "files"
         )
     if not 0 <= info.size <= left:
         raise ArtifactError(
-            f"it is truncated: `{name}` is to have {info.size} bytes, and the file has {left} left"
+            f"it is truncated: `{name}` should have {info.size} bytes, and the file has {left} left"
         )
     most = most_bytes.get(info.name, info.size)
     if info.size > most:
-        raise ArtifactError(f"its `{name}` has {info.size} bytes; at most {most} can be")
+        raise ArtifactError(f"its `{name}` has {info.size} bytes; at most {most} are allowed")

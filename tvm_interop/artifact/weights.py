@@ -79,8 +79,9 @@ def views(
         begin, end = offsets[v], offsets[v] + value.nbytes
         if begin < 0 or begin % ALIGNMENT or end > block.nbytes:
             raise ArtifactError(
-                f"weight `{value.name}` of {value.nbytes} bytes is to begin at byte {begin} of "
-                f"{block.nbytes}, which is no place for it"
+                f"weight `{value.name}` of {value.nbytes} bytes cannot begin at byte {begin} of "
+                f"{block.nbytes}: the place is no multiple of {ALIGNMENT}, or the weight does not "
+                "fit there"
             )
         weights[v] = block[begin:end].view(value.dtype).reshape(value.shape)
     return weights

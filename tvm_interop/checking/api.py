@@ -62,8 +62,8 @@ class Check:
         if isinstance(program, (str, os.PathLike)):
             return check_program(StreamProgram.from_json(_text_of(Path(program))))
         raise PlanError(
-            f"a {type(program).__name__} is no program of streams; give its JSON form, or what was "
-            "recorded"
+            f"a {type(program).__name__} is no program of streams; give a program in its JSON "
+            "form, or a `Recorder`"
         )
 
     @staticmethod

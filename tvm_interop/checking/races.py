@@ -40,7 +40,7 @@ def check_program(program: StreamProgram) -> Report:
     if len(program.operators) > MOST_OPERATORS:
         raise PlanError(
             f"the program has {len(program.operators)} operators, and at most {MOST_OPERATORS} are "
-            "checked; check parts of it"
+            "checked; check parts of the program"
         )
     operators = [*program.operators, *_reader_of_outputs(program)]
     accesses = [
@@ -138,7 +138,10 @@ def _fault(
     wait = None
     if kind == "overlap":
         names: tuple[str, ...] = (one,)
-        text = f"`{one}` writes {where} and touches them as something else too; keep the two apart"
+        text = (
+            f"`{one}` writes {where} and also touches them through another tensor; keep the two "
+            "tensors apart"
+        )
     elif kind == "overwritten":
         names = (one, two)
         text = (

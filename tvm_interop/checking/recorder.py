@@ -139,7 +139,7 @@ class Recorder:
         if isinstance(touched, tuple):
             if len(touched) == 3 and is_whole(touched[1]) and is_whole(touched[2]):
                 return Access(touched[0], int(touched[1]), int(touched[2]))
-            raise PlanError(f"{touched!r} is read or written; give (buffer, begin, end)")
+            raise PlanError(f"{touched!r} is no range of bytes; give (buffer, begin, end)")
         self._kept.append(touched)
         return _at_address(touched)
 
@@ -154,7 +154,7 @@ def _at_address(array: Any) -> Access:
         nbytes = _reach(array) * int(array.element_size())
     except (AttributeError, TypeError) as error:
         raise PlanError(
-            f"a {type(array).__name__} is read or written, and has no address that can be told "
+            f"the address of a {type(array).__name__} that is read or written cannot be determined "
             f"({error}); give its buffer's name, begin and end"
         ) from None
     return Access(f"{MEMORY} of {device}" if device else MEMORY, begin, begin + nbytes)

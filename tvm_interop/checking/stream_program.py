@@ -166,7 +166,8 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             for source in op.waits:
                 if source not in known:
                     raise PlanError(
-                        f"operator `{op.name}` waits for `{source}`, which is no operator"
+                        f"operator `{op.name}` waits for `{source}`, which is no operator; name an "
+                        "operator of the program"
                     )
             for access in (*op.reads, *op.writes):
                 self._check_access(access, f"operator `{op.name}`")
@@ -179,7 +180,9 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     def _check_access(self, access: Access, who: str) -> None:
         if not is_text(access.buffer) or not access.buffer:
-            raise PlanError(f"{who} names buffer {access.buffer!r}; give it a name")
+            raise PlanError(
+                f"{who} names buffer {access.buffer!r}; a buffer's name is text, and not empty"
+            )
         size = self.buffers.get(access.buffer, LARGEST)
         if not 0 <= access.begin <= self.end_of(access) <= size:
             raise PlanError(
@@ -189,7 +192,10 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             )
         share = access.share
         if share is not None and not 0 <= share[0] < share[1] <= max(len(self.operators), 1):
-            raise PlanError(f"{who} writes share {share[0]} of {share[1]}, which is none")
+            raise PlanError(
+                f"{who} writes share {share[0]} of {share[1]}; shares are numbered from 0, and "
+                "there are at most as many as operators"
+            )
 
 
 class _Head(msgspec.Struct):

@@ -53,10 +53,12 @@ def compare(
     model: options.Model,
     names: Annotated[
         str,
-        typer.Option("--schedulers", metavar="NAME,...", help=f"Some of {', '.join(SCHEDULERS)}."),
+        typer.Option(
+            "--schedulers", metavar="NAME,...", help=f"One or more of {', '.join(SCHEDULERS)}."
+        ),
     ] = "greedy,lios,ios",
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="How often each takes its turn.")
+        int, typer.Option("--rounds", min=1, help="How many times each schedule runs.")
     ] = 30,
     input_shapes: shape_options.InputShapes = None,
     dims: shape_options.Dims = None,
@@ -101,7 +103,9 @@ def _chosen(text: str) -> list[str]:
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError(f"--schedulers names none; there are {', '.join(schedulers())}")
+        raise InputError(
+            f"--schedulers names no scheduler; the schedulers are {', '.join(schedulers())}"
+        )
     for name in names:
         if name not in schedulers():
             raise InputError(

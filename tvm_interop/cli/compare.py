@@ -13,24 +13,33 @@ from . import options
 
 def compare_artifacts(
     first: Annotated[
-        Path, typer.Argument(metavar="A.TAR", help="What `compile` wrote.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="A.TAR", help="An artifact that `compile` wrote.", show_default=False
+        ),
     ],
     second: Annotated[
         Path,
         typer.Argument(
-            metavar="B.TAR", help="The same model, compiled in another way.", show_default=False
+            metavar="B.TAR",
+            help="An artifact of the same model, compiled in another way.",
+            show_default=False,
         ),
     ],
     no_measure: Annotated[
         bool,
-        typer.Option("--no-measure", help="Run nothing, and load none of the artifacts' code."),
+        typer.Option(
+            "--no-measure",
+            help="Only list the differences: nothing runs, and the artifacts' code is not loaded.",
+        ),
     ] = False,
     seconds: Annotated[
         float,
         typer.Option(
             "--seconds",
             min=0,
-            help="About how long the whole artifacts may run; each difference has a twentieth.",
+            help="About how many seconds the whole artifacts run; each difference gets a twentieth "
+            "of this time.",
         ),
     ] = 20.0,
     as_json: options.Json = False,

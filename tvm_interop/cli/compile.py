@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="The artifact to write.")]
 OutputFormat = Annotated[
-    str, typer.Option("-f", "--output-format", help="What to write: there is `tar`.")
+    str, typer.Option("-f", "--output-format", help="Format of the artifact: only `tar` exists.")
 ]
 ModelFormat = Annotated[
-    str, typer.Option("--model-format", help="What MODEL is.", rich_help_panel="Model")
+    str,
+    typer.Option(
+        "--model-format",
+        help="Format of MODEL; only `onnx` is accepted, and .pt2 files need no format.",
+        rich_help_panel="Model",
+    ),
 ]
 ScheduleFile = Annotated[
     Path | None,
@@ -140,7 +145,7 @@ def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
     stages = f"{len(given.stages)} stages on " if given.stages else ""
     checked = artifact.manifest.speed_check
     if checked is not None and checked.shipped == "sequential":
-        ships = "it does not ship; what ships is sequential execution:"
+        ships = "it does not ship, and sequential execution ships instead:"
     else:
         ships = "it ships:"
     return f"`{name}` has {stages}{given.num_streams} streams; {ships}"
@@ -225,7 +230,7 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         lines.append(
             f"bf16: products: {products}; error to f32 on {in_bf16.inputs} inputs "
             f"{in_bf16.error:.2g}, largest difference {in_bf16.largest_difference:.2g} of the "
-            "largest number"
+            "largest output"
         )
     if len(artifact.plan.devices) > 1:
         lines.append(
@@ -241,5 +246,7 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         lines.append(speed_check)
     if artifact.others:
         shapes = "; ".join(str(shapes) for shapes in artifact.input_shapes)
-        lines.append(f"{1 + len(artifact.others)} shapes (figures of the first): {shapes}")
+        lines.append(
+            f"{1 + len(artifact.others)} shapes (the figures above are of the first): {shapes}"
+        )
     return "\n".join([*lines, f"wrote {artifact.path}"])

@@ -51,7 +51,10 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)
         if why is not None:
-            print(f"tvm-interop: no kernels of {name}, TVM's do its work: {why}", file=sys.stderr)
+            print(
+                f"tvm-interop: no kernels of {name}; TVM's kernels run instead: {why}",
+                file=sys.stderr,
+            )
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:

@@ -41,7 +41,7 @@ def show_stats(
 def export_db(
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write; by default it is printed."),
+        typer.Option("-o", "--output", help="File to write; by default the lines are printed."),
     ] = None,
     latency_db: options.LatencyDb = None,
     as_json: options.Json = False,
@@ -69,7 +69,7 @@ def import_db(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="What `export` wrote; `-` reads standard input.",
+            help="A file that `export` wrote; `-` reads standard input.",
             show_default=False,
         ),
     ],
@@ -99,23 +99,28 @@ def prune_db(
     older_than: Annotated[
         float | None,
         typer.Option(
-            "--older-than", metavar="DAYS", min=0, help="Records measured longer ago than that."
+            "--older-than",
+            metavar="DAYS",
+            min=0,
+            help="Remove records that are older than this number of days.",
         ),
     ] = None,
     other_devices: Annotated[
-        bool, typer.Option("--other-devices", help="Records of other devices than this one.")
+        bool, typer.Option("--other-devices", help="Remove records of other devices than this one.")
     ] = False,
     other_tvm: Annotated[
-        bool, typer.Option("--other-tvm", help="Records of other versions of TVM.")
+        bool, typer.Option("--other-tvm", help="Remove records of other versions of TVM.")
     ] = False,
     undescribed: Annotated[
         bool,
         typer.Option(
-            "--undescribed", help="Records that an older tvm_interop kept without their setting."
+            "--undescribed",
+            help="Remove records that an older tvm_interop wrote without device, TVM version and "
+            "streams.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count them and remove nothing.")
+        bool, typer.Option("--dry-run", help="Count the records, and remove nothing.")
     ] = False,
     latency_db: options.LatencyDb = None,
     as_json: options.Json = False,
@@ -167,7 +172,9 @@ def clear_kept(
 
     kept = kept_beside(latency_db)
     if kept is None:
-        raise InputError("nothing is kept: TVM_INTEROP_KEPT is empty, or the database in memory")
+        raise InputError(
+            "nothing is kept, because TVM_INTEROP_KEPT is empty, or the database is in memory"
+        )
     nbytes = kept.nbytes()
     facts = {"folder": str(kept.folder), "files": kept.clear(), "bytes": nbytes}
     text = f"removed {facts['files']} files of {nbytes / 2**20:.1f} MiB from {kept.folder}"
@@ -218,7 +225,8 @@ def _summary(facts: dict[str, Any]) -> str:
     for setting in facts["settings"]:
         if not setting["described"]:
             lines.append(
-                f"  {setting['records']} records of an older layout, without their setting"
+                f"  {setting['records']} records of an older layout, without device, TVM version "
+                "and streams"
             )
             continue
         spread = setting["spread"]

@@ -25,16 +25,16 @@ def explain_model(
         typer.Option(
             "--operator",
             metavar="NAME",
-            help="Say of this operator whose kernel runs it, what each provider of kernels has for "
-            "it, and why some refuse it. For GPUs too.",
+            help="Tell whose kernel runs this operator, which kernels the other providers have for "
+            "it, and why some providers refuse it. Also works for GPUs.",
         ),
     ] = None,
     no_measure: Annotated[
         bool,
         typer.Option(
             "--no-measure",
-            help="Use what the database knows, and say what it does not. Nothing in an artifact is "
-            "run, nor loaded as code; a model's kernels are chosen by measurement all the same.",
+            help="Use only latencies from the database, and name the missing ones. No code of an "
+            "artifact is loaded or run; a model's kernels are still chosen by measurement.",
         ),
     ] = False,
     try_number: Annotated[
@@ -43,8 +43,8 @@ def explain_model(
             "--try",
             metavar="K",
             min=1,
-            help="Make change K, and run it against sequential execution of the model as it is, "
-            "interleaved.",
+            help="Make change number K of the list, and compare it with sequential execution of "
+            "the unchanged model, in interleaved runs.",
         ),
     ] = None,
     input_shapes: shape_options.InputShapes = None,
@@ -71,7 +71,9 @@ def explain_model(
     from ..explaining.text import explanation_text
 
     if operator is not None and (pair is not None or try_number is not None):
-        raise InputError("`--operator` is about one operator's kernels: leave --pair and --try out")
+        raise InputError(
+            "`--operator` explains the kernels of one operator: leave --pair and --try out"
+        )
     shapes = shape_options.shapes_of(model, input_shapes, dims)
     with measuring_bar() as progress:
         compile_options = CompileOptions(**flags.compile_options(), progress=progress)

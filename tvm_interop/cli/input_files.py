@@ -33,7 +33,8 @@ class InputFlags(Flags):
         typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
     ] = None
     fill_mode: Annotated[
-        FillMode, typer.Option("--fill-mode", help="What inputs hold without --inputs.")
+        FillMode,
+        typer.Option("--fill-mode", help="The numbers that fill the inputs without --inputs."),
     ] = FillMode.random
 
     def arrays(

@@ -58,13 +58,16 @@ ModelOrArtifact = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL|ARTIFACT",
-        help="An ONNX file, a network's name, or what `compile` wrote.",
+        help="An ONNX file, a network's name, or an artifact that `compile` wrote.",
         show_default=False,
         autocompletion=_models_and_artifacts_like,
     ),
 ]
 Artifact = Annotated[
-    Path, typer.Argument(metavar="MODEL.TAR", help="What `compile` wrote.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="MODEL.TAR", help="An artifact that `compile` wrote.", show_default=False
+    ),
 ]
 MODEL_SUFFIXES = (".onnx", ".pt2")
 """The suffixes of model files, where a verb takes an artifact or a model."""
@@ -72,7 +75,7 @@ ArtifactOrModel = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL.TAR|MODEL",
-        help="What `compile` wrote, or an ONNX file, which is compiled once.",
+        help="An artifact that `compile` wrote, or an ONNX file, which is compiled once.",
         show_default=False,
     ),
 ]
@@ -90,8 +93,8 @@ Archs = Annotated[
     typer.Option(
         "--arch",
         metavar="sm_NN,...",
-        help="For `--target cuda`: GPU architectures; by default that of the GPU here, or "
-        "sm_80,sm_90.",
+        help="For `--target cuda`: GPU architectures; by default the architecture of this "
+        "machine's GPU, or sm_80,sm_90 without a GPU.",
         rich_help_panel="Model",
     ),
 ]
@@ -109,7 +112,7 @@ Streams = Annotated[
     typer.Option(
         "--streams",
         min=1,
-        help="CPU streams side by side; by default as many as there are cores for.",
+        help="CPU streams that run side by side; by default as many as there are cores for.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -125,7 +128,8 @@ AllowTf32 = Annotated[
     bool,
     typer.Option(
         "--allow-tf32",
-        help="For `--target cuda`: kernel libraries may round factors of float32 products to TF32.",
+        help="For `--target cuda`: kernel libraries may round the factors of float32 products to "
+        "TF32.",
         rich_help_panel="Model",
     ),
 ]
@@ -133,7 +137,8 @@ Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        help="Build kernels and choose the schedule anew, whatever is kept from earlier calls.",
+        help="Build kernels and choose the schedule anew; results kept from earlier calls are not "
+        "used.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -142,8 +147,9 @@ CrossCompiler = Annotated[
     typer.Option(
         "--cross-compiler",
         metavar="COMPILER",
-        help="What links the kernels for a --target that is no CPU like this one, such as "
-        "aarch64-linux-gnu-g++, with options if need be; by default CXX, or the system's compiler.",
+        help="Compiler that links the kernels for a --target with another kind of CPU than this "
+        "machine's, such as aarch64-linux-gnu-g++; may be followed by its options. By default "
+        "CXX, or the system's compiler.",
         rich_help_panel="Model",
     ),
 ]
@@ -152,8 +158,8 @@ Precision = Annotated[
     typer.Option(
         "--precision",
         metavar="f32|bf16|auto",
-        help="What convolutions and matrix products multiply; `auto` takes bf16 where its error is "
-        "small. For CPUs with AVX512-BF16.",
+        help="Type of the numbers that convolutions and matrix products multiply; `auto` takes "
+        "bf16 if its error is small. bf16 needs a CPU with AVX512-BF16.",
         rich_help_panel="Model",
     ),
 ]
@@ -179,7 +185,8 @@ ErrorInputs = Annotated[
     Path | None,
     typer.Option(
         "--inputs",
-        help="With bf16: an .npz file of inputs to tell the error on; by default random numbers.",
+        help="With bf16: an .npz file of inputs on which the error is measured; by default random "
+        "numbers.",
         rich_help_panel="Model",
     ),
 ]
@@ -188,7 +195,8 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        help="Threads for the kernels of each stream; by default the cores shared out evenly.",
+        help="Threads for the kernels of each stream; by default the streams share the cores "
+        "evenly.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -197,7 +205,7 @@ MaxGroupOps = Annotated[
     typer.Option(
         "--max-group-ops",
         min=1,
-        help="ios, auto: most operators in a group (r in the paper).",
+        help="ios, auto: largest number of operators in a group (r in the IOS paper).",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -206,7 +214,7 @@ MaxGroups = Annotated[
     typer.Option(
         "--max-groups",
         min=1,
-        help="ios, greedy, auto: most groups in a stage (s in the paper).",
+        help="ios, greedy, auto: largest number of groups in a stage (s in the IOS paper).",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -215,7 +223,8 @@ Endings = Annotated[
     typer.Option(
         "--endings",
         metavar="complete|paper",
-        help="ios, auto: every ending, or only those the authors' code enumerates.",
+        help="ios, auto: consider every ending, or only the endings that the IOS authors' code "
+        "enumerates.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -224,9 +233,10 @@ Latency = Annotated[
     typer.Option(
         "--latency",
         metavar="measured|learned|database[:GPU]|DEVICE",
-        help="ios: measure every stage that may matter, or predict most and measure those that "
-        "decide (needs the extra `learned`). For a GPU that is not here: what the latency database "
-        f"knows, or the data sheet of one of {', '.join(DEVICES)}.",
+        help="Where latencies come from. measured: from runs here. learned (ios, auto; needs the "
+        "extra `learned`): most stages are predicted, and the decisive stages are measured. "
+        "For a GPU that is not here, database: from the latency database; DEVICE: from the "
+        f"data sheet of one of {', '.join(DEVICES)}.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -235,7 +245,7 @@ Gpus = Annotated[
     typer.Option(
         "--gpus",
         min=1,
-        help="hios-lp, hios-mr, heft, multi-gpu: how many GPUs there are, all alike.",
+        help="hios-lp, hios-mr, heft, multi-gpu: number of GPUs, which must be alike.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -244,7 +254,8 @@ Window = Annotated[
     typer.Option(
         "--window",
         min=1,
-        help="The same: most operators that start together on a GPU.",
+        help="hios-lp, hios-mr, heft, multi-gpu: largest number of operators that start together "
+        "on a GPU.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -253,7 +264,8 @@ Intra = Annotated[
     typer.Option(
         "--intra",
         metavar="windows|none",
-        help="The same: neighbours on a GPU side by side where that is faster, or never.",
+        help="hios-lp, hios-mr, heft, multi-gpu: run neighbouring operators of a GPU side by side "
+        "where that is faster (windows), or never (none).",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -262,8 +274,8 @@ LinkGbS = Annotated[
     typer.Option(
         "--link-gb-s",
         metavar="GB/S",
-        help="What the link between two GPUs carries, in one direction; by default what is known "
-        "of the device that --latency names.",
+        help="Bandwidth of the link between two GPUs in one direction; by default the bandwidth "
+        "known for the device that --latency names.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -273,7 +285,7 @@ LinkUs = Annotated[
         "--link-us",
         metavar="US",
         min=0,
-        help="With --link-gb-s: what the smallest copy takes; by default 10 us.",
+        help="With --link-gb-s: time that the smallest copy takes; by default 10 us.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -282,7 +294,8 @@ MaxMeasurements = Annotated[
     typer.Option(
         "--max-measurements",
         min=0,
-        help="Learned latencies: the most stages to measure, beyond operators alone.",
+        help="For learned latencies: largest number of stages to measure, not counting single "
+        "operators.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -292,7 +305,7 @@ TimeBudget = Annotated[
         "--time-budget",
         metavar="SECONDS",
         min=0,
-        help="auto, and learned latencies: how long stages may be measured.",
+        help="For scheduler auto and for learned latencies: how long stages may be measured.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -300,7 +313,7 @@ LatencyDb = Annotated[
     Path | None,
     typer.Option(
         "--latency-db",
-        help="File that keeps measured latencies; by default one in your cache folder.",
+        help="File that keeps measured latencies; by default a file in your cache folder.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -309,9 +322,9 @@ Providers = Annotated[
     typer.Option(
         "--providers",
         metavar="NAME,...",
-        help=f"Whose kernels to choose from: {', '.join(PROVIDERS)}; by default all that "
-        "are there and fit the target. For `--target cuda` on a machine without a GPU: whose "
-        "kernels to take, by default TVM's.",
+        help=f"Providers whose kernels are candidates: {', '.join(PROVIDERS)}; by default every "
+        "installed provider that fits the target. For `--target cuda` on a machine without a "
+        "GPU nothing is measured: the named providers' kernels are taken, by default TVM's.",
         rich_help_panel="Model",
     ),
 ]
@@ -320,8 +333,8 @@ TuningRecords = Annotated[
     typer.Option(
         "--tuning-records",
         metavar="FOLDER",
-        help="What `tvm-interop tune --kernels` found for this model and target: kernels take "
-        "those loops where they are faster.",
+        help="Folder of trials that `tvm-interop tune --kernels` made for this model and target; a "
+        "kernel takes the loops found there if they are faster.",
         rich_help_panel="Model",
     ),
 ]
@@ -330,8 +343,8 @@ RpcTracker = Annotated[
     typer.Option(
         "--rpc-tracker",
         metavar="HOST:PORT",
-        help="Do it on servers of TVM's RPC, as its tracker there hands them out (extra `farm`): "
-        "tune on all that are free, run on one.",
+        help="Address of a TVM RPC tracker; the work is done on its servers (needs the extra "
+        "`farm`). `tune` uses all free servers, and `run` uses one.",
         rich_help_panel="Servers",
     ),
 ]
@@ -340,7 +353,7 @@ RpcKey = Annotated[
     typer.Option(
         "--rpc-key",
         metavar="KEY",
-        help="The key those servers were started with: one for equal machines.",
+        help="The key that the RPC servers were started with; equal machines share a key.",
         rich_help_panel="Servers",
     ),
 ]

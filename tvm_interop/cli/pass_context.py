@@ -93,7 +93,9 @@ def _read_entry(entry: str, known: dict[str, str]) -> tuple[str, Any]:
     if kind == "int" and text.lstrip("-").isdigit():
         return name, int(text)
     readable = {"bool": "true or false", "int": "a whole number"}.get(kind)
-    reason = f"it is {readable}" if readable else f"a {kind} cannot be written on a command line"
+    reason = (
+        f"it must be {readable}" if readable else f"a {kind} cannot be written on a command line"
+    )
     raise InputError(f"--pass-config: `{name}` cannot be `{text}`: {reason}")
 
 
@@ -125,4 +127,6 @@ class _PrintPrograms:
         """Print the selected names for which no pass ran."""
         for name in sorted((self.before | self.after) - self.seen):
             ran = ", ".join(sorted(self.seen))
-            print(f"tvm-interop: no pass `{name}` ran; those that did: {ran}", file=sys.stderr)
+            print(
+                f"tvm-interop: no pass `{name}` ran; the passes that ran are {ran}", file=sys.stderr
+            )

@@ -37,8 +37,8 @@ class PeerFlags(Flags):
         typer.Option(
             "--against",
             metavar="NAME,...",
-            help=f"Other engines beside it: some of {', '.join(_PEERS)}. One that is not installed "
-            "is named and left out.",
+            help=f"Other engines to measure: one or more of {', '.join(_PEERS)}. An engine that is "
+            "not installed is named and left out.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -47,8 +47,8 @@ class PeerFlags(Flags):
         typer.Option(
             "--model",
             metavar="FILE",
-            help="With --against: the model that the artifact was compiled from, an ONNX file; for "
-            "torch a .pt2 file of torch.export. May be given once for each.",
+            help="With --against: the model that the artifact was compiled from, as an ONNX file; "
+            "for torch, as a .pt2 file of torch.export. May be given once for each file.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -60,16 +60,26 @@ class LoadFlags(Flags):
 
     warmup: Annotated[
         float,
-        typer.Option("--warmup", metavar="SECONDS", min=0.0, help="Of each, before it is timed."),
+        typer.Option(
+            "--warmup",
+            metavar="SECONDS",
+            min=0.0,
+            help="Warm-up of each engine before it is timed.",
+        ),
     ] = 1.0
     duration: Annotated[
         float,
-        typer.Option("--duration", metavar="SECONDS", min=0.001, help="Timed, of each."),
+        typer.Option(
+            "--duration", metavar="SECONDS", min=0.001, help="Measured time of each engine."
+        ),
     ] = 5.0
     turn: Annotated[
         float,
         typer.Option(
-            "--turn", metavar="SECONDS", min=0.001, help="Of one turn, all together --duration."
+            "--turn",
+            metavar="SECONDS",
+            min=0.001,
+            help="Length of one turn. An engine's turns add up to --duration.",
         ),
     ] = 0.5
     rest: Annotated[
@@ -78,12 +88,15 @@ class LoadFlags(Flags):
             "--rest",
             metavar="SECONDS",
             min=0.0,
-            help="Before each turn, so that the threads of whoever ran before sleep; by default "
-            "0.5 with --against, else none.",
+            help="Pause before each turn, in which the previous engine's threads go to sleep; by "
+            "default 0.5 with --against, else 0.",
         ),
     ] = None
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, help="Runs at once, an instance for each.")
+        int,
+        typer.Option(
+            "--concurrency", min=1, help="Runs at once; each has its own instance of the model."
+        ),
     ] = 1
     rate: Annotated[
         float | None,
@@ -91,13 +104,18 @@ class LoadFlags(Flags):
             "--rate",
             metavar="PER_SECOND",
             min=0.001,
-            help="Ask so often, whether answers are there or not; latencies then count from when a "
-            "run was due. By default each asks again when its answer is there.",
+            help="Runs requested per second, whether or not earlier runs have ended; a latency "
+            "then counts from the time at which the run was due. By default, a new run starts "
+            "when one ends.",
         ),
     ] = None
     arrivals: Annotated[
         str,
-        typer.Option("--arrivals", metavar="poisson|uniform", help="With --rate: the gaps."),
+        typer.Option(
+            "--arrivals",
+            metavar="poisson|uniform",
+            help="With --rate: random gaps between runs (poisson), or equal ones (uniform).",
+        ),
     ] = "poisson"
 
     def load(self) -> Load:
@@ -134,11 +152,17 @@ def measure(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE.svg", help="Draw all percentiles there."),
+        typer.Option(
+            "--picture", metavar="FILE.svg", help="Draw all latency percentiles into this file."
+        ),
     ] = None,
     sha256: Annotated[
         str | None,
-        typer.Option("--sha256", metavar="DIGEST", help="Run the artifact only if it has this."),
+        typer.Option(
+            "--sha256",
+            metavar="DIGEST",
+            help="Run the artifact only if its SHA-256 is this digest.",
+        ),
     ] = None,
     trusted_key: options.TrustedKeys = None,
     *,
@@ -164,7 +188,7 @@ def measure(
 
     if picture is not None and picture.suffix != ".svg":
         raise InputError(
-            f"--picture `{picture}`: it is drawn as SVG; give a name that ends in .svg"
+            f"--picture `{picture}`: the picture is an SVG file; give a name that ends in .svg"
         )
     artifact = load(model, kernels=False, sha256=sha256, trusted_keys=trusted_key)
     plan = artifact.plan
@@ -235,8 +259,8 @@ def _peers(text: str | None, originals: Sequence[Path]) -> tuple[list[Contestant
             raise InputError(f"--model: there is no file `{path}`")
     if bool(names) != bool(originals):
         raise InputError(
-            "--against and --model go together: the others run the model that the artifact was "
-            "compiled from, and not the artifact"
+            "--against and --model go together, since other engines cannot run an artifact; give "
+            "both, --model with the model that the artifact was compiled from"
         )
     made: dict[str, Callable[[], Engine]] = {
         "onnxruntime": OnnxRuntime,
@@ -297,7 +321,7 @@ def _summary(found: Sequence[Found], ratios: dict[str, Ratio], rate: float | Non
         lines.append(f"{found[0].name} over {name}: {ratio.value:.3f}{interval}, {meaning}")
     if rate is not None and found[0].throughput < 0.95 * rate:
         lines.append(
-            f"asked for {rate:g} runs a second, {found[0].throughput:.1f} were done: runs wait for "
-            "each other, and latencies grow with --duration"
+            f"{rate:g} runs a second were requested, and {found[0].throughput:.1f} were done: runs "
+            "wait for each other, so latencies grow with --duration"
         )
     return "\n".join(lines)

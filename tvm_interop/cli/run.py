@@ -30,7 +30,7 @@ Sha256 = Annotated[
     typer.Option(
         "--sha256",
         metavar="DIGEST",
-        help="Run the artifact only if `sha256sum` says this of it.",
+        help="Run the artifact only if its SHA-256 (see `sha256sum`) is this digest.",
     ),
 ]
 
@@ -41,21 +41,25 @@ class WhereFlags(Flags):
 
     device: Annotated[
         str | None,
-        typer.Option("--device", help="Where to run; by default what it was compiled for."),
+        typer.Option(
+            "--device",
+            help="Device to run on; by default the device that the model was compiled for.",
+        ),
     ] = None
     threads: Annotated[
         int | None,
         typer.Option(
             "--threads",
             min=1,
-            help="Threads of this process that run models; by default one for each core it may "
-            "use, or what TVM_INTEROP_NUM_THREADS says.",
+            help="Threads of this process that run models; by default the number in "
+            "TVM_INTEROP_NUM_THREADS, or one for each core that the process may use.",
         ),
     ] = None
     pin: Annotated[
         bool,
         typer.Option(
-            "--pin", help="Keep each thread on a core of its own: for machines that run no more."
+            "--pin",
+            help="Keep each thread on a core of its own; for machines that run nothing else.",
         ),
     ] = False
     rpc_tracker: options.RpcTracker = None
@@ -79,8 +83,8 @@ class WhereFlags(Flags):
             return
         if self.server() is not None:
             raise InputError(
-                "--threads and --pin are about this machine; on a server, start the server with "
-                "TVM_INTEROP_NUM_THREADS"
+                "--threads and --pin are for runs on this machine; for runs on a server, set "
+                "TVM_INTEROP_NUM_THREADS when you start the server"
             )
         set_num_threads(self.threads or num_threads(), pin=self.pin)
 
@@ -96,9 +100,10 @@ class ReportFlags(Flags):
         bool, typer.Option("--print-time", help="Time the model and print the figures.")
     ] = False
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Measurements to take.")] = 10
-    number: Annotated[int, typer.Option("--number", min=1, help="Runs in a measurement.")] = 10
+    number: Annotated[int, typer.Option("--number", min=1, help="Runs in each measurement.")] = 10
     end_to_end: Annotated[
-        bool, typer.Option("--end-to-end", help="Count copying inputs and outputs too.")
+        bool,
+        typer.Option("--end-to-end", help="Include the copies of inputs and outputs in the time."),
     ] = False
     print_top: Annotated[
         int | None,
@@ -187,8 +192,8 @@ class ModelFlags(Flags):
         """
         if self != ModelFlags():
             raise InputError(
-                "--dim, --input-shapes and --time-budget are for compiling models, and "
-                f"`{path}` is an artifact, whose shapes are fixed: give the model"
+                f"--dim, --input-shapes and --time-budget are for compiling models, and `{path}` "
+                "is an artifact with fixed shapes: give the model"
             )
 
 
@@ -250,8 +255,8 @@ def _artifact(
         return load(path, sha256=sha256, trusted_keys=trusted_keys)
     if sha256 is not None or trusted_keys:
         raise InputError(
-            f"--sha256 and --trusted-key are about artifacts, and `{path}` is a model: compile it, "
-            "and sign what that writes"
+            f"--sha256 and --trusted-key are for artifacts, and `{path}` is a model: compile it, "
+            "and sign the artifact"
         )
     source = artifact_or_source(path)
     if not isinstance(source, Source):
@@ -271,7 +276,7 @@ def _note_idle_cores(artifact: Artifact) -> None:
     if leaves_cores_idle(artifact.plan):
         note(
             f"the artifact runs on {cores_of(artifact.plan)} of the {num_threads()} cores that "
-            "this process may use: if it was compiled for fewer, compile it again here"
+            "this process may use: if the model was compiled for fewer cores, compile it again here"
         )
 
 

@@ -26,13 +26,15 @@ def _policies_like(incomplete: str) -> list[str]:
 
 Artifacts = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[MODEL.TAR]...", help="What `compile` wrote.", show_default=False),
+    typer.Argument(
+        metavar="[MODEL.TAR]...", help="Artifacts that `compile` wrote.", show_default=False
+    ),
 ]
 Names = Annotated[
     list[str] | None,
     typer.Option(
         "--name",
-        help="The name of each artifact, in order; by default its file's, without `.tar`.",
+        help="The name of each artifact, in order; by default the file's name without `.tar`.",
     ),
 ]
 Config = Annotated[
@@ -40,22 +42,25 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="SERVE.TOML",
-        help="Options and models from a file; the options here win. See the documentation.",
+        help="A file with options and models; options on the command line override the file's. See "
+        "the documentation.",
     ),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
-        help="A file with the token that clients must send as `Authorization: Bearer TOKEN`; "
-        f"by default {_TOKEN} of the environment, if it is set.",
+        help="A file with the token that clients must send as `Authorization: Bearer TOKEN`; by "
+        f"default the token in the environment variable {_TOKEN}, if it is set.",
     ),
 ]
-NoHttp = Annotated[bool, typer.Option("--no-http", help="No HTTP.")]
-NoGrpc = Annotated[bool, typer.Option("--no-grpc", help="No gRPC.")]
+NoHttp = Annotated[bool, typer.Option("--no-http", help="Do not listen for HTTP.")]
+NoGrpc = Annotated[bool, typer.Option("--no-grpc", help="Do not listen for gRPC.")]
 LogLevel = Annotated[
     str,
-    typer.Option("--log-level", help=f"One of {', '.join(_LEVELS)}; info logs each request."),
+    typer.Option(
+        "--log-level", help=f"How much to log: one of {', '.join(_LEVELS)}; info logs each request."
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -75,17 +80,17 @@ class ServerFlags(Flags):
         str | None,
         typer.Option(
             "--host",
-            help="The address to listen on; by default 127.0.0.1. Whoever can reach it can use "
-            "the models, if there is no token.",
+            help="The address to listen on; by default 127.0.0.1. Without a token, everybody who "
+            "can reach this address can use the models.",
         ),
     ] = None
     allowed_hosts: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-host",
-            help="A name by which clients may call this server, besides addresses and localhost; "
-            "may be given several times. By default no other name on the loopback, and any "
-            "beyond it.",
+            help="A host name that clients may use for this server, besides IP addresses and "
+            "localhost; may be given several times. By default, a server on the loopback "
+            "address accepts no other name, and any other server accepts every name.",
         ),
     ] = None
     allowed_origins: Annotated[
@@ -93,21 +98,27 @@ class ServerFlags(Flags):
         typer.Option(
             "--allow-origin",
             metavar="https://PAGE",
-            help="Web pages that may use this server; may be given several times.",
+            help="Origin of web pages that may use this server; may be given several times.",
         ),
     ] = None
     http_port: Annotated[
-        int | None, typer.Option("--http-port", help="By default 8000; 0 for any.")
+        int | None,
+        typer.Option(
+            "--http-port", help="Port for HTTP; by default 8000, and 0 takes any free port."
+        ),
     ] = None
     grpc_port: Annotated[
-        int | None, typer.Option("--grpc-port", help="By default 8001; 0 for any.")
+        int | None,
+        typer.Option(
+            "--grpc-port", help="Port for gRPC; by default 8001, and 0 takes any free port."
+        ),
     ] = None
     policy: Annotated[
         str | None,
         typer.Option(
             "--policy",
-            help=f"What starts when: one of {', '.join(POLICIES)}; by default auto, which "
-            "simulates the others on the load that it sees.",
+            help=f"Policy that decides when requests run: one of {', '.join(POLICIES)}; by default "
+            "auto, which simulates the other policies on the load that it sees.",
             autocompletion=_policies_like,
         ),
     ] = None
@@ -117,12 +128,19 @@ class ServerFlags(Flags):
     ] = None
     max_batch: Annotated[
         int | None,
-        typer.Option("--max-batch", min=1, help="The most rows that are joined; by default 64."),
+        typer.Option(
+            "--max-batch",
+            min=1,
+            help="Largest number of rows in a batch of joined requests; by default 64.",
+        ),
     ] = None
     max_delay_us: Annotated[
         float | None,
         typer.Option(
-            "--max-delay-us", min=0, help="How long a request waits for others to join it."
+            "--max-delay-us",
+            min=0,
+            help="How long a request waits for other requests to join it, in microseconds; by "
+            "default 0.",
         ),
     ] = None
     max_queue: Annotated[
@@ -136,7 +154,7 @@ class ServerFlags(Flags):
         typer.Option(
             "--model-folder",
             help="Clients may load and unload the artifacts in this folder, which hold machine "
-            "code; by default they may not.",
+            "code; by default clients may load nothing.",
         ),
     ] = None
     trusted_keys: options.TrustedKeys = None
@@ -144,7 +162,8 @@ class ServerFlags(Flags):
         float | None,
         typer.Option(
             "--drain-limit-s",
-            help="How long to go on with requests that were taken, after SIGTERM; by default 30.",
+            help="How many seconds to go on after SIGTERM with requests that were accepted; by "
+            "default 30.",
         ),
     ] = None
 

@@ -24,7 +24,7 @@ Dims = Annotated[
     typer.Option(
         "--dim",
         metavar="NAME=N,...",
-        help="Sizes of dimensions that the model leaves open, by their names in it, such as "
+        help="Sizes of dimensions that the model leaves open, by their names in the model, such as "
         "batch=1,past=64.",
         rich_help_panel="Model",
     ),
@@ -34,8 +34,8 @@ SeveralInputShapes = Annotated[
     typer.Option(
         "--input-shapes",
         metavar='"NAME:[D,D,...] ..."',
-        help="Shapes of inputs the model leaves open. Given more than once, the artifact holds the "
-        "model for each, and a run takes the one that fits.",
+        help="Shapes of inputs the model leaves open. If the option is given more than once, the "
+        "artifact holds the model for each set of shapes, and a run takes the set that fits.",
         rich_help_panel="Model",
     ),
 ]
@@ -44,8 +44,9 @@ BatchSizes = Annotated[
     typer.Option(
         "--batch-sizes",
         metavar="N,...",
-        help="Sizes of the inputs' first dimension, such as 1,2,4,8, for `serve`, which joins "
-        "requests; the first is the usual one. The rows of a batch must not depend on each other.",
+        help="Sizes of the inputs' first dimension, such as 1,2,4,8; `serve` joins requests into "
+        "batches of these sizes. The first size is the usual one. The rows of a batch must "
+        "not depend on each other.",
         rich_help_panel="Model",
     ),
 ]

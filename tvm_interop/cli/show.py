@@ -34,7 +34,9 @@ class Format(str, enum.Enum):
 def show(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL.TAR...", help="What `compile` wrote.", show_default=False),
+        typer.Argument(
+            metavar="MODEL.TAR...", help="Artifacts that `compile` wrote.", show_default=False
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -45,25 +47,26 @@ def show(
         typer.Option(
             "--format",
             help="html: a page of everything; svg, png: the timelines; dot: the graph. By default "
-            "what the file's name ends in, else html.",
+            "the ending of the output file's name decides, else html.",
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, help="Runs to choose the fastest one from.")
+        int, typer.Option("--runs", min=1, help="Number of runs; the fastest run is drawn.")
     ] = 9,
     no_run: Annotated[
         bool,
         typer.Option(
             "--no-run",
-            help="Draw the plan alone: nothing that is in the artifact is run, nor loaded as code.",
+            help="Draw the plan alone; no code of the artifact is loaded or run.",
         ),
     ] = False,
     with_verdicts: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="On the page: which independent operators gain by running side by side, and why "
-            "others do not, as `explain` says. What is not known is measured, unless --no-run.",
+            help="Add to the page what `explain` says: which independent operators gain by running "
+            "side by side, and why other operators do not. Missing latencies are measured, "
+            "unless --no-run is given.",
         ),
     ] = False,
     trusted_key: options.TrustedKeys = None,
@@ -86,7 +89,7 @@ def show(
     if chosen is Format.dot and len(models) > 1:
         raise InputError("--format dot draws one graph; give one artifact")
     if with_verdicts and chosen is not Format.html:
-        raise InputError("--explain is for the page: give --format html")
+        raise InputError("--explain adds to the html page; give --format html")
     titles = _titles(models)
     artifacts = [load(m, kernels=not no_run, trusted_keys=trusted_key) for m in models]
     records = [
@@ -113,8 +116,8 @@ def _format_of(output: Path | None) -> Format:
     if suffix and suffix not in Format.__members__:
         known = ", ".join(f".{each}" for each in Format.__members__)
         raise InputError(
-            f"-o `{output}` ends in none of {known}: "
-            "give another name, or say with --format what to write"
+            f"-o `{output}` ends in none of {known}: give another name, or choose a format with "
+            "--format"
         )
     return Format(suffix) if suffix else Format.html
 

@@ -7,14 +7,18 @@ from typing import Annotated
 
 import typer
 
-ArtifactPath = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What `compile` wrote.")]
+ArtifactPath = Annotated[
+    Path, typer.Argument(metavar="ARTIFACT", help="An artifact that `compile` wrote.")
+]
 
 
 def sign_artifact(
     artifact: ArtifactPath,
     key: Annotated[
         Path,
-        typer.Option("--key", help="A private Ed25519 key: `openssl genpkey -algorithm ed25519`."),
+        typer.Option(
+            "--key", help="A private Ed25519 key, made with `openssl genpkey -algorithm ed25519`."
+        ),
     ],
 ) -> None:
     """Check an artifact and sign it; the signature is written beside it, as ARTIFACT.sig.
@@ -34,7 +38,7 @@ def verify_artifact(
     artifact: ArtifactPath,
     trusted_key: Annotated[
         list[Path],
-        typer.Option("--trusted-key", help="A public key; may be given several times."),
+        typer.Option("--trusted-key", help="A public Ed25519 key; may be given several times."),
     ],
 ) -> None:
     """Check that one of these keys signed an artifact, and that the artifact is undamaged.

@@ -31,14 +31,14 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
     rounds = f" in {checked.rounds} rounds" if checked.rounds else ""
     fresh = " that had no part in choosing it" if ships_schedule and by_auto else ""
     if checked.interval is None:
-        surely = "too few to say more"
+        surely = "too few rounds to say more"
     else:
         surely = f"below {checked.interval[1]:.3f} at a level of 5%"
     if ships_schedule:
         verdict = "it ships"
     else:
         verdict = "sequential execution ships"
-        verdict += "" if by_auto else " (--keep-slower ships the schedule all the same)"
+        verdict += "" if by_auto else " (--keep-slower ships the schedule anyway)"
     return (
         f"speed check: {what} takes {checked.ratio:.3f} of sequential execution's time "
         f"(medians {checked.scheduled_us / 1e3:.3f} and {checked.sequential_us / 1e3:.3f} ms, "

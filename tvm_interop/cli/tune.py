@@ -37,8 +37,8 @@ MaxTrials = Annotated[
     typer.Option(
         "--max-trials",
         min=0,
-        help="With --kernels: the most trials of all kernels together, those in the folder "
-        "included; by default 64 for each kernel.",
+        help="With --kernels: largest number of trials of all kernels together, including the "
+        "trials already in the folder; by default 64 for each kernel.",
         rich_help_panel=_KERNELS,
     ),
 ]
@@ -47,8 +47,9 @@ TuningFolder = Annotated[
     typer.Option(
         "--tuning-records",
         metavar="FOLDER",
-        help="With --kernels: where trials are kept, by default `./tuning_records`. Without: "
-        "what was found there, for kernels to take its loops where they are faster.",
+        help="With --kernels: folder that keeps the trials, by default `./tuning_records`. Without "
+        "--kernels: folder of earlier trials; a kernel takes the loops found there if they "
+        "are faster.",
         rich_help_panel=_KERNELS,
     ),
 ]
@@ -57,11 +58,12 @@ Output = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="The schedule to write, anew each round; by default `schedule.json`.",
+        help="File for the schedule, which is written again each round; by default "
+        "`schedule.json`.",
     ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", help="Of what is drawn.", rich_help_panel="Scheduling")
+    int, typer.Option("--seed", help="Seed of the random numbers.", rich_help_panel="Scheduling")
 ]
 
 
@@ -160,7 +162,7 @@ def _own(folder: Path) -> Path:
     if reason is not None:
         raise InputError(
             f"{reason}, so its records are not used: name the folder with --tuning-records if you "
-            "trust it, or another one"
+            "trust it, or name another folder"
         )
     return folder
 
@@ -265,7 +267,8 @@ class Display:
 def _line(done: Round) -> str:
     line = f"round {done.number}: best {done.best_us / 1e3:.3f} ms, {done.measured} stages measured"
     if done.error.stages:
-        line += f", predictions off by {done.error.mape:.1%} (rank {done.error.spearman:.2f})"
+        line += f", predictions off by {done.error.mape:.1%} (rank correlation "
+        f"{done.error.spearman:.2f})"
     return line
 
 
@@ -300,7 +303,10 @@ def _number(value: float) -> float | None:
 def _summary(facts: dict[str, Any]) -> str:
     stopped = "stopped: " if facts["interrupted"] else ""
     if facts["schedule"] is None:
-        return f"{stopped}no schedule yet; what was measured is kept, the next call goes on"
+        return (
+            f"{stopped}no schedule yet; measurements are kept, and the next call continues from "
+            "there"
+        )
     return (
         f"{stopped}{facts['best_us'] / 1e3:.3f} ms by the sum of its stages, "
         f"{facts['stages_measured']} of {facts['stages']} stages measured\n"

@@ -112,9 +112,9 @@ def _summary(facts: dict[str, Any], kernels: list[KernelProgress]) -> str:
     return "\n".join([
         *([table(rows)] if tuned else []),
         f"{stopped}{facts['trials'] or 0} trials, {faster} of {len(kernels)} kernels faster than "
-        "by our default schedule",
+        "with the default schedule",
         f"kept in {facts['tuning_records']}; `tvm-interop compile MODEL --tuning-records "
-        f"{facts['tuning_records']}` takes them",
+        f"{facts['tuning_records']}` takes their loops",
     ])  # fmt: skip
 
 

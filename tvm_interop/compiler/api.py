@@ -178,7 +178,9 @@ def compile(
     _check_precision(precision, max_error, keep_f32, inputs)
     each = _shapes_of(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
-        raise InputError("a schedule is made for one shape: give `input_shapes` once beside it")
+        raise InputError(
+            "a schedule is made for one shape: give `input_shapes` only once with `schedule`"
+        )
     try:
         artifact, *others = (
             _compile_one(
@@ -220,7 +222,10 @@ def _shapes_of(
         raise InputError(f"`batch_sizes` is {sizes}: give 1 to {MAX_SHAPES}, each once")
     if len(each) > 1:
         if len(each) != len(sizes):
-            raise InputError(f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`")
+            raise InputError(
+                f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`; give as many "
+                "of each"
+            )
         return each
     return [batch_shapes(model, each[0], size) for size in sizes]
 
@@ -251,9 +256,9 @@ def _refuse_fixed_batch(
     if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
         raise InputError(
             f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "
-            "that it takes its shape from, has the batch that the model was exported with; export "
-            "it with a dynamic first dimension (in PyTorch `dynamic_shapes`), or leave out "
-            "`batch_sizes`"
+            "that it takes its shape from, has the fixed batch size that the model was exported "
+            "with; export the model with a dynamic first dimension (in PyTorch `dynamic_shapes`), "
+            "or leave out `batch_sizes`"
         ) from error
 
 
@@ -300,7 +305,7 @@ def _check_precision(
     if precision not in ("f32", "bf16", "auto"):
         raise InputError(f"`precision` is {precision!r}; give `f32`, `bf16` or `auto`")
     if not max_error >= 0:
-        raise InputError(f"`max_error` is {max_error}; give a number from 0 on")
+        raise InputError(f"`max_error` is {max_error}; give a number, 0 or more")
     if precision == "f32" and (keep_f32 or inputs is not None):
         what = "keep_f32" if keep_f32 else "inputs"
         raise InputError(f"`{what}` is for `precision` bf16 and auto; leave it out")

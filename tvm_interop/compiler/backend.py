@@ -114,7 +114,7 @@ class Kernels:
             A kernel is wrong even without a schedule.
         """
         if self._checker is None:
-            return CheckedKernels(self.code, KernelCheck(unchecked="they are for a GPU"))
+            return CheckedKernels(self.code, KernelCheck(unchecked="the kernels are for a GPU"))
         return self._checker.check(
             self._module, self._written_out, self.hashes, self.code, self._kept, self._progress
         )

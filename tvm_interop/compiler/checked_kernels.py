@@ -115,7 +115,8 @@ class KernelChecker:
     ) -> CheckedKernels:
         if not runs_here(self.target):
             return CheckedKernels(
-                code, KernelCheck(unchecked="this machine's CPU does not run their target")
+                code,
+                KernelCheck(unchecked="this machine's CPU cannot run kernels for their target"),
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}

@@ -159,8 +159,8 @@ class LibraryChecker:
         found, not_evaluated = find_faults([kernels[key] for key in new])
         for key, defect in not_evaluated.items():
             _LOG.warning(
-                "the library's kernel for `%s` is not checked: NumPy cannot evaluate TVM's; please "
-                "report it: %s",
+                "the library's kernel for `%s` is not checked: NumPy cannot evaluate TVM's kernel "
+                "for comparison; please report it: %s",
                 alike[key][0],
                 defect,
             )

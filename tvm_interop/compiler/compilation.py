@@ -159,7 +159,10 @@ class Compilation:
             traits of operators, and how to measure.
         """
         if scheduler in MERGING and not self.backend.merges_operators:
-            raise ScheduleError(f"`{scheduler}` merges operators, and does so for CPUs only")
+            raise ScheduleError(
+                f"`{scheduler}` merges operators, and that is done for CPUs only; choose another "
+                "scheduler, or compile for `llvm`"
+            )
         source = price_source(
             latency,
             self.options.latency,
@@ -246,8 +249,8 @@ class Compilation:
         except InputError as error:
             raise DeviceError(
                 f"`{scheduler}` needs latencies, and they are measured on a GPU: {missing}. "
-                f"Without one: {error}; or give a latency model, or a scheduler that does without, "
-                "such as `nimble`"
+                f"Without a GPU: {error}; or give a latency model, or a scheduler that needs no "
+                "latencies, such as `nimble`"
             ) from error
 
     def _schedule_by_name(self, scheduler: str, name: str, options: dict[str, Any]) -> Schedule:
@@ -375,8 +378,8 @@ class Compilation:
         """
         if merged_stages(schedule):
             raise ScheduleError(
-                "the schedule merges operators, and this compilation has them apart; plan what "
-                "`realized` gives"
+                "the schedule merges operators, and in this compilation they are separate; plan "
+                "the compilation and the schedule that `realized` returns"
             )
         return self._lowered.plan(self.program, schedule, self._op_us)
 

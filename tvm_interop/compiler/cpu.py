@@ -107,9 +107,11 @@ class CpuBackend:
         self._options = options
         self.target = cpu_target(options.target)
         if options.stream_priorities:
-            raise InputError("`stream_priorities` is for GPUs: a CPU's streams are all alike")
+            raise InputError(
+                "`stream_priorities` is for GPUs: all streams of a CPU are alike; leave it out"
+            )
         if options.allow_tf32:
-            raise InputError("`allow_tf32` is for GPUs: no CPU rounds to TF32")
+            raise InputError("`allow_tf32` is for GPUs: no CPU rounds to TF32; leave it out")
         self.providers = available_providers(options.providers)
         if options.precision == "bf16":
             missing = why_no_bf16(self.target, self.providers)
@@ -179,10 +181,10 @@ class CpuBackend:
         imported = import_anew()
         if narrow is not None and is_lowered(imported):
             raise InputError(
-                "the module is lowered already, in float32; for `precision` bf16 give it as it was "
-                "before"
+                "the module is lowered already, in float32; for `precision` bf16 give the module "
+                "as it was before lowering"
             )
-        tell(self._options.progress, "lowering it to kernels")
+        tell(self._options.progress, "lowering the model to kernels")
         module = lower(imported)
         del imported  # Free the weights that lowering has replaced by others.
         program = concat_in_place(extract(module))

@@ -94,8 +94,8 @@ class LoweredForCuda(Lowered):
         missing = _why_not_run(plan)
         if missing is not None:
             raise DeviceError(
-                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` ships it "
-                "unchecked"
+                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` ships the "
+                "schedule unchecked"
             ) from missing
         return CudaInstance(plan, self.kernels.loaded, self.program.weights)
 
@@ -258,7 +258,9 @@ def _refuse_options_for_cpus(options: CompileOptions) -> None:
     if options.precision != "f32":
         raise InputError("`precision` bf16 is for CPUs; for a GPU leave it at f32")
     if options.threads is not None:
-        raise InputError("`threads` is for CPUs: a kernel on a GPU has as many as it likes")
+        raise InputError(
+            "`threads` is for CPUs: a GPU kernel chooses its number of threads itself; leave it out"
+        )
     if options.tuning_records is not None:
         raise InputError("tuning records are of kernels for a CPU; leave `tuning_records` out")
 
@@ -277,7 +279,7 @@ def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
         require_cuda(0)
     except DeviceError as error:
         if not wanted:
-            _LOG.info("kernels of TVM alone, since none can be measured: %s", error)
+            _LOG.info("only TVM's kernels are used, because no kernel can be measured: %s", error)
         return wanted or (TVM,), False
     missing = [name for name in wanted if name != TVM and library_version(name) is None]
     if missing:
@@ -300,8 +302,8 @@ def _with_tf32(program: Program, options: CompileOptions, libraries: Sequence[st
         return program
     if not libraries:
         raise InputError(
-            "`allow_tf32` is for kernels of libraries, and none takes part: TVM's round nothing; "
-            "name `cudnn` or `cublaslt` among the providers"
+            "`allow_tf32` is for kernels of libraries, and no library is among the providers: "
+            "TVM's kernels round nothing; name `cudnn` or `cublaslt` among the providers"
         )
     operators = [
         replace(op, description=op.description.with_tf32())
@@ -317,9 +319,9 @@ def _refuse_workspaces(program: Program) -> None:
     ops = [op.name for op in program.operators if op.kernel in kernels]
     if ops:
         raise UnsupportedModelError(
-            f"the kernels of {', '.join(f'`{op}`' for op in ops)} keep intermediate results within "
-            "their loops, in memory that TVM lends to other streams before the GPU is done with "
-            "it; schedule these kernels so that they need none there, or compile for `llvm`"
+            f"the kernels of {', '.join(f'`{op}`' for op in ops)} keep intermediate results in "
+            "memory that TVM lends to other streams before the GPU is done with it; schedule these "
+            "kernels so that they need no such memory, or compile for `llvm`"
         )
 
 

@@ -112,7 +112,10 @@ def _offer(
     fault: str | None,
 ) -> Offer:
     if name == TVM:
-        rest = "is not among `providers`, and runs only what no other of them can"
+        rest = (
+            "is not among `providers`, and runs only the operators that no provider among them can "
+            "run"
+        )
         return Offer(name, "", us_of(program)) if is_asked else Offer(name, rest)
     if not is_asked:
         missing = why_missing(name)

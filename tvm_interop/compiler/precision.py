@@ -71,7 +71,7 @@ def _arrays(plan: Plan, inputs: Mapping[str, Any] | None) -> list[np.ndarray]:
     if names != set(inputs):
         wrong = ", ".join(f"`{name}`" for name in sorted(names ^ set(inputs)))
         raise InputError(
-            f"to tell the error, `inputs` must have an array for each input of the model and no "
+            "to measure the error, `inputs` must have an array for each input of the model and no "
             f"others; missing or unknown: {wrong}"
         )
     arrays = [np.asarray(inputs[value.name]) for value in values]

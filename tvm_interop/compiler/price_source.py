@@ -78,7 +78,7 @@ def price_source(
         )
     if scheduler not in ("auto", "ios"):
         raise InputError(
-            f"learned latencies are for scheduler `ios`; `{scheduler}` asks for few stages, "
-            "which are measured: leave `latency` out"
+            f"learned latencies are for the schedulers `ios` and `auto`; `{scheduler}` needs few "
+            "stages, and all of them are measured: leave `latency` out"
         )
     return Learned()

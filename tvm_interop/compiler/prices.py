@@ -141,8 +141,8 @@ class StoredLatency(LatencyTable):
         """
         if not self._knows_copies:
             raise LatencyError(
-                f"nothing is known of the link between two `{self._setting.device}`; say what it "
-                "carries (`link`, or --link-gb-s)"
+                f"nothing is known of the link between two `{self._setting.device}`; give its "
+                "bandwidth (`link`, or --link-gb-s)"
             )
         return super().transfer(u, v)
 

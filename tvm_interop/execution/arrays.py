@@ -140,7 +140,7 @@ def _tensor_over(out: Any) -> Any:
         return out
     if not hasattr(out, "__dlpack__"):
         raise InputError(
-            f"`out` is a `{type(out).__name__}`; give an array or a tensor that is written to"
+            f"`out` is a `{type(out).__name__}`; give an array or a tensor to write to"
         )
     _refuse_gradients(out, "`out`")
     try:
@@ -150,7 +150,7 @@ def _tensor_over(out: Any) -> Any:
             f"`out` cannot be written to: {first_line(error)}; give a NumPy array"
         ) from error
     if not tensor.is_contiguous():
-        raise InputError("`out` is not contiguous; give a tensor that is")
+        raise InputError("`out` is not contiguous; give a contiguous tensor")
     return tensor
 
 

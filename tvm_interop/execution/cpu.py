@@ -60,8 +60,8 @@ class Instance:
             held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
             needed = (plan.arena_bytes + sum(held)) / 2**30
             raise DeviceError(
-                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot have as "
-                "much memory; compile for smaller inputs, or run it on a larger machine"
+                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
+                "that much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
         self._owners: dict[int, np.ndarray] = {}  # Keeps memory given to `rebind` alive, by value.
         self._lent: set[int] = set()  # Values in memory that belongs to the caller.

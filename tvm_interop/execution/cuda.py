@@ -252,7 +252,9 @@ def cuda_devices(plan: Plan) -> list[int]:
         A stream is not on a GPU, or the plan has no streams.
     """
     if not plan.streams:
-        raise ArtifactError("the plan has no stream; a plan for a GPU has one on it")
+        raise ArtifactError(
+            "the plan has no stream; a plan for a GPU has at least one stream on it"
+        )
     return [_number(stream.device) for stream in plan.streams]
 
 
@@ -289,7 +291,7 @@ def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:
             raise InputError(
-                f"stream {s} of those to share is on cuda:{device}, and the plan's is on "
+                f"shared stream {s} is on cuda:{device}, and the plan's stream {s} is on "
                 f"cuda:{wanted}; share `make_cuda_streams(plan)` between plans on the same GPUs"
             )
     for s, (planned, urgent) in enumerate(
@@ -297,7 +299,7 @@ def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
     ):
         if planned.urgent != urgent:
             raise InputError(
-                f"stream {s} of those to share is {'' if urgent else 'not '}urgent, and the plan's "
+                f"shared stream {s} is {'' if urgent else 'not '}urgent, and the plan's stream {s} "
                 f"is {'' if planned.urgent else 'not '}urgent; share `make_cuda_streams(plan)` "
                 "between plans with the same urgent streams"
             )

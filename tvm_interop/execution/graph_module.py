@@ -213,7 +213,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         if len(arrays) != len(self._input_index):
             raise InputError(
                 f"{len(arrays)} array(s) given, and the model has {len(self._input_index)} inputs: "
-                f"{self._inputs_in_words()}; give each, or some by name"
+                f"{self._inputs_in_words()}; give all of them in order, or some by name"
             )
         return dict(zip(self._input_index, arrays, strict=True))
 
@@ -421,7 +421,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
             found = {key: shape_of(value) for key, value in given.items()}
             raise InputError(
-                f"the model was compiled for no such shapes as {found}, but for {known}"
+                f"the model was not compiled for the shapes {found}; it was compiled for {known}"
             )
         i = fitting[0]
         model = self._models[i]

@@ -39,8 +39,8 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
         warnings.warn(
             f"the model was compiled for {wanted} cores, and this process may use "
             f"{_runtime.num_threads()}: parts that should run side by side take turns, which is "
-            "right but slow; compile it here, or with fewer streams, or allow more threads with "
-            "tvm_interop.set_num_threads",
+            "right but slow; compile the model here, or with fewer streams, or allow more threads "
+            "with tvm_interop.set_num_threads",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -54,8 +54,8 @@ def tell_of_idle_cores(plan: Plan) -> None:
     wanted, here = cores_of(plan), _runtime.num_threads()
     warnings.warn(
         f"the model was compiled for {wanted} core{'s' if wanted > 1 else ''}, and this process "
-        f"may use {here}: the others stay idle. Compile it here to use all, or limit this process "
-        f"with tvm_interop.set_num_threads({wanted})",
+        f"may use {here}: the other cores stay idle. Compile the model here to use all cores, or "
+        f"limit this process with tvm_interop.set_num_threads({wanted})",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -123,12 +123,13 @@ def _plan_on_tvm_alone(artifact: Artifact) -> Plan:
         return artifact.plan
     if artifact.fallback is None:
         raise ArtifactError(
-            f"the model was compiled for kernel library `{libraries[0]}`, which servers have not; "
-            "compile it again with --providers tvm"
+            f"the model was compiled for kernel library `{libraries[0]}`, which servers do not "
+            "have; compile the model again with --providers tvm"
         )
     _LOG.warning(
-        "the model was compiled for kernel library `%s`, which servers have not: TVM's kernels "
-        "run, one after the other; compile it with --providers tvm for a schedule of those",
+        "the model was compiled for kernel library `%s`, which servers do not have: TVM's kernels "
+        "run, one after the other; compile the model with --providers tvm for a schedule of TVM's "
+        "kernels",
         libraries[0],
     )
     return artifact.fallback

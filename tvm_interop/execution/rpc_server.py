@@ -68,7 +68,7 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
         except NoAnswerError as error:
             _LOG.warning("a server that the tracker calls free is left out: %s", error)
         except RuntimeError as error:
-            _LOG.warning("a server that the tracker calls free cannot be had: %s", error)
+            _LOG.warning("a server that the tracker calls free cannot be reached: %s", error)
             break
     if not sessions:
         raise DeviceError(

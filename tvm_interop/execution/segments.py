@@ -89,7 +89,7 @@ class Segments:
         if segment not in (0, self._next) or not 0 <= segment < len(self):
             raise ExecutionError(
                 f"segment {segment} of {len(self)} cannot run now; it is the turn of segment "
-                f"{self._next}, or of 0 to begin anew"
+                f"{self._next}, or of segment 0 to begin again"
             )
         self._next = 0
         _runtime.run(self._executors[segment])

@@ -206,8 +206,8 @@ def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> C
     (divided_us,), (one_core_us,) = wholes.divided_us([worst]), wholes.one_core_us([worst])
     amount = 2 * wholes.cores
     what = (
-        f"divide operators into {amount} parts: {len(poor)} divide badly, most of all "
-        f"`{wholes.graph.names[worst]}`, {one_core_us / divided_us:.2f} times as fast on "
+        f"divide operators into {amount} parts: {len(poor)} divide badly; the worst, "
+        f"`{wholes.graph.names[worst]}`, is {one_core_us / divided_us:.2f} times as fast on "
         f"{wholes.cores} cores as on 1"
     )
     gain = sum(max(lost_us[op], 0) for op in poor) / total_us

@@ -34,14 +34,14 @@ def find_pair(
     """
     a, b = (wholes.id_of(name) for name in names)
     if a == b:
-        raise GraphError(f"`{names[0]}` is one operator: give two to compare")
+        raise GraphError(f"`{names[0]}` is named twice: give two different operators")
     for first, second in ((a, b), (b, a)):
         path = _path(wholes.graph, first, second)
         if path:
             chain = [f"`{wholes.graph.names[op]}`" for op in path]
             if len(chain) > 6:
                 chain = [*chain[:3], "...", *chain[-2:]]
-            reason = f"one needs what the other makes: {' -> '.join(chain)}"
+            reason = f"one operator depends on the other: {' -> '.join(chain)}"
             return (Finding(tuple(names), Verdict.DEPENDENT, reason),)
     return _judged(wholes, [[a, b]], artifact)
 
@@ -97,7 +97,7 @@ def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
     ):
         reason = (
             f"{finding.reason} here; the whole schedule took {checked.ratio:.3f} of sequential "
-            f"execution when it was compiled, and ships where it is below 0.99 for sure"
+            "execution when the model was compiled, and it ships only if that is surely below 0.99"
         )
         return replace(finding, verdict=Verdict.SEQUENTIAL, reason=reason, shipped=shipped)
     return replace(finding, shipped=shipped)

@@ -96,7 +96,11 @@ def operator_text(explained: OperatorExplanation) -> str:
     parts = f" in {explained.parts} parts" if explained.parts > 1 else ""
     lines = [f"`{explained.name}`{kind}: runs on {explained.provider}{parts}"]
     for offer in explained.offers:
-        took = f"{offer.us:.1f} us" if math.isfinite(offer.us) else "can; its time is not known"
+        took = (
+            f"{offer.us:.1f} us"
+            if math.isfinite(offer.us)
+            else "has a kernel; its latency is not known"
+        )
         lines.append(f"  {offer.provider}: {offer.refusal or took}")
     return "\n".join(lines)
 

@@ -29,10 +29,10 @@ def explanation_text(explained: Explanation) -> str:
     top = explained.ceiling
     if top is not None and math.isfinite(top.without_contention):
         lines += [
-            f"ceiling: sequential execution takes {top.sequential_us:.0f} us; the critical path is "
-            f"{top.without_contention:.2f} of it,",
-            f"  {top.with_contention:.2f} where the cores are shared; the profitable sets, as "
-            f"measured, come to {top.as_measured:.2f}",
+            f"ceiling: sequential execution takes {top.sequential_us:.0f} us; without contention "
+            f"the critical path takes {top.without_contention:.2f} of that,",
+            f"  {top.with_contention:.2f} if all operators share the cores; with the profitable "
+            f"sets side by side, as measured, the run takes {top.as_measured:.2f}",
         ]
     elif top is not None:
         lines.append("ceiling: unknown; not every operator has been measured")
@@ -40,7 +40,7 @@ def explanation_text(explained: Explanation) -> str:
         gain = (
             f"saves {change.gain:.0%} at most"
             if change.is_bound
-            else (f"{change.gain:.0%} to save, by estimate")
+            else f"saves {change.gain:.0%} by estimate"
         )
         lines.append(f"change {i}: {change.what}; {gain}")
     lines += _trial_lines(explained)
@@ -84,7 +84,9 @@ def _medians_apart(cost: Cost) -> str:
     low, high = cost.interval
     if low - _PLAINLY <= by_medians <= high + _PLAINLY:
         return ""
-    return f"; the medians alone would say {by_medians:.3f}, by what else the machine did"
+    return (
+        f"; the ratio of the medians is {by_medians:.3f}, and other work on the machine distorts it"
+    )
 
 
 def _trial_lines(explained: Explanation) -> Sequence[str]:
@@ -92,7 +94,7 @@ def _trial_lines(explained: Explanation) -> Sequence[str]:
     if trial is None:
         return ()
     if trial.interval is None:
-        between = "too few rounds to say how sure that is"
+        between = "too few rounds for a confidence interval"
     else:
         between = f"with 90% confidence {trial.interval[0]:.3f} to {trial.interval[1]:.3f}"
     promised = "the bound" if trial.change.is_bound else "the estimate"

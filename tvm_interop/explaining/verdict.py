@@ -16,10 +16,10 @@ SLOWDOWN = 1.05
 """Operators are memory-bound together if they slow each other down by at least this factor."""
 
 THRESHOLDS = (
-    f"profitable: side by side, its waits counted, saves {GAIN:.0%} or more of the time in turn. "
-    f"One fills the device: the longest is, over all cores, {FILLS:.0%} of the cores times as fast "
-    f"as on one. Memory-bound together: at once they take {SLOWDOWN:g} times as long as alone, or "
-    "longer."
+    f"profitable: running side by side, waits included, saves {GAIN:.0%} or more of the time in "
+    f"turn. One fills the device: the speed-up of the longest operator on all cores is {FILLS:.0%} "
+    "of the number of cores or more. Memory-bound together: at once the operators take "
+    f"{SLOWDOWN:g} times as long as alone, or longer."
 )
 """A description of the thresholds, for help texts and output."""
 
@@ -198,16 +198,21 @@ def judge(numbers: SideBySide) -> tuple[Verdict, str]:
         return Verdict.PROFITABLE, f"{said}: saves {n.gain:.0%}"
     if n.saved(n.without_waits_us) >= GAIN:
         cost = f"a fork and a join of streams take {n.waits * n.wait_us:.1f} us"
-        return Verdict.WAITS, f"{said}; {cost}, without it would be {n.without_waits_us:.1f} us"
+        return Verdict.WAITS, (
+            f"{said}; {cost}; without them, running side by side would take "
+            f"{n.without_waits_us:.1f} us"
+        )
     longest = max(n.members, key=lambda member: member.one_core_us)
     if n.cores > 1 and longest.speedup >= FILLS * n.cores:
         text = f"`{longest.name}` is {longest.speedup:.2f} times as fast on {n.cores} cores as on 1"
         return Verdict.FILLS, f"{text}; {said}"
     if n.slowdown >= SLOWDOWN and n.saved(n.ideal_us) >= GAIN:
         text = f"at once they take {n.slowdown:.2f} times as long as alone"
-        return Verdict.MEMORY, f"{text}: {said}, {n.ideal_us:.1f} us if they did not"
-    most = f"{max(n.in_turn_us - n.ideal_us, 0):.1f} us could be saved at best"
-    return Verdict.LITTLE, f"{said}; {most}, and less than {GAIN:.0%} is"
+        return Verdict.MEMORY, (
+            f"{text}: {said}, {n.ideal_us:.1f} us side by side without this slowdown"
+        )
+    most = f"{max(n.in_turn_us - n.ideal_us, 0):.1f} us is the most that could be saved"
+    return Verdict.LITTLE, f"{said}; {most}, and running side by side saves less than {GAIN:.0%}"
 
 
 def _or_none(number: float) -> float | None:

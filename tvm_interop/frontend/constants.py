@@ -76,8 +76,8 @@ def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:
     """
     if op_type in _SIZE_DEPENDS_ON_NUMBERS:
         raise UnsupportedModelError(
-            "how much comes out depends on the numbers that go in, and a schedule is made for "
-            "fixed shapes: leave it out of the model, and do it on the model's outputs"
+            "the shape of its result depends on the numbers in its inputs, and a schedule is made "
+            "for fixed shapes: leave it out of the model, and compute it from the model's outputs"
         )
     for index in _MUST_BE_CONSTANT.get(op_type, ()):
         if len(inputs) > index and isinstance(inputs[index], tvm.relax.Var):

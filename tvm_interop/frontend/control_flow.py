@@ -115,7 +115,7 @@ def _selected(bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any)
         shown = " and ".join(f"{dtype} of shape {shape}" for shape, dtype in kinds)
         raise UnsupportedModelError(
             f"its branches give {shown}, and its condition is computed as the model runs: export "
-            "the model with the branch taken that you need"
+            "the model with only the branch that you need"
         )
     return bb.emit(relax.op.where(condition, then, otherwise))
 
@@ -125,7 +125,7 @@ def _loop(
 ) -> list[Any]:
     graph = attrs["body"]
     most, goes_on, *states = inputs
-    turns = MOST_OPERATORS if most is None else _known(most, "number of turns")
+    turns = MOST_OPERATORS if most is None else _known(most, "number of iterations")
     going = True if goes_on is None else _known(goes_on, "condition")
     collected: list[list[Any]] = [[] for _ in range(len(graph.output) - 1 - len(states))]
     turn = 0
@@ -183,15 +183,19 @@ def _element(bb: relax.BlockBuilder, sequence: Any, axis: int, index: int) -> An
 
 def _stacked(bb: relax.BlockBuilder, parts: Sequence[Any], axis: int) -> Any:
     if not parts:
-        raise UnsupportedModelError("it turns no time and collects a tensor: nothing is in it")
+        raise UnsupportedModelError(
+            "it runs 0 iterations and collects a tensor, which would be empty: leave it out of the "
+            "model"
+        )
     return bb.emit(relax.op.stack(list(parts), axis))
 
 
 def _check_size(graph: onnx.GraphProto, turns: int) -> None:
     if turns * max(len(graph.node), 1) > MOST_OPERATORS:
         raise UnsupportedModelError(
-            f"written out, its {turns} turns or more of {len(graph.node)} operators are over "
-            f"{MOST_OPERATORS}: use a shorter sequence, or LSTM, GRU or RNN where it is one"
+            f"unrolled, its {turns} or more iterations of {len(graph.node)} operators are more "
+            f"than {MOST_OPERATORS} operators: use a shorter sequence, or the operator LSTM, GRU "
+            "or RNN if the loop is one"
         )
 
 
@@ -199,8 +203,8 @@ def _known(value: Any, what: str) -> int:
     found = _constant(value)
     if found is None:
         raise UnsupportedModelError(
-            f"its {what} is computed as the model runs, and a schedule is fixed before: export "
-            f"the model with a constant {what}"
+            f"its {what} is computed as the model runs, and a schedule is fixed before the model "
+            f"runs: export the model with a constant {what}"
         )
     return found
 

@@ -203,7 +203,8 @@ def _space_to_depth(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
 def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     if attrs.get("mode", b"avg") == b"max":
         raise UnsupportedModelError(
-            "its mode `max` is not supported, only `avg`: TVM takes another maximum than ONNX"
+            "its mode `max` is not supported, only `avg`: TVM defines the maximum in another way "
+            "than ONNX"
         )
     scale = float(attrs.get("spatial_scale", 1.0))
     # Opset 16 introduced this attribute, with `half_pixel` as its default.

@@ -129,8 +129,8 @@ def batch_shapes(
         model = read_for_import(model)
     if not isinstance(model, onnx.ModelProto):
         raise InputError(
-            "batch sizes can be given for ONNX models; give the shapes of the inputs for each "
-            "batch size, and the batch sizes too, for any other"
+            "batch sizes without shapes can be given for ONNX models only; for other models, give "
+            "`input_shapes` for each batch size as well"
         )
     shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
     return onnx_batch_shapes(model.graph, shapes, size)

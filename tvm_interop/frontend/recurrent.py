@@ -65,7 +65,7 @@ class _Importer:
         x, self._w, self._r, self._b, self._lengths, self._h0, self._c0, self._peepholes = given
         if x.ty.ndim != 3:
             raise UnsupportedModelError(
-                f"its input `X` has {x.ty.ndim} dimensions, and ONNX has 3 for it"
+                f"its input `X` has {x.ty.ndim} dimensions, and ONNX requires 3"
             )
         self._batch_first = bool(attrs.get("layout", 0))
         # From here on, X has shape (length, batch, inputs) and states have shape

@@ -77,8 +77,8 @@ def import_resize(
     if "float" not in dtype and not is_nearest:
         # If a mean is a whole number, the rounding error decides which integer it is truncated to.
         raise UnsupportedModelError(
-            f"means of {dtype} are supported for whole factors of the last dimensions alone, "
-            "without antialiasing: resize floats, and cast them"
+            f"means of {dtype} are supported only for whole factors of the last dimensions, "
+            "without antialiasing: cast the input to floats, resize it, and cast the result"
         )
     if 0 in new_sizes.values():
         empty = [new_sizes.get(axis, size) for axis, size in enumerate(shape)]

@@ -187,7 +187,7 @@ def _fault(kernel: Checked) -> str | None:
                 return f"a share of it {said}, on {kind} numbers"
             for i, (whole, parts) in enumerate(zip(got, in_shares, strict=True)):
                 if whole.tobytes() != parts.tobytes():
-                    return f"output {i} is another one in shares than in one piece"
+                    return f"output {i} differs between a run in shares and a run in one piece"
         if traits.rounds_to_integers and kind not in ("ordinary", "small"):
             continue
         spare = _ON_THE_EDGE if traits.rounds_to_integers else 0.0
@@ -403,7 +403,7 @@ class _Tolerance:
         place = tuple(int(i) for i in np.argwhere(outside)[0])
         return (
             f"{int(outside.sum())} of {outside.size} elements, the first at {list(place)}: "
-            f"{got[place]} for {self.want[place]}"
+            f"{got[place]} instead of {self.want[place]}"
         )
 
     def _outside(self, got: np.ndarray) -> npt.NDArray[np.bool_]:

@@ -86,8 +86,8 @@ def schedule_kernel(
             _log.debug("kernel `%s` stays as it is: %s", name, error)
         else:
             _log.warning(
-                "kernel `%s` stays as it is, and slow, for a fault of these rules; please report "
-                "it with this traceback",
+                "kernel `%s` stays as it is, and slow, because a scheduling rule failed; please "
+                "report it with this traceback",
                 name,
                 exc_info=True,
             )

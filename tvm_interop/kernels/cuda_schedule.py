@@ -145,8 +145,8 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     except Exception as error:  # The next rule may fit.
         if isinstance(rule, _ShortSums) and not is_refusal(error):
             _log.warning(
-                "kernel `%s` goes without the rule for short sums, for a fault of it; please "
-                "report it with this traceback",
+                "kernel `%s` is scheduled without the rule for short sums, because the rule "
+                "failed; please report it with this traceback",
                 name,
                 exc_info=True,
             )

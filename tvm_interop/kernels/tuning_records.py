@@ -134,8 +134,8 @@ class TuningRecords:
             raise self._empty()
         if not any(self.trials_of(kernel) for kernel in kernels):
             raise InputError(
-                f"the tuning records in `{self.folder}` are of other models' kernels, none of this "
-                f"one's: {_HOW}"
+                f"the tuning records in `{self.folder}` are of other models' kernels, and none is "
+                f"of this model's kernels: {_HOW}"
             )
 
     def _empty(self) -> InputError:
@@ -144,8 +144,8 @@ class TuningRecords:
     def _check_target(self, record: Any) -> None:
         if str(record.target) != str(self.target):
             raise InputError(
-                f"the tuning records in `{self.folder}` are for target {record.target}, and "
-                f"this is {self.target}: use another folder, or the same --target"
+                f"the tuning records in `{self.folder}` are for target {record.target}, and the "
+                f"target here is {self.target}: use another folder, or the same --target"
             )
 
     def _count(self, record: Any) -> None:

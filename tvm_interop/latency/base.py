@@ -67,9 +67,9 @@ class LatencyModel(ABC):
         LatencyError: unless a subclass overrides this method.
         """
         raise LatencyError(
-            f"{type(self).__name__} does not know what copies between GPUs take (asked for that "
-            f"from operator {u} to operator {v}); give a latency model that has `transfer`, such "
-            "as a LatencyTable with `transfers`"
+            f"{type(self).__name__} does not know how long copies between GPUs take (it was asked "
+            f"for the copy from operator {u} to operator {v}); give a latency model that has "
+            "`transfer`, such as a LatencyTable with `transfers`"
         )
 
     def mergeable(self) -> Sequence[Sequence[int]]:
@@ -320,8 +320,8 @@ def _check_sum(prices_us: npt.NDArray[np.float64]) -> None:
         total_us = prices_us.sum()
     if not math.isfinite(total_us):
         raise LatencyError(
-            "the latency model's prices are more than a number can hold together; the largest is "
-            f"{prices_us.max()} us"
+            "the sum of the latency model's prices is more than a float can hold; the largest "
+            f"price is {prices_us.max()} us"
         )
 
 
@@ -374,10 +374,14 @@ def _checked_transfers(
             number = float(us)
         except (TypeError, ValueError):
             raise LatencyError(
-                f"transfer {edge!r}: {us!r} is none; give {{(producer, reader): microseconds}}"
+                f"transfer {edge!r}: {us!r} is no transfer; give {{(producer, reader): "
+                f"microseconds}}"
             ) from None
         if not (0 <= u < num_ops and 0 <= v < num_ops and u != v):
-            raise LatencyError(f"transfer {edge!r} is between no two of {num_ops} operators")
+            raise LatencyError(
+                f"transfer {edge!r} is not between two different operators of the {num_ops}, "
+                "numbered from 0"
+            )
         if not (math.isfinite(number) and number >= 0):
             raise LatencyError(f"transfer {edge!r} takes {us} us; it must be finite, not negative")
         checked[u, v] = number

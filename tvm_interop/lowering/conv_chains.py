@@ -115,7 +115,7 @@ def why_not_merged(chains: Sequence[ConvChain]) -> str | None:
     """
     first = chains[0]
     if len(chains) < 2:
-        return "it takes two to merge"
+        return "merging takes two or more convolutions"
     for chain in chains[1:]:
         differences = {
             "reads another tensor than": not chain.data.same_as(first.data),

@@ -97,7 +97,7 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
             where = "a GPU" if device == "cuda" else "a CPU"
             raise InputError(
                 f"kernel provider `{name}` has no kernels for {where}; leave it out, or compile "
-                f"for a target it has some for: here there are {', '.join(known)}"
+                f"for another kind of target: the providers for this target are {', '.join(known)}"
             )
         raise InputError(f"there is no kernel provider `{name}`: there are {', '.join(known)}")
 
@@ -130,7 +130,7 @@ def library_version(name: str) -> str | None:
     try:
         return str(library.native.load_kernel_library(name, library.find()))
     except ExecutionError as error:
-        _LOG.info("no kernels of %s, TVM's do its work: %s", name, error)
+        _LOG.info("no kernels of %s; TVM's kernels run instead: %s", name, error)
         _WHY_MISSING[name] = str(error)
         return None
 

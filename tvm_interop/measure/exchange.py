@@ -64,14 +64,17 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
             _check(read, workloads)
         except (msgspec.DecodeError, ValueError) as error:
             raise TVMInteropError(
-                f"line {number} of `{source}` is none that `tvm-interop db export` writes: {error}"
+                f"line {number} of `{source}` is no line that `tvm-interop db export` writes: "
+                f"{error}"
             ) from error
         if read.workload is not None:
             workloads[read.workload.hash] = read.workload
         if read.record is not None:
             records[read.record.key] = read.record
     if number == 0:
-        raise TVMInteropError(f"`{source}` is empty; `tvm-interop db export` writes a first line")
+        raise TVMInteropError(
+            f"`{source}` is empty; give a file that `tvm-interop db export` wrote"
+        )
     there = {record.key: record.measured_at for record in store.records()}
     newer = [r for r in records.values() if r.measured_at > there.get(r.key, "")]
     store.put(newer, workloads.values())
@@ -80,17 +83,25 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
 
 def _check(line: _Line, workloads: dict[str, Workload]) -> None:
     if (line.workload is None) == (line.record is None):
-        raise ValueError("it holds no workload and no record, or both")
+        raise ValueError("it must hold either a workload or a record")
     record = line.record
     if record is None:
         return
     if not 0 <= record.latency_us < float("inf"):
-        raise ValueError(f"record `{record.key}` took {record.latency_us} us")
+        raise ValueError(
+            f"record `{record.key}` took {record.latency_us} us; a latency must be finite and not "
+            "negative"
+        )
     if record.spread_us is not None and not 0 <= record.spread_us < float("inf"):
-        raise ValueError(f"record `{record.key}` has a spread of {record.spread_us} us")
+        raise ValueError(
+            f"record `{record.key}` has a spread of {record.spread_us} us; a spread must be finite "
+            "and not negative"
+        )
     for hash_ in (h for group in record.groups or () for h in group):
         if hash_ not in workloads:
-            raise ValueError(f"record `{record.key}` is of workload `{hash_}`, not given before")
+            raise ValueError(
+                f"record `{record.key}` is of workload `{hash_}`, which no line before it describes"
+            )
 
 
 def _encode(line: _Head | _Line) -> str:

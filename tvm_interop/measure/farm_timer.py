@@ -66,7 +66,7 @@ def farm_timer(
     for op in program.operators:
         if op.library is not None:
             raise InputError(
-                f"operator `{op.name}` has a kernel of `{op.library}`, which servers have not; "
+                f"operator `{op.name}` has a kernel of `{op.library}`, which servers do not have; "
                 "give --providers tvm"
             )
     served: list[ServedProgram] = []
@@ -84,7 +84,7 @@ def farm_timer(
         except NoAnswerError as error:
             _LOG.warning("%s; it is left out", error)
     if not served:
-        raise DeviceError(f"no server of key `{address.key}` answers; start them anew")
+        raise DeviceError(f"no server of key `{address.key}` answers; start the servers again")
     setting = Setting(
         device=f"rpc:{address.key}",
         driver="",
@@ -146,7 +146,7 @@ class FarmStageTimer:
             The last server failed, or did not answer; or no server is left.
         """
         if not self._servers:
-            raise DeviceError("no server is left; start others and take them")
+            raise DeviceError("no server is left; start other servers, and measure with them")
         waiting: _Jobs = queue.SimpleQueue()
         for job in jobs:
             waiting.put(job)
@@ -183,7 +183,7 @@ class FarmStageTimer:
         self._servers.remove(server)
         if not self._servers:
             raise DeviceError(
-                f"the last server {why}; start others and go on, what was measured is kept"
+                f"the last server {why}; start other servers and continue; measurements are kept"
             )
         waiting.put(job)
 
@@ -245,7 +245,7 @@ class _Server:
             self._since_s = time.monotonic()
             seconds = self._program.measure([stages[i] for i in indices], 0, repeats)
             if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
-                raise DeviceError("a server says that stages took no time there is")
+                raise DeviceError("a server reports latencies that are negative or not finite")
             return seconds
 
         return measure

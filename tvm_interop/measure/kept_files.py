@@ -107,7 +107,7 @@ class KeptFiles:
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(
-                    "nothing is kept in `%s`, and nothing of it is used: %s; make it yours, or "
+                    "nothing is written to or read from `%s`: %s; make the folder yours alone, or "
                     "name the folder in %s",
                     self.folder,
                     reason,

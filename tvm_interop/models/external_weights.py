@@ -127,10 +127,17 @@ def _place_of(tensor: onnx.TensorProto, model: Path) -> tuple[Path, int]:
     offset, length = told.get("offset", "0"), told.get("length", str(_nbytes_of(tensor)))
     if not (offset.isdigit() and length.isdigit()) or int(length) < _nbytes_of(tensor):
         needed = _nbytes_of(tensor)
-        why = f"it is to have {length} bytes from {offset} on, and its shape needs {needed}"
+        why = (
+            f"the model says that it has {length} bytes at offset {offset}, and its shape needs "
+            f"{needed} bytes"
+        )
         raise _unreadable(tensor, model, why)
     if int(offset) + _nbytes_of(tensor) > path.stat().st_size:
-        raise _unreadable(tensor, model, f"`{path.name}` ends before it: export the model again")
+        raise _unreadable(
+            tensor,
+            model,
+            f"`{path.name}` ends before the end of the weight: export the model again",
+        )
     return path, int(offset)
 
 

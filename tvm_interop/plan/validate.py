@@ -53,7 +53,7 @@ def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(data, type=kind, dec_hook=_described)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise ArtifactError(
-            f"`{name}` is none that this version can read: {error}; compile the model again"
+            f"`{name}` cannot be read by this version: {error}; compile the model again"
         ) from error
 
 
@@ -126,13 +126,16 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
     """
     for op in fallback.operators:
         if op.library is not None:
-            raise ArtifactError(f"its operator `{op.name}` needs a library, `{op.library}`")
+            raise ArtifactError(
+                f"operator `{op.name}` of `fallback.json` needs kernel library `{op.library}`; a "
+                "fallback needs none"
+            )
     for kind, ours, others in (
         ("inputs", _interface(fallback, fallback.inputs), _interface(plan, plan.inputs)),
         ("outputs", _interface(fallback, fallback.outputs), _interface(plan, plan.outputs)),
     ):
         if ours != others:
-            raise ArtifactError(f"its {kind} are not those of `plan.json`")
+            raise ArtifactError(f"the {kind} of `fallback.json` are not those of `plan.json`")
 
 
 def check_shapes(plans: Sequence[Plan]) -> None:
@@ -224,7 +227,7 @@ def check_bounds(plan: Plan) -> None:
 def _check_streams(plan: Plan) -> None:
     if len(plan.streams) > MAX_STREAMS:
         raise ArtifactError(
-            f"the plan has {len(plan.streams)} streams; at most {MAX_STREAMS} can be"
+            f"the plan has {len(plan.streams)} streams; at most {MAX_STREAMS} are allowed"
         )
     used = {op.stream for op in plan.operators}
     for s, stream in enumerate(plan.streams):
@@ -241,7 +244,7 @@ def _check_streams(plan: Plan) -> None:
         if stream.threads != plan.streams[0].threads:
             raise ArtifactError(
                 f"stream {s} has {stream.threads} threads, and stream 0 {plan.streams[0].threads}; "
-                "all must have as many"
+                "all streams must have the same number"
             )
         if s not in used:
             raise ArtifactError(f"stream {s} has no operator")
@@ -255,11 +258,15 @@ def _check_value(value: PlannedValue) -> None:
         )
     if len(value.shape) > MAX_RANK:
         raise ArtifactError(
-            f"value `{value.name}` has {len(value.shape)} dimensions; at most {MAX_RANK} can be"
+            f"value `{value.name}` has {len(value.shape)} dimensions; at most {MAX_RANK} are "
+            "allowed"
         )
     for dim in value.shape:
         if not 0 <= dim <= MAX_DIMENSION:
-            raise ArtifactError(f"value `{value.name}` has a dimension of {dim}: {value.shape}")
+            raise ArtifactError(
+                f"value `{value.name}` has a dimension of {dim} in {value.shape}; a dimension is "
+                f"from 0 to {MAX_DIMENSION}"
+            )
     if value.layout != "plain" and value.storage == "weight":
         raise ArtifactError(f"weight `{value.name}` is {value.layout}; weights are plain")
     if value.layout == "blocked16" and len(value.shape) != 4:
@@ -268,20 +275,24 @@ def _check_value(value: PlannedValue) -> None:
             "have 4"
         )
     if value.offset is not None and not 0 <= value.offset <= MAX_BYTES:
-        raise ArtifactError(f"value `{value.name}` lies at byte {value.offset}")
+        raise ArtifactError(
+            f"value `{value.name}` lies at byte {value.offset}; an offset is from 0 to {MAX_BYTES}"
+        )
 
 
 def _check_total(plan: Plan) -> None:
     """Check that sums of sizes and offsets are far from overflowing 64 bits."""
     total = sum(value.nbytes for value in plan.values)
     if total > MAX_BYTES:
-        raise ArtifactError(f"the plan's tensors have {total} bytes; at most {MAX_BYTES} can be")
+        raise ArtifactError(
+            f"the plan's tensors have {total} bytes; at most {MAX_BYTES} are allowed"
+        )
 
 
 def _check_operators(plan: Plan) -> None:
     if len(plan.operators) > MAX_OPERATORS:
         raise ArtifactError(
-            f"the plan has {len(plan.operators)} operators; at most {MAX_OPERATORS} can be"
+            f"the plan has {len(plan.operators)} operators; at most {MAX_OPERATORS} are allowed"
         )
     values = range(len(plan.values))
     names: set[str] = set()
@@ -295,21 +306,30 @@ def _check_operators(plan: Plan) -> None:
         names.add(op.name)
         if op.stream not in range(len(plan.streams)):
             raise ArtifactError(
-                f"operator `{op.name}` is planned on stream {op.stream}, of {len(plan.streams)}"
+                f"operator `{op.name}` is planned on stream {op.stream}, but the plan has "
+                f"{len(plan.streams)} streams, numbered from 0"
             )
         if len(op.inputs) > max(MAX_REPEATED, 2 * len(values)):
             raise ArtifactError(
-                f"operator `{op.name}` has {len(op.inputs)} inputs, and the plan {len(values)} "
-                "values; it can have twice as many"
+                f"operator `{op.name}` has {len(op.inputs)} inputs; at most "
+                f"{max(MAX_REPEATED, 2 * len(values))} are allowed, since the plan has "
+                f"{len(values)} values"
             )
         if not all(v in values for v in (*op.inputs, *op.outputs)):
-            raise ArtifactError(f"operator `{op.name}` reads or writes a value that is not there")
+            raise ArtifactError(
+                f"operator `{op.name}` reads or writes a value that the plan does not have"
+            )
         if not all(w in range(i) for w in op.waits):
-            raise ArtifactError(f"operator `{op.name}` waits for one that is not planned before it")
+            raise ArtifactError(
+                f"operator `{op.name}` waits for an operator that is not planned before it"
+            )
         if len(set(op.waits)) < len(op.waits):
-            raise ArtifactError(f"operator `{op.name}` waits twice for the same one")
+            raise ArtifactError(f"operator `{op.name}` waits twice for the same operator")
         if op.share is not None and not 0 <= op.share[0] < op.share[1] <= MAX_OPERATORS:
-            raise ArtifactError(f"operator `{op.name}` is share {op.share[0]} of {op.share[1]}")
+            raise ArtifactError(
+                f"operator `{op.name}` is share {op.share[0]} of {op.share[1]}; shares are "
+                f"numbered from 0, and at most {MAX_OPERATORS} are allowed"
+            )
 
 
 # Values and the operators that write them.
@@ -318,12 +338,15 @@ def _check_operators(plan: Plan) -> None:
 def _check_interface(plan: Plan) -> None:
     """Check the model's inputs and outputs: the host writes each input once, and all are plain."""
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
-        raise ArtifactError("an input or output of the model is not among its values")
+        raise ArtifactError("an input or output of the model is not among the plan's values")
     names: set[str] = set()
     for v in plan.inputs:
         value = plan.values[v]
         if value.storage != "input" or value.copy_of is not None:
-            raise ArtifactError(f"input `{value.name}` of the model is planned as {value.storage}")
+            raise ArtifactError(
+                f"input `{value.name}` of the model is planned as {value.storage}; it must be an "
+                "`input`, and no copy"
+            )
         if value.name in names:
             raise ArtifactError(f"two inputs of the model are called `{value.name}`")
         names.add(value.name)
@@ -331,7 +354,7 @@ def _check_interface(plan: Plan) -> None:
         if plan.values[v].layout != "plain":
             raise ArtifactError(
                 f"`{plan.values[v].name}`, an input or output of the model, is "
-                f"{plan.values[v].layout}"
+                f"{plan.values[v].layout}; it must be plain"
             )
 
 
@@ -341,22 +364,25 @@ def _check_aliases(plan: Plan) -> None:
     for value in plan.values:
         if value.storage != "alias":
             if value.alias_of is not None:
-                raise ArtifactError(f"{value.storage} `{value.name}` is an alias too")
+                raise ArtifactError(
+                    f"{value.storage} `{value.name}` is an alias too; a value either has storage "
+                    "or is an alias"
+                )
             continue
         root = -1 if value.alias_of is None else value.alias_of
         if root not in range(len(plan.values)) or plan.values[root].storage == "alias":
-            raise ArtifactError(f"value `{value.name}` is an alias of none with storage")
+            raise ArtifactError(f"value `{value.name}` is an alias of no value with storage")
         begin = value.offset or 0
         if begin % alignment or begin + value.nbytes > plan.values[root].nbytes:
             raise ArtifactError(
-                f"value `{value.name}` of {value.nbytes} bytes at {begin} is no part of what it "
-                f"aliases, which has {plan.values[root].nbytes} bytes"
+                f"value `{value.name}` of {value.nbytes} bytes at {begin} is no part of the value "
+                f"that it aliases, which has {plan.values[root].nbytes} bytes"
             )
     for v in plan.outputs:
         if plan.values[plan.root_of(v)].storage == "arena":
             raise ArtifactError(
                 f"output `{plan.values[v].name}` of the model is planned in the arena, where "
-                "others write over it"
+                "operators may write over it"
             )
 
 
@@ -369,7 +395,9 @@ def _check_writers(plan: Plan) -> None:
             written.setdefault(root, {}).setdefault((begin, end), []).append(op)
     for v, value in enumerate(plan.values):
         if value.storage in ("input", "weight") and v in written:
-            raise ArtifactError(f"an operator writes {value.storage} `{value.name}`")
+            raise ArtifactError(
+                f"an operator writes {value.storage} `{value.name}`, which operators may only read"
+            )
         if value.storage not in ("arena", "output"):
             continue
         if v not in written:
@@ -378,7 +406,8 @@ def _check_writers(plan: Plan) -> None:
         for (begin, end), writers in sorted(written[v].items(), key=lambda item: item[0]):
             if begin < reached:
                 raise ArtifactError(
-                    f"operator `{writers[0].name}` writes over what another wrote to `{value.name}`"
+                    f"operator `{writers[0].name}` writes over bytes of `{value.name}` that "
+                    "another operator wrote"
                 )
             if begin > reached:
                 break

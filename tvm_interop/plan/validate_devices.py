@@ -19,7 +19,8 @@ def check_devices(plan: Plan) -> None:
     cpus = [device for device in devices if device.startswith("cpu")]
     if cpus and len(devices) > 1:
         raise ArtifactError(
-            f"the plan runs on {', '.join(devices)}; `{cpus[0]}` goes with no other"
+            f"the plan runs on {', '.join(devices)}; `{cpus[0]}` cannot be combined with other "
+            "devices"
         )
     for v in range(len(plan.values) if devices else 0):  # A plan without operators has no device.
         _check_place(plan, v)
@@ -41,10 +42,10 @@ def _check_place(plan: Plan, v: int) -> None:
     """Check that a value is on a device of the plan, and a view on the device of its storage."""
     name, here, root_is = plan.values[v].name, plan.device_of(v), plan.device_of(plan.root_of(v))
     if here not in plan.devices:
-        raise ArtifactError(f"value `{name}` lies on {here}, where no stream is")
+        raise ArtifactError(f"value `{name}` lies on {here}, where the plan has no stream")
     if here != root_is:
         raise ArtifactError(
-            f"value `{name}` lies on {here}, and what it is an alias of on {root_is}"
+            f"value `{name}` lies on {here}, and the value that it is an alias of lies on {root_is}"
         )
 
 
@@ -58,14 +59,19 @@ def _check_twin(plan: Plan, v: int) -> None:
     if value.copy_of is None:
         return
     if value.copy_of not in range(len(plan.values)):
-        raise ArtifactError(f"value `{value.name}` is a copy of none that is there")
+        raise ArtifactError(
+            f"value `{value.name}` is a copy of a value that the plan does not have"
+        )
     original = plan.values[value.copy_of]
     if (value.shape, value.dtype, value.layout) != (
         original.shape,
         original.dtype,
         original.layout,
     ):
-        raise ArtifactError(f"value `{value.name}` is no copy of `{original.name}`: they differ")
+        raise ArtifactError(
+            f"value `{value.name}` is no copy of `{original.name}`: their shapes, types or layouts "
+            "differ"
+        )
     if plan.device_of(v) == plan.device_of(value.copy_of):
         raise ArtifactError(
             f"value `{value.name}` is a copy of `{original.name}`, and both lie on "
@@ -118,11 +124,11 @@ def check_arenas(plan: Plan) -> None:
     for v, value in enumerate(plan.values):
         if value.storage == "arena":
             if value.offset is None:
-                raise ArtifactError(f"value `{value.name}` has no place in the arena")
+                raise ArtifactError(f"value `{value.name}` has no offset in the arena")
             most[plan.device_of(v)] += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
     for device in plan.devices or ("",):
         if not 0 <= plan.arena_of(device) <= most.get(device, 0):
             raise ArtifactError(
-                f"the arena has {plan.arena_of(device)} bytes, and all values in it together "
-                f"{most.get(device, 0)}"
+                f"the arena has {plan.arena_of(device)} bytes; it must have 0 to "
+                f"{most.get(device, 0)} bytes, which all values in it have together"
             )

@@ -38,7 +38,7 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
             f"{', '.join(f'`{name}`' for name in known)}"
         )
     if op.description is None:
-        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but not described")
+        raise ArtifactError(f"operator `{op.name}` is `{op.library}`'s, but has no description")
     _check_description(op.name, op.description)
     sizes = [math.prod(value.shape) for value in values]
     if sizes != [math.prod(shape) for shape in op.description.given_shapes]:
@@ -50,7 +50,7 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
     if len(types) != len(values):
         raise ArtifactError(
             f"operator `{op.name}` is described with types of {len(types)} tensors, and has "
-            f"{len(values)}"
+            f"{len(values)} tensors"
         )
     for value, dtype in zip(values, types, strict=True):
         if value.dtype != dtype:
@@ -75,7 +75,9 @@ def _check_description(name: str, description: LibraryOp) -> None:
     _check_cut(name, description)
     for shape in description.given_shapes:
         if len(shape) > MAX_RANK or not all(0 <= dim <= MAX_DIMENSION for dim in shape):
-            raise ArtifactError(f"operator `{name}` is described with a shape of {shape}")
+            raise ArtifactError(
+                f"operator `{name}` is described with a shape of {shape}, which is out of bounds"
+            )
     for field, given in description.fields().items():
         numbers = (
             given if isinstance(given, tuple) and field not in ("layouts", "stored") else (given,)
@@ -84,10 +86,16 @@ def _check_description(name: str, description: LibraryOp) -> None:
             numbers = tuple(number for step in given for number in step[1:])
         for number in numbers:
             if isinstance(number, float) and not abs(number) <= _MAX_FLOAT32:
-                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
+                raise ArtifactError(
+                    f"operator `{name}` is described with a `{field}` of {number}, which is out of "
+                    "bounds"
+                )
             least = -128 if field in ("data_zero", "weight_zero") else 0
             if isinstance(number, int) and not least <= number <= MAX_PARAMETER:
-                raise ArtifactError(f"operator `{name}` is described with a `{field}` of {number}")
+                raise ArtifactError(
+                    f"operator `{name}` is described with a `{field}` of {number}, which is out of "
+                    "bounds"
+                )
 
 
 def _check_cut(name: str, description: LibraryOp) -> None:

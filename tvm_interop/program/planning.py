@@ -80,7 +80,7 @@ def sync_plan(
     """
     edges = _lists(extra_edges)
     if any(len(edge) != 2 for edge in edges):
-        raise PlanError("`extra_edges` holds what is no pair; give two operators for each")
+        raise PlanError("an entry of `extra_edges` is no pair; give two operators for each edge")
     waits = native.plan_sync(graph.native, _lists(streams), pack_edges((u, v) for u, v in edges))
     return [tuple(ops) for ops in waits]
 
@@ -153,13 +153,13 @@ def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
 
 def _lists(rows: Iterable[Sequence[int]]) -> list[list[int]]:
     if not isinstance(rows, Iterable):
-        raise PlanError(f"{rows!r} is given for lists of operators; give a list for each")
-    return [_whole_numbers(row, "an operator is its id") for row in rows]
+        raise PlanError(f"{rows!r} is given for lists of operators; give a list of lists")
+    return [_whole_numbers(row, "operator ids") for row in rows]
 
 
 def _columns(buffers: Sequence[Buffer]) -> tuple[list[int], list[list[int]], list[list[int]]]:
     return (
-        _whole_numbers((buffer.nbytes for buffer in buffers), "a buffer has a number of bytes"),
+        _whole_numbers((buffer.nbytes for buffer in buffers), "the buffers' numbers of bytes"),
         _lists([buffer.producers for buffer in buffers]),
         _lists([buffer.users for buffer in buffers]),
     )
@@ -167,9 +167,9 @@ def _columns(buffers: Sequence[Buffer]) -> tuple[list[int], list[list[int]], lis
 
 def _whole_numbers(values: Iterable[int], what: str) -> list[int]:
     if not isinstance(values, Iterable):
-        raise PlanError(f"{values!r} is given where {what}: give a list of them")
+        raise PlanError(f"{values!r} is given for {what}; give a list")
     numbers = list(values)
     for value in numbers:
         if not is_whole(value) or abs(value) > LARGEST:
-            raise PlanError(f"{value!r} is given where {what}: a whole number, at most {LARGEST}")
+            raise PlanError(f"{value!r} is given for {what}; give whole numbers, at most {LARGEST}")
     return numbers

@@ -55,7 +55,7 @@ class Library:
         if name != self._name:
             raise InputError(
                 f'the library has no `{name}`: it has lib["{self._name}"](dev); graph, lib and '
-                "params are one thing, and one file with export_library"
+                "params are now one library, which export_library writes into one file"
             )
         return lambda device: PlacedLibrary(self.artifact, _checked(device, self.artifact))
 
@@ -133,5 +133,8 @@ def _check_host(target_host: Any) -> None:
 def _checked(device: Any, artifact: Artifact) -> Any:
     kind = artifact.plan.streams[0].device.partition(":")[0] if artifact.plan.streams else "cpu"
     if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
-        raise DeviceError(f"the library was built for `{kind}`, and {device} is none; build anew")
+        raise DeviceError(
+            f"the library was built for `{kind}`, and {device} is of another kind; build the "
+            "library for the device's kind"
+        )
     return device

@@ -292,8 +292,8 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
         return _Verdict(best)
     if _least_s(entered, finals) > budget.left_s():
         _LOG.warning(
-            "auto: no time is left to run %d schedules against sequential execution, so that is "
-            "what it takes; give a larger `time_budget_s`",
+            "auto: no time is left to run %d schedules against sequential execution, so it takes "
+            "sequential execution; give a larger `time_budget_s`",
             len(finals),
         )
         return _Verdict("sequential")

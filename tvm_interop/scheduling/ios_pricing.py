@@ -213,9 +213,10 @@ class StagePrices:
         """Log a message at level info if some latencies were below their bounds."""
         if self.below_bound:
             _LOG.info(
-                "ios: %d of %d stages took less than their operators suggest, so the bounds that "
-                "spare stages were lowered to %.0f%%; the schedule is optimal if no stage that was "
-                "not priced falls shorter. Pass `bounds=False` to price every stage",
+                "ios: %d of %d stages were faster than their lower bounds, which come from the "
+                "stages' operators, so the bounds were lowered to %.0f%%; the schedule is optimal "
+                "if no unpriced stage is faster than its lowered bound. Pass `bounds=False` to "
+                "price every stage",
                 self.below_bound,
                 self._asked,
                 self.scale * 100,

@@ -88,7 +88,8 @@ class Schedule:
             object.__setattr__(self, "launch_order", as_ids(self.launch_order, "the launch order"))
             if self.stages:
                 raise ScheduleError(
-                    "a schedule of stages has a launch order; stages are launched in turn"
+                    "a schedule of stages has a launch order; stages are launched in turn, so "
+                    "leave `launch_order` out"
                 )
         if not self.stages:
             return
@@ -272,7 +273,7 @@ class Schedule:
         for ops, us in zip(merged, merges_us.tolist(), strict=True):
             if math.isinf(us):
                 raise LatencyError(
-                    "the latency model does not know what "
+                    "the latency model does not know how long "
                     + ", ".join(f"`{graph.names[op]}`" for op in ops)
                     + " take as one operator; have a compilation measure it"
                 )
@@ -346,7 +347,7 @@ class Schedule:
         for name in self.op_names:
             if name not in ids:
                 raise ScheduleError(
-                    f"the schedule has an operator `{name}`, which the graph has not; it was "
+                    f"the schedule has an operator `{name}`, which the graph does not have; it was "
                     "made for another model"
                 )
         return [ids[name] for name in self.op_names]

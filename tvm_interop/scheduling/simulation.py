@@ -100,7 +100,10 @@ def simulate(
     """
     schedule.validate(graph)
     if any(stage.kind == "merge" for stage in schedule.stages):
-        raise ScheduleError("a merged stage cannot be simulated: its operator has no latency")
+        raise ScheduleError(
+            "a merged stage cannot be simulated, because its operator has no latency; give a "
+            "schedule without merged stages"
+        )
     op_us = op_latencies(latency, graph.names)
     ids = {name: i for i, name in enumerate(graph.names)}
     to_graph = [ids[name] for name in schedule.op_names]

@@ -122,7 +122,8 @@ def devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
             if found.setdefault(stream, stage.device) != stage.device:
                 raise ScheduleError(
                     f"stage {i} runs on device {stage.device}, but its stream {stream} is on "
-                    f"device {found[stream]}, where an earlier stage uses it; give it another"
+                    f"device {found[stream]}, where an earlier stage uses it; give the stage "
+                    "another stream"
                 )
     return tuple(found.get(stream, stages[0].device or 0) for stream in range(num_streams))
 

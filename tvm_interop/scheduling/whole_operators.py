@@ -42,8 +42,8 @@ class WholeOperators:
             raise ScheduleError("`parts` holds an empty list; leave it out")
         if sorted(op for ops in self._parts for op in ops) != list(range(graph.num_ops)):
             raise ScheduleError(
-                f"`parts` must hold each of {graph.num_ops} operators once; give those that are "
-                "not divided a list of their own"
+                f"`parts` must hold each of {graph.num_ops} operators once; give each operator "
+                "that is not divided a list of its own"
             )
         whole_of = {op: whole for whole, ops in enumerate(self._parts) for op in ops}
         edges = {

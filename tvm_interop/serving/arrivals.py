@@ -50,7 +50,9 @@ class Arrivals:
             if column is not None and len(column) != count:
                 raise InputError(f"`{name}` has {len(column)} rows for {count} arrivals")
         if count and (not np.isfinite(self.at_us).all() or self.at_us[0] < 0):
-            raise InputError("an arrival is no time; give microseconds, 0 or more")
+            raise InputError(
+                "an arrival time is not finite, or negative; give microseconds, 0 or more"
+            )
         if (np.diff(self.at_us) < 0).any():
             raise InputError("the arrivals are not in order of time; sort them")
         if count and self.models.min() < 0:
@@ -203,7 +205,9 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
                 )
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"line {number} of `{path}` has no such number: {error}") from None
+            raise InputError(
+                f"line {number} of `{path}` has a missing or invalid number: {error}"
+            ) from None
         if read[-1][3] < 1:
             raise InputError(f"line {number} of `{path}` has a batch below 1")
     read.sort(key=lambda row: row[0])

@@ -104,7 +104,8 @@ def simulate_combined(
     for name in ("priorities", "batches", "deadlines_us"):
         if getattr(arrivals, name) is not None:
             raise InputError(
-                f"the arrivals have `{name}`, which combined blocks do not heed: leave them out"
+                f"the arrivals have `{name}`, which combined blocks ignore: leave them out, or "
+                "serve with policy `search`"
             )
     models = programs.models
     made = [programs.of_parts(cell, schedule, barriers) for cell in combination]

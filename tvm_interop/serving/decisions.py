@@ -323,7 +323,10 @@ class Environment:
         if reward not in ("paper", "throughput"):
             raise InputError(f"`reward` is {reward!r}; it must be `paper` or `throughput`")
         if space.num_blocks != tuple(len(model.blocks) for model in models):
-            raise InputError("the space is of other models; give their numbers of blocks")
+            raise InputError(
+                "the space is for models with other numbers of blocks; make a space for these "
+                "models"
+            )
         self.models = models
         self.space = space
         self.calls = 0
@@ -388,7 +391,9 @@ class Score:
         InputError: there are no figures, because every action was refused.
         """
         if not len(figures):
-            raise InputError("every decision had a combined block above `most`; allow larger ones")
+            raise InputError(
+                "every decision had a combined block above `most`; allow larger blocks"
+            )
         rows = np.stack(list(figures))
         return cls(rows.mean(0), np.maximum(rows.std(0), 1e-9))
 

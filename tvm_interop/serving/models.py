@@ -161,8 +161,8 @@ class ServedModel:
         for source, target in self.graph.edges:
             if block_of[source] > block_of[target]:
                 raise InputError(
-                    f"operator `{self.graph.names[target]}` of model `{self.name}` reads one of a "
-                    "later block; the blocks must form a chain"
+                    f"operator `{self.graph.names[target]}` of model `{self.name}` reads an "
+                    "operator of a later block; the blocks must form a chain"
                 )
 
     @classmethod

@@ -52,8 +52,8 @@ class Programs:
             served = self.models[model]
             if batch not in served.costs:
                 raise InputError(
-                    f"model `{served.name}` has no costs for a batch of {batch}; there are those "
-                    f"for {', '.join(map(str, sorted(served.costs)))}"
+                    f"model `{served.name}` has no costs for a batch of {batch}; there are costs "
+                    f"for batches of {', '.join(map(str, sorted(served.costs)))}"
                 )
             costs = served.costs[batch]
             parts = np.zeros(served.graph.num_ops, dtype=np.int64)

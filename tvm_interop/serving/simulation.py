@@ -234,8 +234,7 @@ class _Simulator:
             waiting.remove(request)
         except ValueError:
             raise InputError(
-                f"policy `{self._policy.name}` starts request {request.id}, which does not wait "
-                "there"
+                f"policy `{self._policy.name}` starts request {request.id}, which is not waiting"
             ) from None
 
     def _end(self, number: int) -> None:

@@ -63,7 +63,7 @@ class KeptArtifacts:
         try:
             artifact = load(path, trusted_keys=())  # Stored artifacts have no signature.
         except ArtifactError as error:
-            _LOG.warning("%s: it is compiled anew", error)
+            _LOG.warning("%s; the model is compiled again", error)
             return None
         artifact.from_elsewhere = False  # It was made on this machine with the same options.
         with contextlib.suppress(OSError):
@@ -91,8 +91,8 @@ class KeptArtifacts:
 
     def _tell_untrusted(self, reason: str) -> None:
         _LOG.warning(
-            "no artifact is kept in `%s`, nor used from there: %s; make it yours, or name the "
-            "folder in %s",
+            "no artifact is written to or read from `%s`: %s; make the folder yours alone, or name "
+            "the folder in %s",
             self.folder,
             reason,
             TRUSTED_FOLDERS,

@@ -134,7 +134,8 @@ class Session(AbstractContextManager["Session"]):
         if threads is not None and threads < wanted:
             raise InputError(
                 f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give "
-                "the model in its place, or limit this process with tvm_interop.set_num_threads"
+                "the model instead of the artifact, or limit this process with "
+                "tvm_interop.set_num_threads"
             )
 
     def __repr__(self) -> str:
@@ -383,7 +384,7 @@ def _with_type(value: Any, info: TensorInfo) -> Any:
     try:
         return np.asarray(value, info.dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"input {info} cannot be made of what was given: {error}") from error
+        raise InputError(f"input {info} cannot be made from the given value: {error}") from error
 
 
 def _check_providers(providers: Sequence[Any] | None, target: Any) -> None:

@@ -140,7 +140,7 @@ def _digest_of_message(model: Any) -> str | None:
 def _require_compiler(what: str) -> None:
     import tvm
 
-    missing = "TVM's compiler, of which only the runtime is loaded; unset TVM_USE_RUNTIME_LIB, or"
+    missing = "TVM's compiler, but only TVM's runtime is loaded; unset TVM_USE_RUNTIME_LIB, or"
     if not tvm.base._RUNTIME_ONLY:
         try:
             import onnx  # noqa: F401
@@ -149,6 +149,6 @@ def _require_compiler(what: str) -> None:
         else:
             return
     raise DeviceError(
-        f"{what} is a model and no artifact, and to compile it needs {missing} compile it where "
-        "there is one, `tvm-interop compile MODEL -o model.tar`, and give `model.tar`"
+        f"{what} is a model and no artifact, and compiling it needs {missing} compile the model on "
+        "another machine with `tvm-interop compile MODEL -o model.tar`, and give `model.tar`"
     )

@@ -75,7 +75,7 @@ def _axes(root: Element, right: float, top_us: float, step_us: float) -> None:
         child(root, "text", f"{percent:g}", x=x, y=bottom + 16, text_anchor="middle", fill=_INK)
     child(root, "text", "ms", x=4, y=_TOP + 4, fill=_INK)
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    label = "percent of the runs are as fast"
+    label = "percent of runs with this latency or less"
     child(root, "text", label, x=middle, y=bottom + 32, text_anchor="middle", fill=_INK)
 
 

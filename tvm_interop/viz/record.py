@@ -100,7 +100,7 @@ class Record:
         if self.runs:
             return f"{ms}, the fastest of {self.runs} runs" if self.runs > 1 else f"{ms}, one run"
         if all(op.predicted_us is not None for op in self.operators):
-            return f"{ms} by the latencies that it was scheduled with, not run"
+            return f"{ms} predicted from the latencies that it was scheduled with, not run"
         return "not run, every operator drawn equally long"
 
     @property

@@ -10,7 +10,7 @@ const RegisteredKind<Lrn> kRegistered("lrn");
 std::string Lrn::WhyWrong() const {
   if (shapes[0].size() != 4 || shapes[0] != shapes[1]) return "changes the shape";
   if (size < 1 || size % 2 == 0) {
-    return "goes over " + std::to_string(size) + " channels; it takes an odd number";
+    return "sums over " + std::to_string(size) + " channels; the number must be odd";
   }
   return "";
 }

@@ -143,7 +143,8 @@ class CublasLtMatmul : public CudaLibraryKernel {
       candidates.push_back({results[i].algorithm, results[i].workspace_nbytes, i});
     }
     if (candidates.empty()) {
-      throw std::runtime_error("cuBLASLt has no algorithm for it that always gives the same bits");
+      throw std::runtime_error(
+          "cuBLASLt has no algorithm for this product that always gives the same bits");
     }
     return candidates;
   }

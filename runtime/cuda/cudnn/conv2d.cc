@@ -138,7 +138,8 @@ class CudnnConvolution : public CudaLibraryKernel {
       candidates.push_back({perf.algorithm, false, perf.workspace_nbytes});
     }
     if (candidates.empty()) {
-      throw std::runtime_error("cuDNN has no algorithm for it that always gives the same bits");
+      throw std::runtime_error(
+          "cuDNN has no algorithm for this convolution that always gives the same bits");
     }
     return candidates;
   }

@@ -226,9 +226,9 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
         instance.run()
         for v, expected in zip(program.outputs, reference(program, x), strict=True):
             np.testing.assert_array_equal(instance.read(v), expected)
-    with pytest.raises(InputError, match=r"is urgent, and the plan's is not urgent"):
+    with pytest.raises(InputError, match=r"is urgent, and the plan's stream . is not urgent"):
         CudaInstance(plan, kernels, program.weights, streams=pool)
-    with pytest.raises(InputError, match=r"is not urgent, and the plan's is urgent"):
+    with pytest.raises(InputError, match=r"is not urgent, and the plan's stream . is urgent"):
         CudaInstance(preferring, kernels, program.weights, streams=make_cuda_streams(plan))
 
 

@@ -275,7 +275,7 @@ def test_tf32_is_allowed_or_not(
 def test_what_a_library_refuses_is_said() -> None:
     streams = _cuda.make_streams([0])
     clipped = new_conv(14, activation="clip", clip_high=6.0)
-    with pytest.raises(ExecutionError, match="`cudnn` has no more than ReLU"):
+    with pytest.raises(ExecutionError, match="`cudnn` supports no activation but ReLU"):
         prepared(clipped, streams)
     memory = _cuda.make_memory(0, 1 << 12)
     op = matmul((3, 5), (5, 4))

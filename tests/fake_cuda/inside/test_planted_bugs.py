@@ -181,7 +181,7 @@ def test_a_dropped_wait_for_one_of_the_parts(
 def test_parts_that_overlap(dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]) -> None:
     _, plan = halves()
     broken = place(plan, "second", 32)
-    with pytest.raises(ArtifactError, match="`right` writes over what another wrote to `both`"):
+    with pytest.raises(ArtifactError, match="`right` writes over bytes of `both` that another"):
         check_plan(broken)
     instance = CudaInstance(broken, fake_gpu.Kernels(effects()), {}, dispatch=dispatch)
     instance.run()

@@ -104,6 +104,6 @@ def require_configuration(path: str | Path, saved: dict[str, Any], config: Any, 
     ours = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
     if {**saved, "steps": 0} != {**ours, "steps": 0} or step > config.steps:
         raise InputError(
-            f"the checkpoint `{path}` is of another configuration: {saved}; remove it, or "
-            "train with that one"
+            f"the checkpoint `{path}` is of another configuration: {saved}; remove the file, or "
+            "train with that configuration"
         )

@@ -287,7 +287,8 @@ class Auto(Policy):
         self._log.append(
             (
                 observed.now_us,
-                f"that took {took_s:.2f} s of a core in {time.monotonic() - began_s:.1f} s",
+                f"the choice took {took_s:.2f} s of CPU time within "
+                f"{time.monotonic() - began_s:.1f} s",
             )
         )
 
@@ -344,7 +345,7 @@ class Auto(Policy):
             (
                 seen.now_us,
                 f"interference is {best}, not {device.interference}, and operators take "
-                f"{slower:.2f} times as long as believed",
+                f"{slower:.2f} times as long as assumed",
             )
         )
         self._programs = Programs(

@@ -120,7 +120,12 @@ class Top(Policy):
         combination = space.combination(self.setting.programs.models, action)
         largest = max(map(len, combination))
         if largest > self._most:
-            self._log.append((now_us, f"not taken: a combined block of {largest} blocks"))
+            self._log.append(
+                (
+                    now_us,
+                    f"not taken: a combined block of {largest} blocks, and `most` is {self._most}",
+                )
+            )
             return
         intervals = space.intervals_us(action)
         self._inner.adopt(combination, intervals)

@@ -81,14 +81,14 @@ class Access:
         is_known = host is None or self._knows(host)
         if not is_known and self._checks_hosts:
             raise AccessError(
-                f"this server is not `{cut(host)}`; if it is, start it with that name in "
-                "`allowed_hosts`"
+                f"`{cut(host)}` is no name of this server; to allow this name, start the server "
+                "with it in `allowed_hosts`"
             )
         origin = headers.get("origin")
         if origin is not None and not self._takes(origin, host if is_known else None):
             raise AccessError(
-                f"pages of `{cut(origin)}` may not use this server; if they may, start it with "
-                "that origin in `allowed_origins`"
+                f"pages of `{cut(origin)}` may not use this server; to allow these pages, start "
+                "the server with their origin in `allowed_origins`"
             )
         if path not in OPEN_PATHS:
             self.check_token(headers.get("authorization"))
@@ -109,7 +109,7 @@ class Access:
             return
         scheme, _, given = (authorization or "").partition(" ")
         if scheme.lower() != "bearer":
-            raise TokenError("this server wants its token: send `Authorization: Bearer TOKEN`")
+            raise TokenError("this server requires a token: send `Authorization: Bearer TOKEN`")
         if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token):
             raise TokenError("that is not the token of this server")
 

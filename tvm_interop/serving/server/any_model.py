@@ -147,7 +147,10 @@ class AnyModel(ABC):
         rows = {name: array.shape[0] for name, array in inputs.items()}
         count = next(iter(rows.values()))
         if len(set(rows.values())) > 1:
-            raise InputError(f"the inputs of model `{self.name}` bring different batches: {rows}")
+            raise InputError(
+                f"the inputs of model `{self.name}` have different batch sizes: {rows}; give all "
+                "inputs the same number of rows"
+            )
         if not 1 <= count <= self.sizes[-1]:
             raise InputError(
                 f"model `{self.name}` takes batches of 1 to {self.sizes[-1]}, got {count}; divide "

@@ -237,7 +237,7 @@ class Dispatcher:
                 continue
             until_us = action.until_us
             if until_us <= self._view.now_us:
-                raise InputError("it asks to be called again at a time that is past")
+                raise InputError("it asks to be called again at a time in the past")
             return float(until_us)
 
     def _started(self, start: Start) -> Job:
@@ -281,8 +281,8 @@ class Dispatcher:
         free = [slot for slot in range(model.num_instances) if slot not in taken]
         if not free:
             raise InputError(
-                f"it lets more requests into model `{model.name}` than the "
-                f"{model.num_instances} that it has instances for; give it `inside`"
+                f"it lets more requests into model `{model.name}` than the model's "
+                f"{model.num_instances} instance(s) can hold; give the policy `inside`"
             )
         self._view.queues[request.model].remove(request)
         request.dequeued_us = request.ready_us = self._view.now_us

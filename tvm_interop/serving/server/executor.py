@@ -471,7 +471,7 @@ class Executor:
         if self.broken is not None:
             raise UnavailableError(self.broken)
         if self._is_draining:
-            raise UnavailableError("the server is about to end; ask another one")
+            raise UnavailableError("the server is shutting down; ask another server")
         waiting = self._waiting[model.name]
         if waiting >= self._max_queue:
             retry_s = waiting * model.statistics.expected_us(model.sizes[0]) / 1e6
@@ -490,4 +490,4 @@ def _tell(ticket: Ticket) -> None:
     try:
         ticket.done(ticket)
     except Exception:
-        _LOG.exception("an answer could not be handed over")
+        _LOG.exception("an answer could not be passed on to its client")

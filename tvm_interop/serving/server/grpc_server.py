@@ -209,7 +209,10 @@ def _call(request: Any, remaining_s: float | None) -> InferCall:
     for output in request.outputs:
         refuse_shared_memory(f"output `{output.name}`", output.parameters)
         if _parameters(output.parameters).get("classification"):
-            raise InputError(f"output `{cut(output.name)}`: there is no classification here")
+            raise InputError(
+                f"output `{cut(output.name)}`: classification is not supported; leave "
+                "`classification` out"
+            )
     return InferCall(
         request.model_name,
         request.model_version,
@@ -231,14 +234,14 @@ def _inputs(request: Any) -> dict[str, np.ndarray]:
         name, datatype = given.name, given.datatype
         shape = list(given.shape[: MOST_DIMENSIONS + 1])
         if name in arrays:
-            raise InputError(f"input `{name}` is there twice")
+            raise InputError(f"input `{name}` is given twice")
         refuse_shared_memory(f"input `{name}`", given.parameters)
         if raw:
             arrays[name] = array_from_bytes(name, datatype, shape, raw[i])
             continue
         dtype_of(name, datatype)
         if datatype not in _FIELDS:
-            raise InputError(f"input `{name}`: {datatype} can be sent as raw bytes alone")
+            raise InputError(f"input `{name}`: {datatype} can only be sent as raw bytes")
         values = getattr(given.contents, _FIELDS[datatype])
         arrays[name] = array_from_values(name, datatype, shape, values)
     return arrays

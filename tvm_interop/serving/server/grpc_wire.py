@@ -60,8 +60,8 @@ class _Walk:
             self._fields += 1
             if self._fields > _MOST_FIELDS:
                 raise InputError(
-                    f"a `{self._name}` may have {_MOST_FIELDS} fields; send tensors as raw bytes, "
-                    "or numbers packed"
+                    f"a `{self._name}` may have at most {_MOST_FIELDS} fields; send tensors as raw "
+                    "bytes, or numbers packed"
                 )
             tag, at = self._varint(data, at)
             wire = tag & 7
@@ -88,9 +88,9 @@ class _Walk:
             self._number_bytes += len(data) * (1 if is_fixed else _VARINT_COST)
             if self._number_bytes > self._max_number_bytes:
                 raise TooLargeError(
-                    f"a request may have {self._max_number_bytes} bytes of numbers that are no raw "
-                    f"tensors, {self._max_number_bytes // _VARINT_COST} where they are whole or "
-                    "BOOL; send `raw_input_contents`"
+                    f"a request may have at most {self._max_number_bytes} bytes of numbers outside "
+                    f"of raw tensors, and at most {self._max_number_bytes // _VARINT_COST} bytes "
+                    "of integers and BOOL; send `raw_input_contents`"
                 )
 
     def _varint(self, data: memoryview, at: int) -> tuple[int, int]:

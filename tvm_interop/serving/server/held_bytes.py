@@ -42,8 +42,8 @@ class HeldBytes:
         with self._lock:
             if nbytes > 0 and self._held + nbytes > self._most:
                 raise OverloadedError(
-                    f"the bodies of requests take {self._held} bytes together, and may take "
-                    f"{self._most}; try again soon"
+                    f"the bodies of requests take {self._held} bytes together, and may take at "
+                    f"most {self._most}; try again soon"
                 )
             self._held += nbytes
 

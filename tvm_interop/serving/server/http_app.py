@@ -163,7 +163,7 @@ async def _index(service: Service, request: Request) -> Response:
         try:
             only_ready = msgspec.json.decode(body, type=dict[str, Any]).get("ready") is True
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f'the body must be such as {{"ready": true}}: {error}') from None
+            raise InputError(f'the body must look like {{"ready": true}}: {error}') from None
     return JSONResponse(service.repository_index(only_ready))
 
 
@@ -284,7 +284,9 @@ async def _body(service: Service, request: Request, most: int, told: str = "") -
         if is_kept:
             return body
     raise HTTPException(
-        413, f"a request may have {most} bytes{told}; send less at once", {"Connection": "close"}
+        413,
+        f"a request may have at most {most} bytes{told}; send less at once",
+        {"Connection": "close"},
     )
 
 

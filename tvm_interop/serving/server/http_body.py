@@ -100,12 +100,14 @@ class InferBody:
         length = _json_length(json_length, len(body))
         if length > max_json_bytes:
             raise TooLargeError(
-                f"a request may have {max_json_bytes} bytes of JSON, got {length}; send tensors as "
-                "binary data"
+                f"a request may have at most {max_json_bytes} bytes of JSON, got {length}; send "
+                "tensors as binary data"
             )
         json = memoryview(body)[:length]
         if body.count(b"{", 0, length) > _MOST_OBJECTS:
-            raise InputError(f"a request may have {_MOST_OBJECTS} objects, this one has more")
+            raise InputError(
+                f"a request may have at most {_MOST_OBJECTS} objects, and this one has more"
+            )
         request = _decoded(_DECODER, json, "the request")
         check_counts(len(request.inputs), len(request.outputs or ()))
         self.id = request.id
@@ -118,7 +120,9 @@ class InferBody:
             asked = _parameters(output.parameters, told)
             refuse_shared_memory(told, asked)
             if asked.get("classification"):
-                raise InputError(f"{told}: there is no classification here")
+                raise InputError(
+                    f"{told}: classification is not supported; leave `classification` out"
+                )
             self._binary_of[output.name] = bool(asked.get("binary_data", self._is_binary))
         self.call = InferCall(
             model,
@@ -155,8 +159,8 @@ class InferBody:
             else:
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise InputError(
-                        f"output `{spec.name}` holds infinities or NaN, which JSON has not; ask "
-                        "for it as binary data"
+                        f"output `{spec.name}` holds infinities or NaN, which JSON cannot express; "
+                        "ask for it as binary data"
                     )
                 told["data"] = array.reshape(-1).tolist()
             outputs.append(told)
@@ -187,7 +191,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], json: Any, what: str) -> Any:
     try:
         return decoder.decode(json)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{what} is not as the protocol has it: {cut(error, 300)}") from None
+        raise InputError(f"{what} does not follow the protocol: {cut(error, 300)}") from None
 
 
 def _is_there(json: msgspec.Raw) -> bool:
@@ -201,7 +205,7 @@ def _parameters(json: msgspec.Raw, of: str) -> dict[str, Any]:
     if not size:
         return {}
     if size > _LONGEST_PARAMETERS:
-        raise InputError(f"the `parameters` of {of} may have {_LONGEST_PARAMETERS} bytes")
+        raise InputError(f"the `parameters` of {of} may have at most {_LONGEST_PARAMETERS} bytes")
     found: dict[str, Any] = _decoded(_PARAMETERS, json, f"`parameters` of {of}")
     return found
 
@@ -212,9 +216,9 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
     for given in inputs:
         told = f"input `{cut(given.name)}`"
         if given.name in arrays:
-            raise InputError(f"{told} is there twice")
+            raise InputError(f"{told} is given twice")
         if memoryview(given.shape).nbytes > _LONGEST_SHAPE:
-            raise InputError(f"the shape of {told} may have {_LONGEST_SHAPE} bytes")
+            raise InputError(f"the shape of {told} may have at most {_LONGEST_SHAPE} bytes")
         shape = _decoded(_SHAPE, given.shape, f"the shape of {told}")
         has_data = _is_there(given.data)
         parameters = _parameters(given.parameters, told)
@@ -228,10 +232,12 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
         if has_data:
             raise InputError(f"{told} has `data` and `binary_data_size`; give one")
         if not is_whole(size) or size < 0:
-            raise InputError(f"`binary_data_size` of {told} is {cut(repr(size))}")
+            raise InputError(
+                f"`binary_data_size` of {told} is {cut(repr(size))}; give a whole number, 0 or more"
+            )
         if size > len(tensors) - begin:
             raise InputError(
-                f"{told} is to have {cut(size)} bytes, and {len(tensors) - begin} are left in the "
+                f"{told} should have {cut(size)} bytes, and {len(tensors) - begin} are left in the "
                 "body: it is truncated"
             )
         arrays[given.name] = array_from_bytes(

@@ -32,8 +32,8 @@ class Metrics:
                 buckets=_SECONDS, registry=self._registry,
             )
             for name, text in (
-                ("queue", "How long served requests waited."),
-                ("run", "What their runs took, with copies of inputs and outputs."),
+                ("queue", "Time that served requests waited in the queue."),
+                ("run", "Time that the runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
         self._of_model: dict[str, tuple[Any, Any]] = {}  # A cache, because `labels` is slow.
@@ -60,7 +60,7 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """Yield the counts of the executor. The registry of Prometheus calls this method."""
         requests = CounterMetricFamily(
-            "tvm_interop_requests", "Requests by how they ended.", labels=["model", "outcome"]
+            "tvm_interop_requests", "Requests by outcome.", labels=["model", "outcome"]
         )
         runs = CounterMetricFamily(
             "tvm_interop_runs", "Runs of models; one may serve several requests.", labels=["model"]

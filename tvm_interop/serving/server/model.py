@@ -188,7 +188,8 @@ class Model(AnyModel):
         known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
         found = {name: array.shape for name, array in inputs.items()}
         raise InputError(
-            f"model `{self.name}` was compiled for no such shapes as {found}, but for {known}"
+            f"model `{self.name}` was not compiled for the shapes {found}; it was compiled for "
+            f"{known}"
         )
 
     def _shape_of(self, size: int) -> int:

@@ -329,7 +329,7 @@ def check_counts(num_inputs: int, num_outputs: int) -> None:
     """
     for kind, num in (("inputs", num_inputs), ("outputs", num_outputs)):
         if num > MOST_TENSORS:
-            raise InputError(f"the request has {num} {kind}; there may be {MOST_TENSORS}")
+            raise InputError(f"the request has {num} {kind}; at most {MOST_TENSORS} are allowed")
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -343,7 +343,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if len(name) > LONGEST_NAME:
             raise InputError(
-                f"`{cut(name)}` is too long; a name may have {LONGEST_NAME} characters"
+                f"`{cut(name)}` is too long; a name may have at most {LONGEST_NAME} characters"
             )
 
 
@@ -356,7 +356,7 @@ def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
     """
     if len(shape) > MOST_DIMENSIONS:
         raise InputError(
-            f"input `{name}` has {len(shape)} dimensions; there may be {MOST_DIMENSIONS}"
+            f"input `{name}` has {len(shape)} dimensions; at most {MOST_DIMENSIONS} are allowed"
         )
     for size in shape:
         if not is_whole(size) or not 0 <= size <= LARGEST:

@@ -201,10 +201,12 @@ class Server:
         if is_loopback(config.host) or config.token is not None or config.token_file is not None:
             return
         _LOG.warning(
-            "whoever reaches %s can use the models%s: it is not the loopback, and there is no "
-            "token (--token-file)",
+            "everybody who can reach %s can use the models%s: this is not the loopback address, "
+            "and there is no token (--token-file)",
             config.host,
-            "" if config.model_folder is None else ", and load and unload those of the folder",
+            ""
+            if config.model_folder is None
+            else ", and load and unload the models of the model folder",
         )
 
     async def _serve(self, service: Service) -> None:
@@ -244,7 +246,7 @@ class Server:
     async def _drain(self, service: Service) -> None:
         """Finish the accepted requests within `drain_limit_s`, then stop the threads."""
         executor, limit_s = service.executor, self.config.drain_limit_s
-        _LOG.info("ending: %d requests have no answer yet", executor.in_flight)
+        _LOG.info("shutting down: %d requests have no answer yet", executor.in_flight)
         self._all_served = await asyncio.to_thread(executor.drain, limit_s)
         if not self._all_served:
             _LOG.error("%d requests could not be served in time", executor.in_flight)

@@ -25,8 +25,7 @@ def explain_model(
         typer.Option(
             "--operator",
             metavar="NAME",
-            help="Tell whose kernel runs this operator, which kernels the other providers have for "
-            "it, and why some providers refuse it. Also works for GPUs.",
+            help="Tell which kernels run this operator, and why providers refuse it; also on GPUs.",
         ),
     ] = None,
     no_measure: Annotated[
@@ -43,8 +42,7 @@ def explain_model(
             "--try",
             metavar="K",
             min=1,
-            help="Make change number K of the list, and compare it with sequential execution of "
-            "the unchanged model, in interleaved runs.",
+            help="Make change K of the list, and run it against the unchanged model, sequential.",
         ),
     ] = None,
     input_shapes: shape_options.InputShapes = None,

@@ -156,7 +156,7 @@ def _whole_networks() -> list[str]:
     return [
         f"## Whole networks\n\nMeasured by `python -m benchmarks.kernels` on {machine(report)}. "
         "*Our best* is the fastest of sequential, greedy, LIOS and LIOS+ in these rounds. The "
-        "fastest of four is in part the luckiest, so these ratios favour us. The section "
+        "fastest of four schedules is in part the luckiest, so these ratios favour us. The section "
         '"Networks as users bring them" has the schedules that ship. The geometric mean over '
         f"onnxruntime is {report['geometric_mean_to_onnxruntime']:.2f}, and over PyTorch "
         f"{report['geometric_mean_to_pytorch']:.2f}. The last column is the roof over our best "
@@ -226,7 +226,8 @@ def _large_blocks() -> list[str]:
         "Operators take random latencies of 5 to 50 us. On the device `table`, operators never "
         "slow each other down. On `gpu`, they share a simulated GPU.\n\n"
         "These are the columns:\n\n"
-        "- `halved`: IOS before it had beam search; it halved large blocks by operator number.\n"
+        "- `halved`: IOS before it had beam search; it halved large blocks by operator number. "
+        "These ratios come from the issue that asked for beam search.\n"
         "- `cut by start`: IOS without beams; it cuts a large block between early and late "
         "operators.\n"
         "- `default`: IOS with its default options.\n"

@@ -315,12 +315,7 @@ def growth_table(rows: Sequence[Row]) -> str:
 
 def aim_table(found: Sequence[Aim]) -> str:
     """A Markdown table of the aims, and whether they are met."""
-    lines = [
-        "Our aims for search times.",
-        "",
-        _line("scheduler", "graph", "at most", "took", ""),
-        _rule(4),
-    ]
+    lines = ["Our aims.", "", _line("scheduler", "graph", "at most", "took", ""), _rule(4)]
     lines += [
         _line(
             aim.scheduler,

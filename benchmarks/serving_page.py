@@ -98,16 +98,16 @@ def _auto(report: dict[str, Any]) -> list[str]:
         "policy's, as the geometric mean.",
         table(["over", "throughput", "at most", "99th percentile"], rows),
         f"In {summary['cells'] - summary['cells below 0.99']} of these cells, the throughput of "
-        "`auto` was at least 0.99 of the best other policy's. In "
+        "`auto` was at least 0.99 of the highest among the other policies. In "
         f"{summary['cells'] - summary['cells above 1.1']} cells, the 99th percentile of `auto` was "
-        "at most 1.1 times the best among policies that serve as much. The next table has the "
+        "at most 1.1 times the lowest among policies that serve as much. The next table has the "
         "other cells, with the throughput and the 99th percentile of `auto` over the best.",
         table(["cell", "throughput", "99th percentile"], worst),
         f"In {other['cells']} further cells, `auto` was told an interference of 0.03, but the "
         "interference was 0 or 0.1. The devices of these cells also differ from their data sheets. "
         "There the throughput of `auto` was at least "
-        f"{other['least throughput over the best']:.3f} of the best other policy's. Its 99th "
-        f"percentile was at most {other['most p99 over the best']:.2f} of the best.",
+        f"{other['least throughput over the best']:.3f} of the highest. Its 99th "
+        f"percentile was at most {other['most p99 over the best']:.2f} times the lowest.",
     ]
 
 

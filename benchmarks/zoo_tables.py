@@ -193,7 +193,8 @@ def two_cores(report: dict[str, Any]) -> list[str]:
     return [
         "## Two cores over one\n\nMeasured by `python -m benchmarks.two_cores FOLDER` on "
         f"{machine(report)}. Each entry is the time on one core over twice the time on two cores, "
-        "for sequential execution. An entry of 1 is perfect. The last column has our operators "
-        "that lose most, with the share of both cores' time that each of them loses.",
+        "for sequential execution. An entry of 1 is perfect. The last column has the operators of "
+        "ours that lose most time on two cores, with the share of both cores' time that each of "
+        "them loses.",
         table(["", *contestants, "what spoils ours"], rows),
     ]

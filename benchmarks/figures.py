@@ -59,30 +59,31 @@ def page() -> str:
 _INTRODUCTION = """\
 # Benchmarks
 
-This page is written by `python -m benchmarks.figures` from the JSON files in `benchmarks/results`;
-a test fails where the two differ.
+This page is written by `python -m benchmarks.figures` from the JSON files in `benchmarks/results`.
+A test fails if the page differs from the files.
 
-How to read it:
+How to read the page:
 
-- A **ratio** is the time of one contestant over the time of the baseline: below 1 is faster.
-- Contestants run in **interleaved rounds**: in each round every contestant runs once, in an order
-  drawn anew, so that what else the machine does falls on all alike.
-- The **noise floor** is the baseline against itself. A ratio closer to 1 than that says nothing.
-- Networks have random weights and run at batch 1 in float32."""
+- A **ratio** is the time of one contestant over the time of the baseline. Below 1 is faster.
+- Contestants run in **interleaved rounds**. In each round every contestant runs once, in a new
+  random order. So other work of the machine affects all contestants alike.
+- The **noise floor** is the ratio of the baseline to a second measurement of itself. A ratio closer
+  to 1 than the noise floor says nothing.
+- Networks have random weights and run at batch 1 in float32, unless a section says otherwise."""
 
 _AGAIN_YOURSELF = """\
 ## Measure it yourself
 
-`make bench` runs the first table, `make bench-full` all networks. Each further table names its
-program above. All of them wait for a quiet machine and say so where there is none."""
+`make bench` measures the first two tables, and `make bench-full` measures all networks. Every other
+section names its program. Most programs that measure refuse a busy machine, and say so."""
 
 
 def _peers() -> list[str]:
     parts = [
-        "## Against other runtimes\n\nBy `make bench`. The row `onnxruntime, parallel` is "
-        "onnxruntime's parallel execution mode: since release 1.14 it puts all nodes of the CPU "
-        "into one stream (onnxruntime's issue 16158), so it runs branches one after the "
-        "other too."
+        "## Against other runtimes\n\nMeasured by `make bench`. The row `onnxruntime, parallel` "
+        "is onnxruntime's parallel execution mode. Since release 1.14 this mode puts all nodes of "
+        "the CPU into one stream (onnxruntime's issue 16158). So it also runs branches one after "
+        "the other."
     ]
     for network in ("squeezenet", "inception_v3"):
         parts.append(_contest(_read(network)))
@@ -90,14 +91,14 @@ def _peers() -> list[str]:
 
 
 def _schedulers() -> list[str]:
-    parts = ["## Schedulers against each other\n\nBy `python -m benchmarks.schedulers`."]
+    parts = ["## Schedulers against each other\n\nMeasured by `python -m benchmarks.schedulers`."]
     parts += [_contest(_read(f"schedulers/{network}")) for network in _NETWORKS]
     parts.append(
-        "### With operators merged\n\nMerged operators are other kernels. Here a plan of one "
-        "stream "
-        "(`sequential`, and `ios-merge`, which merges and puts nothing side by side) divides large "
-        "operators over the cores. A plan of several streams (`ios`, `ios-both`) divides none, "
-        "so each of its operators runs on one core."
+        "### With operators merged\n\nA merged operator has another kernel than the operators "
+        "that it replaces. `ios-merge` merges operators and runs nothing side by side. In this "
+        "benchmark a plan with one stream (`sequential`, `ios-merge`) divides large operators over "
+        "the cores. A plan with several streams (`ios`, `ios-both`) divides no operator, so each "
+        "of its operators runs on one core."
     )
     parts += [_contest(_read(f"schedulers/{network}_merging")) for network in _NETWORKS]
     return parts
@@ -153,13 +154,14 @@ def _whole_networks() -> list[str]:
         "over PyTorch", "of the roof",
     ]  # fmt: skip
     return [
-        "## Whole networks\n\nBy `python -m benchmarks.kernels`. The roof is the time that the "
-        "network's floating-point operations take at the best rate of one convolution, "
-        f"{report['peak_gflops']:.0f} GFLOP/s with all cores. {machine(report)}. "
-        f"Geometric mean over onnxruntime: {report['geometric_mean_to_onnxruntime']:.2f}; over "
-        f"PyTorch: {report['geometric_mean_to_pytorch']:.2f}. *Our best* is the fastest of "
-        "sequential, greedy, LIOS and LIOS+ in these rounds. The fastest of four is in part the "
-        "luckiest, so these ratios favour us; the zoo above has what ships.",
+        f"## Whole networks\n\nMeasured by `python -m benchmarks.kernels` on {machine(report)}. "
+        "*Our best* is the fastest of sequential, greedy, LIOS and LIOS+ in these rounds. The "
+        "fastest of four schedules is in part the luckiest, so these ratios favour us. The section "
+        '"Networks as users bring them" has the schedules that ship. The geometric mean over '
+        f"onnxruntime is {report['geometric_mean_to_onnxruntime']:.2f}, and over PyTorch "
+        f"{report['geometric_mean_to_pytorch']:.2f}. The last column is the roof over our best "
+        "time. The roof is the time that the network's floating-point operations take at the best "
+        f"rate of one convolution, {report['peak_gflops']:.0f} GFLOP/s with all cores.",
         table(head, rows),
     ]
 
@@ -171,8 +173,10 @@ def _stages_priced() -> list[str]:
         for row in _read("stages_priced")["rows"]
     ]  # fmt: skip
     return [
-        "## Stages that IOS asks the price of\n\nBy `python -m benchmarks.stages_priced`, on "
-        "simulated devices. Bounds decide the others, and the schedule is the same.",
+        "## Stages that IOS asks the price of\n\nCounted by `python -m "
+        "benchmarks.stages_priced` on simulated devices. The table has the number of stages whose "
+        "latency IOS asks for, without its bounds and with them. The bounds rule out the other "
+        "stages. IOS finds the same schedule in both cases.",
         table(["", "device", "without bounds", "with bounds", "spared"], rows),
     ]
 
@@ -216,16 +220,25 @@ def _large_blocks() -> list[str]:
     worst, (family, device, contestant) = max((max(each), at) for at, each in own)
     seconds = [row["seconds"] for row in report["rows"] if row["contestant"] == "ios"]
     return [
-        "## IOS on blocks too large to search through\n\nBy `python -m benchmarks.whole_networks`, "
-        "whose first lines give the commands: makespans over that of greedy's stages, geometric "
-        "means, of random operators of 5 to 50 us. `table`: operators never slow each other down; "
-        "`gpu`: they share a simulated one. `halved` is the search of old, `cut by start` is "
-        "without beams, between early and late operators; then IOS with its defaults and "
-        "`time_budget_s`, LIOS simulated on 8 streams, and IOS's lower bound, which streams may "
-        "undercut. Names that end in `kernels` are the kernels that TVM makes of the network, "
-        "others the operators of the IOS paper. Seconds are of one core; the defaults took "
-        f"{sorted(seconds)[len(seconds) // 2]:.1f} in the median, {max(seconds):.1f} at most. The "
-        f"worst of IOS's is {worst:.3f} of greedy, {contestant} on {family}, {device}.",
+        "## IOS on blocks too large to search through\n\nSimulated by `python -m "
+        "benchmarks.whole_networks`. The program's first lines give the commands. Each entry is a "
+        "makespan over the makespan of greedy's stages, as the geometric mean over the graphs. "
+        "Operators take random latencies of 5 to 50 us. On the device `table`, operators never "
+        "slow each other down. On `gpu`, they share a simulated GPU.\n\n"
+        "These are the columns:\n\n"
+        "- `halved`: IOS before it had beam search; it halved large blocks by operator number. "
+        "These ratios come from the issue that asked for beam search.\n"
+        "- `cut by start`: IOS without beams; it cuts a large block between early and late "
+        "operators.\n"
+        "- `default`: IOS with its default options.\n"
+        "- `1 s`, `5 s`, `30 s`: IOS with this `time_budget_s`.\n"
+        "- `LIOS`: LIOS, simulated on 8 streams.\n"
+        "- `lower bound`: IOS's lower bound for stages; streams may undercut it.\n\n"
+        "If a network's name ends in `kernels`, its operators are the kernels that TVM makes. The "
+        "other networks have the operators of the IOS paper. Seconds are of one core. IOS with its "
+        f"default options took {sorted(seconds)[len(seconds) // 2]:.1f} s in the median and "
+        f"{max(seconds):.1f} s at most. The worst makespan of IOS with beams is {worst:.3f} of "
+        f"greedy's ({contestant} on {family}, {device}).",
         table(["", "device", "graphs", "halved", *columns], rows),
     ]
 
@@ -242,8 +255,9 @@ def _operators() -> list[str]:
         for cores in by_cores
     ]
     return [
-        "## Single convolutions\n\nBy `python -m benchmarks.operators`: geometric mean of "
-        f"{len(rows) // len(by_cores)} convolutions over onnxruntime.",
+        "## Single convolutions\n\nMeasured by `python -m benchmarks.operators`. Each entry is our "
+        "time over onnxruntime's time, as the geometric mean over "
+        f"{len(rows) // len(by_cores)} convolutions.",
         table(["cores", "over onnxruntime"], means),
     ]
 
@@ -251,15 +265,16 @@ def _operators() -> list[str]:
 def _busy_machine() -> list[str]:
     report = _read("busy_machine")
     parts = [
-        "## Beside other programs\n\nBy `python -m benchmarks.busy_machine`: the schedule "
-        "that ships over onnxruntime, medians, with 0, 1 and 2 other programs that compute on the "
-        "cores; each model rested before a run, or back to back; "
-        f"{report['runs']} runs each.",
+        "## Beside other programs\n\nMeasured by `python -m benchmarks.busy_machine`. Each entry "
+        "is the median time of the schedule that ships over onnxruntime's median time, from "
+        f"{report['runs']} runs each. Meanwhile 0, 1 or 2 other programs compute on the cores. The "
+        "model rests before each run, or its runs follow back to back.",
         _busy_table(report, "onnxruntime"),
     ]
     if any(row["contestant"] == _BEFORE for row in report["rows"]):
         parts += [
-            f"The same runs over an earlier release of ours ({report['before']}):",
+            "In the next table, the same runs are compared with an earlier release of ours "
+            f"({report['before']}):",
             _busy_table(report, _BEFORE),
         ]
     return parts
@@ -326,27 +341,30 @@ def _several_gpus() -> list[str]:
     ]
     head = ["", "theirs", "ours", "ours over theirs", "our standard error", "accepted"]
     return [
-        "## Several GPUs, simulated\n\nBy `python -m benchmarks.hios_curves`: random models by the "
-        f"rules of HIOS's authors, 200 operators, {figure['instances']} models a point, mean "
-        "milliseconds by GPUs. Nothing here ran on a GPU. `clock` is the evaluator that the "
-        "published curves all but certainly come from, the others are by the constraint that the "
-        "paper states. The last columns say how far `multi-gpu` is above the lower bound, and the "
-        "seconds of one core that it took; it took part in this figure alone. All five "
-        "figures, with deviations, are in `benchmarks/results/hios`.",
+        "## Several GPUs, simulated\n\nSimulated by `python -m benchmarks.hios_curves`. Nothing "
+        "here ran on a GPU. The models are random, by the rules of HIOS's authors, with 200 "
+        f"operators. Each time is the mean over {figure['instances']} models, in milliseconds. "
+        "`clock` is the evaluator that the published curves all but certainly come from. The other "
+        "columns are by the constraint that the paper states. The last two columns say how far "
+        "`multi-gpu` is above the lower bound, and how many seconds of one core its search took. "
+        "`multi-gpu` took part in this figure alone. All five figures, with standard deviations, "
+        "are in `benchmarks/results/hios`.",
         table(["GPUs", *columns, "over the bound", "search s"], rows),
-        "### What changes along the paper's figures\n\nHow many times shorter than sequential "
-        "execution, from the figure's first point to its last; the paper's of layers are from its "
-        "milliseconds. What the paper shows falling with edges and with what transfers take hardly "
-        "falls once operators wait only for what they depend on.",
+        "### What changes along the paper's figures\n\nEach entry says how many times shorter "
+        "than sequential execution a schedule is, from the figure's first point to its last. The "
+        "paper's entries for layers are computed from its milliseconds. In the paper, this speedup "
+        "falls as edges are added and as transfers take longer. It hardly falls once operators "
+        "wait only for the operators that they depend on (`exact`).",
         _slopes(found),
-        "### Networks on two GPUs\n\nInception-V3 and NASNet-A as schedule units, by image size, "
-        "on two A40s by their data sheet: milliseconds, simulated. The last column is how many "
-        "GPUs `multi-gpu` uses.",
+        "### Networks on two GPUs\n\nThe networks are Inception-V3 and NASNet-A, divided into "
+        "schedule units, at several image sizes. Times are simulated milliseconds on two A40s, by "
+        "their data sheet. The last column is the number of GPUs that `multi-gpu` uses.",
         _on_two(found["networks"]),
-        "### Beside the paper and a prototype\n\nBy `python -m benchmarks.hios_claims`: "
-        f"{_held(made, 'paper')} figures of the paper's are met. Of others, "
-        f"{_held(made, 'prototype')} agree with a prototype of ours that was written before, and "
-        f"{_held(made, 'aim')} aims of ours are met. Not met are:",
+        "### Beside the paper and a prototype\n\nCompared by `python -m benchmarks.hios_claims`. "
+        f"We meet {_held(made, 'paper')} numbers of the paper. We agree with "
+        f"{_held(made, 'prototype')} numbers of an earlier prototype of ours, and meet "
+        f"{_held(made, 'aim')} of our own aims. The table has the numbers that we miss. The last "
+        "column has the accepted range of *ours over theirs*.",
         table(head, missed),
     ]
 

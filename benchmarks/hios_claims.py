@@ -229,7 +229,7 @@ def table(made: list[Check]) -> str:
             f"{error} | {low:.3g} to {high:.3g} | {'yes' if check.holds else 'NO'} |"
         )
     missed = sum(not check.holds for check in made)
-    return "\n".join([*lines, "", f"{len(made) - missed} of {len(made)} hold."])
+    return "\n".join([*lines, "", f"{len(made) - missed} of {len(made)} checks hold."])
 
 
 def main() -> int:

@@ -36,14 +36,18 @@ def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
         "error on a network never seen",
     ]  # fmt: skip
     return [
-        "## Few measurements in place of all\n\nBy `python -m benchmarks.learned_search "
-        "--exhaustive`. IOS with every stage measured, against IOS with most stages predicted. The "
-        "last column is of predictions by a model that has seen the three other networks alone.",
+        "## Few measurements in place of all\n\nMeasured by `python -m benchmarks.learned_search "
+        "--exhaustive`. In the columns *all*, IOS measures every stage. In the columns *few*, it "
+        "predicts most stages. The ratio *schedule of few over all* is the time of the schedule "
+        "that the second search finds over the time of the first search's schedule. The last "
+        "column is the error of predictions by a model that has seen only the three other "
+        "networks.",
         table(head, rows),
-        "By `python -m benchmarks.learned_search randwire nasnet_a --only-learned --beside "
-        f"FOLDER`, {machine(large)}. Networks with blocks too large for one exact search: times "
-        "over sequential execution, in the same rounds. *Halved* is the schedule of the search as "
-        "it was before it had beams, with blocks halved by number, on the same kernels. Most "
+        "The next table is measured by `python -m benchmarks.learned_search randwire nasnet_a "
+        f"--only-learned --beside FOLDER` on {machine(large)}. These networks have blocks that are "
+        "too large for one exact search. *Learned* and *halved* are times over the time of "
+        "sequential execution in the same rounds. *Halved* is the schedule that the search found "
+        "on the same kernels before it had beams, when it halved blocks by operator number. Most "
         "operators use both cores here, so little is left for any schedule to gain.",
         _large(large),
     ]

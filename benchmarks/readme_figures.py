@@ -33,25 +33,20 @@ def _block() -> str:
     beside = _beside_others(busy)
     return "\n\n".join(
         [
-            f"Measured on {machine(zoo)} (Zen 4), batch 1, float32, {len(ran)} exported "
-            "networks. A "
-            "ratio below 1 means that we are faster:",
+            f"We measured {len(ran)} exported networks on {machine(zoo)} (Zen 4), at batch 1 in "
+            "float32. A ratio below 1 means that we are faster:",
             table(["our time over that of", "geometric mean", "least", "most"], rows),
-            "Most of that comes from kernels and memory layouts, not from schedules. "
-            f"{len(alike)} of "
-            f"these {len(ran)} networks ship sequential, since no schedule was faster there. "
-            f"{len(ships)} "
-            f"ship a schedule. Run again, these take {interval((gain, max(ships.values())), 2)} "
-            "times "
-            f"sequential execution's time; {slower} of them were slower. A program measured "
-            "against itself "
-            f"gave {interval((min(alike), max(alike)), 2)} in these runs, so only the gain of "
-            f"`{short(best)}` "
-            f"({gain:.2f}) and the losses above {max(alike):.2f} say more than noise.",
+            "Most of the difference comes from kernels and memory layouts, not from schedules. "
+            f"{len(alike)} of these {len(ran)} networks ship sequential, since no schedule was "
+            f"faster there. {len(ships)} networks ship a schedule. When these schedules ran again, "
+            f"they took {interval((gain, max(ships.values())), 2)} times sequential execution's "
+            f"time; {slower} of them were slower. In the same runs, a program measured against "
+            f"itself gave {interval((min(alike), max(alike)), 2)}. So only the gain of "
+            f"`{short(best)}` ({gain:.2f}) and the losses above {max(alike):.2f} say more than "
+            "noise.",
             "With one or two other programs that compute on the same cores, "
-            f"{beside['networks']} networks "
-            f"take {interval(beside['ends'], 2)} times onnxruntime's time (geometric mean "
-            f"{beside['mean']:.2f}).",
+            f"{beside['networks']} networks take {interval(beside['ends'], 2)} times onnxruntime's "
+            f"time (geometric mean {beside['mean']:.2f}).",
         ]
     )
 

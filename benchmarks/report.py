@@ -48,15 +48,16 @@ class Report:
         lines = [
             f"### {self.network}",
             "",
-            f"{self.machine.cpu}, which do the work of {self.machine.cores_at_once:g} at once; "
-            f"{self.noise.rounds} interleaved rounds; "
-            f"ratios to {self.baseline}, which against itself is {self.noise.ratio:.3f} "
-            f"({self.noise.ratio_interval[0]:.3f} to {self.noise.ratio_interval[1]:.3f}).",
+            f"Measured on {self.machine.cpu}. Together, its cores do the work of "
+            f"{self.machine.cores_at_once:g} cores. Each contestant ran in {self.noise.rounds} "
+            f"interleaved rounds. Ratios are to {self.baseline}. Its ratio to itself is "
+            f"{self.noise.ratio:.3f} ({self.noise.ratio_interval[0]:.3f} to "
+            f"{self.noise.ratio_interval[1]:.3f}).",
         ]
         if self.forced:
             lines.append(
-                f"**The machine was not quiet** ({self.machine.busy:.0%} busy with other things): "
-                "these figures are no basis for a claim."
+                f"**The machine was not quiet** ({self.machine.busy:.0%} busy with other things). "
+                "These figures are no basis for a claim."
             )
         lines += [
             "",

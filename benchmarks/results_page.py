@@ -64,12 +64,14 @@ _SIMULATED = (
 _INTRODUCTION = f"""\
 # Results
 
-Figures in this documentation come from these files in `benchmarks/results`. This page is written by
-`python -m benchmarks.figures`. A test fails where it differs from the files, or where a file was
-changed and nobody noted by which command. *Commit* is the one that the file was recorded with.
-Where *machine* says "simulated", times come from data sheets and not from a clock. The column
-"{_AGE}" is counted when the site is built, or by `python -m benchmarks.results_page`. The older
-a file is, the less it says of today's code."""
+The figures in this documentation come from the files of `benchmarks/results` that are listed here.
+`python -m benchmarks.figures` writes this page. A test fails if the page differs from the files. It
+also fails if a file has changed and nobody has noted the command that made it.
+
+*Commit* is the commit that a file names, or else the commit at which the file was recorded. If
+*machine* says "simulated", the times come from data sheets and not from a clock. The column
+"{_AGE}" is added when the site is built, or by `python -m benchmarks.results_page`. The
+older a file is, the less it says of today's code."""
 
 
 def page() -> str:

@@ -79,11 +79,11 @@ PUBLISHED_S = {
     },
 }
 SOURCES = {
-    "LIOS, Table V": "two Intel Xeon Gold 6226R and an RTX 3080; LIOS in Python, IOS as published, "
-    "which measures stages while it searches",
-    "Opara, Table I": "the stream allocation alone; an Intel Xeon Gold 6240 (A100) or Core "
-    "i9-10920X (RTX 2080 SUPER), the paper does not say which; BERT's size is "
-    "not said, T5 may be the whole",
+    "LIOS, Table V": "measured on two Intel Xeon Gold 6226R and an RTX 3080; LIOS is in Python; "
+    "IOS is as published, and measures stages while it searches",
+    "Opara, Table I": "the times are of the stream allocation alone; the CPU is an Intel Xeon Gold "
+    "6240 (A100) or a Core i9-10920X (RTX 2080 SUPER), and the paper does not say which; it does "
+    "not say the size of BERT, and T5 may be the whole model",
 }
 
 _LEAST_CALLS, _MOST_CALLS = 3, 15
@@ -255,7 +255,8 @@ def network_table(rows: Sequence[Row]) -> str:
     operators = {row.graph: row.operators for row in rows}
     headings = (f"{graph} ({operators[graph]})" for graph in graphs)
     lines = [
-        "Search, without the latency model, by network (operators); published figures below ours.",
+        "Search times without the latency model, by network (with its number of operators). "
+        "Published figures are below ours.",
         "",
         _line("scheduler", *headings),
         _rule(len(graphs)),
@@ -275,7 +276,7 @@ def network_table(rows: Sequence[Row]) -> str:
 def ios_table(device: str, rows: Sequence[Row]) -> str:
     """A Markdown table of the counts and times of IOS, and of the time of the latency model."""
     lines = [
-        f"IOS, r = 3, s = 8, where {device}.",
+        f"IOS with r = 3 and s = 8, on a simulated device where {device}.",
         "",
         "| network | operators | blocks (cuts) | states | transitions | stages | priced | search "
         "| latency model |",
@@ -299,8 +300,8 @@ def growth_table(rows: Sequence[Row]) -> str:
     graphs = list(dict.fromkeys(row.graph for row in rows))
     found = {(row.scheduler, row.graph): row for row in rows}
     lines = [
-        "Search on random layers of up to 16 operators. Growth: the exponent b of time = a n^b, "
-        f"from {graphs[-3]} to {graphs[-1]}; 1 is linear.",
+        "Search times on random layers of up to 16 operators. Growth is the exponent b of "
+        f"time = a n^b, from {graphs[-3]} to {graphs[-1]}. A growth of 1 is linear.",
         "",
         _line("scheduler", *graphs, "growth"),
         _rule(len(graphs) + 1),
@@ -314,7 +315,7 @@ def growth_table(rows: Sequence[Row]) -> str:
 
 def aim_table(found: Sequence[Aim]) -> str:
     """A Markdown table of the aims, and whether they are met."""
-    lines = ["Aims.", "", _line("scheduler", "graph", "at most", "took", ""), _rule(4)]
+    lines = ["Our aims.", "", _line("scheduler", "graph", "at most", "took", ""), _rule(4)]
     lines += [
         _line(
             aim.scheduler,

@@ -105,15 +105,16 @@ def claims_2(found: dict[str, Any]) -> list[Claim]:
     knee = {kappa: {p[0]: p[2] for p in points}[0.95] for kappa, points in found.items()}
     return [
         Claim(
-            "2", "latency is flat up to one instance per its own latency, then rises",
+            "2", "latency is flat up to one start per latency of an instance, then rises",
             "flat up to 167 a second (6 ms), then rises",
             "; ".join(
-                f"interference {k}: {r[0.95]:.2f} of alone just below, {r[1.5]:.2f} at 1.5 times, "
-                f"{r[2.0]:.2f} at twice" for k, r in rise.items()
+                f"interference {k}: {r[0.95]:.2f} of the latency alone just below this rate, "
+                f"{r[1.5]:.2f} at 1.5 times the rate, {r[2.0]:.2f} at twice"
+                for k, r in rise.items()
             ),
             "reproduced" if all(r[0.95] < 1.05 and r[2.0] > 1.05 for r in rise.values())
             else "depends",
-            "instances overlap from there on; without interference the device has room to spare",
+            "above this rate instances overlap; without interference the device has room to spare",
         ),
         Claim(
             "2", "utilisation is low where latency begins to rise", "below 50%",
@@ -148,11 +149,12 @@ def claims_3(found: dict[str, Any]) -> list[Claim]:
     }
     return [
         Claim(
-            "3", "under POS unequal rates have higher latency though the load is less",
+            "3", "under POS unequal rates give a higher latency, although the load is lower",
             "60+120 and 120+60 above 120+120",
-            f"wait: {rises['wait']:.1f} times; skip: {rises['skip']:.2f} times",
+            f"if POS waits: {rises['wait']:.1f} times the latency at equal rates; if POS skips: "
+            f"{rises['skip']:.2f} times",
             "depends",
-            "only if POS waits for a request of each model; the paper does not say that it does",
+            "the claim holds only if POS waits for each model; the paper does not say so",
         )
     ]  # fmt: skip
 
@@ -214,14 +216,14 @@ def claims_14(found: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "14", "TOP serves more of one model than IOS and the frameworks", "+14% to +180%",
-            f"searched combinations over IOS: {min(gains):.2f} to {max(gains):.2f} times",
+            f"searched combinations serve {min(gains):.2f} to {max(gains):.2f} times what IOS does",
             "reproduced" if min(gains) >= 1.14 else "not reproduced",
-            "several instances are in flight in different blocks",
+            "several instances run at the same time, in different blocks",
         ),
         Claim(
             "14", "(not in the paper) TOP against K plain streams", "not compared",
-            f"{min(beside):.2f} to {max(beside):.2f} times the best K", "ours",
-            "streams have no barriers, and one slow block holds up no other",
+            f"TOP serves {min(beside):.2f} to {max(beside):.2f} times as much as the best K",
+            "ours", "streams have no barriers, and a slow block does not hold up other blocks",
         ),
     ]  # fmt: skip
 
@@ -263,14 +265,14 @@ def claims_15(found: dict[str, Any]) -> list[Claim]:
     waits = max(row["pos, wait"] for row in found.values())
     claims = [
         Claim(
-            "15", "TOP serves more than POS; POS waits", "+63%",
+            "15", "TOP serves more than POS, if POS waits for absent models", "+63%",
             "POS sustains no load at 1:2:4" if waits == 0 else f"POS sustains {waits:.0f} a second",
             "depends",
-            "POS that waits serves every model as often as the rarest: of any load 3 of 7 requests",
+            "then POS serves every model as often as the rarest model: 3 of 7 requests of any load",
         ),
         Claim(
-            "15", "TOP serves more than POS; POS skips", "+63%",
-            f"searched combinations: {min(gains):.2f} to {max(gains):.2f} times",
+            "15", "TOP serves more than POS, if POS skips absent models", "+63%",
+            f"searched combinations serve {min(gains):.2f} to {max(gains):.2f} times as much",
             "reproduced" if min(gains) >= 1.5 else "not reproduced",
             "both run one staged graph at a time",
         ),
@@ -281,7 +283,7 @@ def claims_15(found: dict[str, Any]) -> list[Claim]:
             "15", "(not in the paper) K plain streams against TOP", "not compared",
             f"the best K serves {min(beside):.2f} to {max(beside):.2f} times as much",
             "ours",
-            "what TOP gains over POS is less than what plain streams gain over TOP",
+            "TOP gains less over POS than plain streams gain over TOP",
         )
     )  # fmt: skip
     return claims
@@ -318,14 +320,13 @@ def claims_17(found: dict[str, Any]) -> list[Claim]:
         Claim(
             "17", "the variance of the remaining tasks grows under POS and stays bounded under TOP",
             "POS grows; TOP below 2e5",
-            f"at the end: pos, wait {found['pos, wait'][-1]:.3g}; pos, skip "
+            f"variance at the end: pos, wait {found['pos, wait'][-1]:.3g}; pos, skip "
             f"{found['pos, skip'][-1]:.3g}; 4 streams {found['4 streams'][-1]:.3g}; longest queue "
             f"first, one at a time {found['sequential, longest queue'][-1]:.3g}",
             "depends" if grows else "not reproduced",
-            "no policy of TOP's is in this run, so only what is said of POS is reproduced; "
-            "whatever "
-            "serves the load keeps every queue short, and longest queue first keeps them equal at "
-            "any load",
+            "no policy of TOP is in this run, so only the claim about POS is reproduced; a policy "
+            "that serves the load keeps every queue short; longest queue first keeps the queues "
+            "equal at any load",
         )
     ]  # fmt: skip
 
@@ -367,13 +368,13 @@ def claims_24(found: dict[str, Any]) -> list[Claim]:
     ]
     return [
         Claim(
-            "24", "throughput rises with the copies of a model, without TOP too", "rises",
-            f"4 copies on streams: {min(rise):.2f} to {max(rise):.2f} times one",
-            "reproduced" if min(rise) > 1.2 else "not reproduced", "idle cores are filled",
+            "24", "throughput rises with the copies of a model, also without TOP", "rises",
+            f"4 copies on streams serve {min(rise):.2f} to {max(rise):.2f} times as much as one",
+            "reproduced" if min(rise) > 1.2 else "not reproduced", "copies use idle cores",
         ),
         Claim(
-            "24", "TOP gains more from copies than plain concurrency", "larger gain",
-            f"at 4 copies TOP serves {min(beside):.2f} to {max(beside):.2f} times what streams do",
+            "24", "TOP gains more from copies than plain concurrency gains", "larger gain",
+            f"TOP serves {min(beside):.2f} to {max(beside):.2f} times what streams do, at 4 copies",
             "reproduced" if min(beside) > 1 else "not reproduced",
             "combined blocks wait for each other at barriers",
         ),
@@ -413,17 +414,17 @@ def claims_26(found: dict[str, Any]) -> list[Claim]:
         Claim(
             "26", "throughput of several models saturates at a batch of 64, at 90% utilisation",
             "64, about 90%",
-            f"90% of the most at a batch of {saturates('three models')}; utilisation at 64 "
-            f"{at_64:.0%}",
+            f"90% of the highest throughput at a batch of {saturates('three models')}; utilisation "
+            f"at a batch of 64: {at_64:.0%}",
             "reproduced" if 32 <= saturates("three models") <= 64 and at_64 > 0.85 else "depends",
-            "an operator of our data sheet fills the device at smaller batches",
+            "by our data sheet, an operator fills the device at smaller batches",
         ),
         Claim(
-            "27", "single models saturate at 128", "128",
-            "90% of the most at batches of "
+            "27", "throughput of single models saturates at a batch of 128", "128",
+            "90% of the highest throughput at batches of "
             + ", ".join(str(saturates(name)) for name in names),
             "reproduced" if all(saturates(name) >= 64 for name in names) else "not reproduced",
-            "an operator of our data sheet fills the device at smaller batches",
+            "by our data sheet, an operator fills the device at smaller batches",
         ),
     ]  # fmt: skip
 

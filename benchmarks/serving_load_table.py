@@ -32,15 +32,17 @@ def section(found: dict[str, Any]) -> list[str]:
     networks = " and ".join(f"{name} at {size} pixels" for name, size in found["networks"])
     load = ", ".join(f"{value:.1f}" for value in found["machine"]["load"])
     return [
-        f"## The server under load\n\nBy `python -m benchmarks.serving_load`: {networks}, on "
-        f"{found['machine']['cpu']}, {found['machine']['cores']} cores, which the clients share; "
-        f"load averages before were {load}. Each server is first asked by {found['clients']} "
-        "clients of each network that ask again as soon as they are answered: what it then "
-        "answers is its capacity. Then requests come by Poisson's law, "
-        f"{found['seconds']:.0f} s for each load, as many for each network. In time are answers "
-        f"within {found['bound']:.0f} times what the network takes alone behind the same server. "
-        "At a load of 1 arrivals that come at random leave gaps, and no order of requests brings "
-        "back what is lost in them.",
+        "## The server under load\n\nMeasured by `python -m benchmarks.serving_load`. The "
+        f"networks are {networks}. The machine is {found['machine']['cpu']}, with "
+        f"{found['machine']['cores']} cores, which server and clients share. Its load averages "
+        f"before were {load}.\n\nFirst {found['clients']} clients of each network send requests "
+        "in a closed loop: each client sends its next request as soon as the last one is answered. "
+        "The throughput of the closed loop is the capacity of the server. Then requests arrive as "
+        f"a Poisson process, for {found['seconds']:.0f} s at each load and with the same rate for "
+        "each network. A load of 1 is the capacity. An answer is in time if it takes at most "
+        f"{found['bound']:.0f} times as long as its network takes alone behind the same server. At "
+        "a load of 1, random arrivals leave gaps, and no order of requests brings back the time "
+        "that is lost in them.",
         table(found),
     ]
 

@@ -40,26 +40,31 @@ def top_claims() -> str:
 _INTRODUCTION = """\
 # Many models on one device: results
 
-This page is written by `python -m benchmarks.figures` from files in `benchmarks/results`; a test
-fails where the two differ. All of it is simulated on data sheets, unless a section says that it was
-measured. The words are explained in [Many models on one device](serving.rst).
+This page is written by `python -m benchmarks.figures` from files in `benchmarks/results`. A test
+fails if the page differs from the files. All results are simulated on data sheets, unless a section
+says that they were measured. [Many models on one device](serving.rst) explains the terms.
 
-Two ways of counting are used. **Requests a second** counts every request that was served; the TOP
-paper uses it. **Requests of the mix a second** counts whole mixes: where a mix is one request of a
-first model, two of a second and four of a third, a policy that serves many requests of the third
-and none of the first has served no mix at all. The two can rank policies in opposite orders, so
-both are given."""
+This page uses two measures of throughput. **Requests a second** counts every request that was
+served; the TOP paper uses this measure. **Requests of the mix a second** counts only requests that
+make up whole mixes. For example, let a mix be one request of a first model, two requests of a
+second model and four of a third. A policy that serves many requests of the third model and none of
+the first has then served no mix at all. The two measures can rank policies in opposite orders, so
+the page gives both."""
 
 _CLAIMS = """\
 ## The TOP paper's figures that need no learning
 
-By `python -m benchmarks.serving --figures`, on the data sheet of an A100 unless a row says
-otherwise. (Lin, Chen, Zhang, Liu; TPDS 36(2), 2025.)"""
+Simulated by `python -m benchmarks.serving --figures`, on the data sheet of an A100 unless a row
+says otherwise. The authors of the paper are Lin, Chen, Zhang and Liu (TPDS 36(2), 2025).
+
+The column before the last has our verdict on the claim. *Depends* means that the verdict depends on
+what the last column says. *Ours* marks a comparison that the paper does not make."""
 
 _LEARNED = """\
 ## The TOP paper's figures that need learning or search
 
-By `python -m benchmarks.top`. Each row says how many seeds it rests on."""
+Simulated by `python -m benchmarks.top`. Most rows about trained agents say on how many seeds they
+rest. *As printed* is MADDPG as the paper describes it. *Mended* is our corrected learner."""
 
 
 def _auto(report: dict[str, Any]) -> list[str]:
@@ -85,25 +90,24 @@ def _auto(report: dict[str, Any]) -> list[str]:
     ]
     other = report["told_otherwise_summary"]
     return [
-        "## `auto` beside the other policies\n\nBy `python -m benchmarks.serving`: "
-        f"{summary['cells']} "
-        "cells of devices, interferences, loads, mixes and patterns of arrival. The table has what "
-        "`auto` served over what each served (geometric mean, and the most), and its 99th "
-        "percentile "
-        "of latency over theirs.",
+        "## `auto` beside the other policies\n\nSimulated by `python -m benchmarks.serving` in "
+        f"{summary['cells']} cells. The cells differ in device, interference, load, mix and "
+        "pattern of arrival. *Throughput* is the throughput of `auto` over the throughput of the "
+        "other policy, as the geometric mean over the cells. *At most* is the largest of these "
+        "ratios. *99th percentile* is the 99th percentile of latency of `auto` over the other "
+        "policy's, as the geometric mean.",
         table(["over", "throughput", "at most", "99th percentile"], rows),
-        f"In {summary['cells'] - summary['cells below 0.99']} of these cells `auto` served at "
-        "least "
-        "0.99 of what the best other policy served. In "
-        f"{summary['cells'] - summary['cells above 1.1']} "
-        "its 99th percentile was at most 1.1 times the best among policies that serve as much. The "
-        "other cells, with its throughput and 99th percentile over the best:",
+        f"In {summary['cells'] - summary['cells below 0.99']} of these cells, the throughput of "
+        "`auto` was at least 0.99 of the highest among the other policies. In "
+        f"{summary['cells'] - summary['cells above 1.1']} cells, the 99th percentile of `auto` was "
+        "at most 1.1 times the lowest among policies that serve as much. The next table has the "
+        "other cells, with the throughput and the 99th percentile of `auto` over the best.",
         table(["cell", "throughput", "99th percentile"], worst),
-        f"On {other['cells']} cells it was told an interference of 0.03 where it was 0 or 0.1, on "
-        "devices that differ from their data sheets. It served at least "
-        f"{other['least throughput over the best']:.3f} of the best there, with a 99th "
-        "percentile of "
-        f"at most {other['most p99 over the best']:.2f} of the best.",
+        f"In {other['cells']} further cells, `auto` was told an interference of 0.03, but the "
+        "interference was 0 or 0.1. The devices of these cells also differ from their data sheets. "
+        "There the throughput of `auto` was at least "
+        f"{other['least throughput over the best']:.3f} of the highest. Its 99th "
+        f"percentile was at most {other['most p99 over the best']:.2f} times the lowest.",
     ]
 
 
@@ -111,12 +115,11 @@ def _ceiling(report: dict[str, Any]) -> list[str]:
     ceilings = sorted(1 / row["efficiency"]["ours"] for row in report["rows"])
     return [
         "## What two instances can gain on two cores, measured\n\nTwo instances with a core each "
-        "serve "
-        "at most `2 * t2 / t1` times what one instance on both cores serves, where `t1` and `t2` "
-        "are "
-        "the times of a run on one core and on two. By `python -m benchmarks.two_cores`, on "
-        f"{machine(report)}, this is {ceilings[0]:.2f} to {ceilings[-1]:.2f} for {len(ceilings)} "
-        f"networks (geometric mean {geometric(ceilings):.2f})."
+        "serve at most `2 * t2 / t1` times as much as one instance on both cores. Here `t1` and "
+        "`t2` are the times of a run on one core and on two. `python -m benchmarks.two_cores` "
+        f"measured these times on {machine(report)}. The bound is {ceilings[0]:.2f} to "
+        f"{ceilings[-1]:.2f} for {len(ceilings)} networks (geometric mean "
+        f"{geometric(ceilings):.2f})."
     ]
 
 
@@ -137,13 +140,12 @@ def _measured(report: dict[str, Any]) -> list[str]:
     ]
     head = ["policy", "requests /s", "of the mix /s", "mix over sequential", "simulated"]
     return [
-        "## TOP's blocks with real kernels, measured\n\nBy `python -m benchmarks.top_measured`: "
-        f"{names}, "
-        f"each compiled for one core, at {':'.join(f'{share:.0f}' for share in report['mix'])}, "
-        f"{report['rounds']} rounds on {machine(report)}. The simulator promises too much where "
-        "blocks "
-        "wait for each other: its search assumes queues that never end, and in the server a new "
-        "request comes when one has been answered.",
+        "## TOP's blocks with real kernels, measured\n\nMeasured by `python -m "
+        f"benchmarks.top_measured` in {report['rounds']} rounds on {machine(report)}. The networks "
+        f"are {names}, each compiled for one core. The mix is "
+        f"{':'.join(f'{share:.0f}' for share in report['mix'])}. The simulator promises too much "
+        "if blocks wait for each other. Its search assumes queues that never end. In the server, a "
+        "new request comes only when a request has been answered.",
         table(head, rows),
     ]
 
@@ -161,10 +163,10 @@ def _simulator(report: dict[str, Any]) -> list[str]:
     ]
     head = ["", "measured /s", "simulated /s", "simulated over measured, no interference", "noise"]
     return [
-        "## The simulator beside a CPU, measured\n\nBy `python -m benchmarks.serving_reality`, on "
-        f"{machine(report)}: instances compiled for one core. The simulator is told the times of "
-        "single "
-        f"operators and, in the third column, an interference of {report['interference']:.2f}.",
+        "## The simulator beside a CPU, measured\n\nMeasured by `python -m "
+        f"benchmarks.serving_reality` on {machine(report)}. The instances are compiled for one "
+        "core. The simulator gets the times of single operators. In the third column, it also gets "
+        f"an interference of {report['interference']:.2f}.",
         table(head, rows),
     ]
 

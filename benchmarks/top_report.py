@@ -80,7 +80,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 def _exact(cells: dict[str, Any]) -> list[Claim]:
     claims = []
-    places = {"room": "a device with room for all blocks", "crowded": "a crowded one"}
+    places = {"room": "a device with room for all blocks", "crowded": "a crowded device"}
     for case, learner in itertools.product(places, ("as printed", "mended")):
         told = places[case]
         rows = seeds(cells, f"exact-{case}" + (" mended" if learner == "mended" else ""))
@@ -89,19 +89,20 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
             close = sum(ratio >= 0.98 for ratio in ratios)
             claims.append(
                 Claim(
-                    "-", f"MADDPG, {learner}, decides as the best of all 375 decisions, on {told}",
+                    "-", f"MADDPG, {learner}, finds the best of all 375 decisions, on {told}",
                     "not shown",
-                    f"final agents within 2% in {close} of {len(rows)} seeds (least "
-                    f"{min(ratios):.2f}; the best they ever visited {_visited(rows)})",
+                    f"final agents are within 2% of the best in {close} of {len(rows)} seeds "
+                    f"(least {min(ratios):.2f} of the best reward; best decision visited: "
+                    f"{_visited(rows)})",
                     "reproduced" if close == len(rows) else "not reproduced",
-                    "critics see decisions in place of labels, and agents choose among candidates, "
-                    f"all together; {rows[0]['steps']} calls, where 375 would do, and "
-                    + _calls_needed(rows)
+                    "critics see decisions instead of labels, and all agents together choose among "
+                    f"candidates; the agents take {rows[0]['steps']} calls, where 375 calls would "
+                    "try every decision; " + _calls_needed(rows)
                     if learner == "mended" else
-                    "the best is all blocks together as often as can be, and each step towards "
-                    "that helps" if case == "room" else
-                    "rewards are flat within a level and jump between levels, and the best lies "
-                    "beside a cliff: " + _gradient(cells),
+                    "the best decision runs all blocks together as often as possible, and each "
+                    "step towards this decision helps" if case == "room" else
+                    "rewards are flat within a level and jump between levels, and the best "
+                    "decision lies beside a cliff; " + _gradient(cells),
                 )
             )  # fmt: skip
     found = {
@@ -113,17 +114,19 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
         if rows:
             needed = [row["calls until within 2%"] or row["calls"] for row in rows]
             parts.append(
-                f"{method} {sum(row['final over best'] >= 0.98 for row in rows)} of {len(rows)} "
-                f"(least {min(row['final over best'] for row in rows):.2f}, first there after "
-                f"{int(np.median(needed))} calls in the median, {max(needed)} at most)"
+                f"{method} in {sum(row['final over best'] >= 0.98 for row in rows)} of {len(rows)} "
+                f"runs (least {min(row['final over best'] for row in rows):.2f} of the best "
+                f"reward; first within 2% after {int(np.median(needed))} calls in the median, "
+                f"{max(needed)} at most)"
             )
     if parts:
         calls = next(rows[0]["calls"] for rows in found.values() if rows)
         claims.append(
             Claim(
-                "-", "(not in the paper) searches of the same decisions on the crowded device, "
-                f"{calls} calls each, within 2% of the best", "not compared", "; ".join(parts),
-                "ours", "they keep the best that they met; the agents are not told it",
+                "-", "(not in the paper) searches among the same decisions come within 2% of the "
+                f"best, on the crowded device, with {calls} calls each", "not compared",
+                "; ".join(parts), "ours",
+                "a search keeps the best decision that it met; the agents are not told theirs",
             )
         )  # fmt: skip
     return claims
@@ -136,16 +139,16 @@ def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
         far = [step for step, ratio in row["curve"] if ratio < 0.98]
         later = [step for step, _ in row["curve"] if step > max(far, default=0)]
         needed.append(str(min(later)) if later else "never")
-    return f"decided so from call {', '.join(needed)} on (looked at every 250)"
+    return f"they stay within 2% from call {', '.join(needed)} on (checked every 250 calls)"
 
 
 def _gradient(cells: dict[str, Any]) -> str:
     row = cells.get("exact-gradient")
     if row is None:
-        return "the policy gradient climbs what a critic makes up between them"
+        return "the policy gradient follows values that a critic makes up between the levels"
     return (
-        f"the gradient through a critic that was fitted to all exact rewards comes within 2% from "
-        f"{row['within 2%']} of {row['starts']} starts (median {row['median']:.2f})"
+        "the gradient of a critic that was fitted to all exact rewards comes within 2% of the best "
+        f"from {row['within 2%']} of {row['starts']} starts (median ratio {row['median']:.2f})"
     )
 
 
@@ -162,14 +165,14 @@ def _gpg(cells: dict[str, Any]) -> list[Claim]:
                 Claim(
                     "13", f"GPG is only slightly below the optimum (blocks of up to 11 operators, "
                     f"{device})", "slightly lower",
-                    "; ".join(
-                        f"{name}: {row[name]['within 5%']} of {row['blocks']} within 5%, mean "
-                        f"{row[name]['mean']:.3f}, most {row[name]['most']:.2f}"
+                    "makespan over the optimum: " + "; ".join(
+                        f"{name}: {row[name]['within 5%']} of {row['blocks']} blocks within 5%, "
+                        f"mean {row[name]['mean']:.3f}, most {row[name]['most']:.2f}"
                         for name in ("gpg-scored", "gpg", "greedy")
                     ),
                     _by_both(row["gpg"]["most"] <= 1.05, row["gpg-scored"]["most"] <= 1.05),
-                    "`gpg` is the paper's: its printed number must learn steps that move with the "
-                    "number of endings; `gpg-scored` is ours: a score for each ending",
+                    "`gpg` is the paper's: it outputs one number, which must learn steps that move "
+                    "with the number of endings; `gpg-scored` is ours: it scores each ending",
                 )
             )  # fmt: skip
         if f"gpg-large-{device}" in cells:
@@ -179,16 +182,16 @@ def _gpg(cells: dict[str, Any]) -> list[Claim]:
                 over, took = row["over ios"], row["seconds a block"]
                 claims.append(
                     Claim(
-                        "13", f"at scale GPG takes a tenth of the search's time ({label}, "
+                        "13", f"on large blocks GPG takes a tenth of the search's time ({label}, "
                         f"{row['blocks']} combined blocks of 20 to 60 operators, {device})",
-                        "an order of magnitude less; slightly lower performance",
-                        "makespan over ios, and seconds: " + "; ".join(
+                        "an order of magnitude less time; slightly lower performance",
+                        "makespan over that of ios, and seconds a block: " + "; ".join(
                             f"{name} {over[name]['geometric mean']:.2f}, {took[name]:.3f} s"
                             for name in over if name != "sequential"
                         ),
                         "reproduced" if took["gpg-scored"] < took["ios"] / 5
                         and over["gpg-scored"]["geometric mean"] < 1.1 else "depends",
-                        "ios falls back to beams on such blocks and is fast; greedy costs nothing",
+                        "ios uses beams on such blocks and is fast; greedy takes almost no time",
                     )
                 )  # fmt: skip
     if "printed-reward" in cells:
@@ -197,11 +200,13 @@ def _gpg(cells: dict[str, Any]) -> list[Claim]:
         ratio = float(np.mean([row["paper_reward_us"] / row["least_us"] for row in rows]))
         claims.append(
             Claim(
-                "-", "(an error of the paper) the reward sum of gamma^t exp(-l) finds fast stages",
+                "-", "(an error of the paper) the reward, a sum of gamma^t exp(-l) over the "
+                "stages, finds fast stages",
                 "used for training",
-                f"its exact optimum is one operator after the other in {alone} of {len(rows)} "
-                f"blocks, {ratio:.2f} times the least makespan on average", "not reproduced",
-                "every stage is paid for, so the more stages the better",
+                f"the optimum of the reward runs one operator after the other in {alone} of "
+                f"{len(rows)} blocks; its makespan is {ratio:.2f} times the least makespan on "
+                "average", "not reproduced",
+                "every stage adds to the reward, so more stages give a higher reward",
             )
         )  # fmt: skip
     return claims
@@ -240,10 +245,10 @@ def _learning(cells: dict[str, Any]) -> list[Claim]:
     claims = [
         Claim(
             "22", f"MADDPG converges to a good decision (reward of Equation 2, {calls} calls each)",
-            "within 8000 steps", told,
+            "within 8000 steps", "mean reward: " + told,
             "reproduced" if learned >= searched else "not reproduced",
-            "each step's outcome is its decision's alone: searches of the decision itself need no "
-            "critic to be right first",
+            "the outcome of a step depends on its decision alone; a search of the decision itself "
+            "does not need a critic that is right first",
         )
     ]  # fmt: skip
     policies = cells.get("policies-0.03")
@@ -275,15 +280,15 @@ def _beside_pos(
     learned = max(row[0] for name, row in rows.items() if "MADDPG" in name)
     gains = [learned / rows[f"pos, {absent}"][0] for absent in ("skip", "wait")]
     return Claim(
-        "15", "TOP serves more than POS (same arrivals at 1:2:4, 1.5 times what one after the "
-        "other "
-        f"serves; {calls} calls; requests a second, and of them requests of the mix)", "+63%",
-        "; ".join(f"{name} {all_:.0f}, {mix:.0f}" for name, (all_, mix) in rows.items())
-        + f"; by all requests the best learned agents serve {gains[0]:.2f} times what POS serves "
-        f"that skips, {gains[1]:.2f} times what POS serves that waits",
+        "15", "TOP serves more than POS (same arrivals at 1:2:4, with 1.5 times the throughput of "
+        f"one instance at a time; {calls} calls)", "+63%",
+        "requests a second, and requests of the mix a second: "
+        + "; ".join(f"{name} {all_:.0f}, {mix:.0f}" for name, (all_, mix) in rows.items())
+        + f"; counting all requests, the best learned agents serve {gains[0]:.2f} times as much as "
+        f"POS that skips, and {gains[1]:.2f} times as much as POS that waits",
         _by_both(*(gain >= 1.6 for gain in gains)),
-        "agents serve many requests of cheap models and few of the dear one, which the mix counts; "
-        "plain streams have no barriers and serve more by both",
+        "agents serve many requests of cheap models and few of the expensive model, which limits "
+        "the mix; plain streams have no barriers and serve more by both measures",
     )  # fmt: skip
 
 
@@ -311,14 +316,15 @@ def _more_interference(cells: dict[str, Any]) -> list[Claim]:
     )
     return [
         Claim(
-            "15", "the same at interference 0.1 in place of 0.03", "+63%", "; ".join(told),
+            "15", "TOP serves more than POS (the same at interference 0.1 instead of 0.03)", "+63%",
+            "requests a second, and requests of the mix a second: " + "; ".join(told),
             _by_both(
                 *(learned >= 1.6 * policies[f"pos, {absent}"]["throughput"]
                   for absent in ("skip", "wait"))
             ),
             f"{sum('throughput' not in run['final'] for run in rows['MADDPG, smaller networks'])} "
             f"of {len(rows['MADDPG, smaller networks'])} seeds end with a combined block that is "
-            "too large, which serves nothing",
+            "too large and serves nothing",
         )
     ]  # fmt: skip
 
@@ -336,11 +342,11 @@ def _ablations(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "-", "(not in the paper) what each part of TOP is worth: requests of the mix a second",
-            "no ablation", f"all of it {base['in mix']['mean']:.0f} ({base['seeds']} seeds); "
+            "no ablation", f"all of TOP {base['in mix']['mean']:.0f} ({base['seeds']} seeds); "
             + "; ".join(parts), "ours",
-            "smaller networks, the same number of calls; the reward is the paper's where nothing "
-            "else is said; the printed reward's stages are one operator after the other, without "
-            "barriers",
+            "all have smaller networks and the same number of calls; the reward is the paper's "
+            "unless the name says otherwise; the stages of the printed reward are one operator "
+            "after the other, without barriers",
         )
     ]  # fmt: skip
 
@@ -374,12 +380,12 @@ def _plus(cells: dict[str, Any]) -> list[Claim]:
         return []
     return [
         Claim(
-            "15", "TOP's rule in a searched combination (`search`) serves more than POS; "
-            "saturated, "
-            "requests a second and requests of the mix", "+63%", "; ".join(parts),
+            "15", "TOP's rule with a searched combination (`search`) serves more than POS, with "
+            "saturated queues", "+63%",
+            "requests a second, and requests of the mix a second: " + "; ".join(parts),
             _by_both(*(min(gains) >= 1.6, max(gains) >= 1.6)),
-            "a stage costs a barrier of 10 us here; `top+`, which is ours, has no barriers and two "
-            "combined blocks in flight",
+            "a stage costs a barrier of 10 us here; `top+` is ours: it has no barriers and runs "
+            "two combined blocks at once",
         )
     ]  # fmt: skip
 
@@ -399,13 +405,14 @@ def _shapes(cells: dict[str, Any]) -> list[Claim]:
             Claim(
                 "18", "throughput saturates at H = 2, 2, 3, 4 (Nano, TX2, NX, server)",
                 "2, 2, 3, 4",
-                ", ".join(saturated[d] for d in ("nano", "tx2", "xavier-nx", "a100"))
-                + " reach 97% of the most; over one after the other: "
+                "H = " + ", ".join(saturated[d] for d in ("nano", "tx2", "xavier-nx", "a100"))
+                + " reach 97% of the highest throughput; throughput over one instance at a time: "
                 + "; ".join(
                     f"{device} " + ", ".join(f"{row[h]:.2f}" for h in ("1", "2", "3", "4", "6"))
                     for device, row in rows.items()
-                ) + " at H = 1, 2, 3, 4, 6",
-                "depends", "searched combinations, 100 each; a small device is full sooner",
+                ) + ", each at H = 1, 2, 3, 4, 6",
+                "depends", "a search tries 100 combinations for each H; a small device is full "
+                "sooner",
             )
         )  # fmt: skip
     if "graphs" in cells:
@@ -413,8 +420,8 @@ def _shapes(cells: dict[str, Any]) -> list[Claim]:
         names = ("greedy", "gpg-scored", "ios")
         claims.append(
             Claim(
-                "20", "a richer device has fewer stages, of more groups", "fewer stages",
-                "stages and groups a stage: " + "; ".join(
+                "20", "a richer device has fewer stages, with more groups each", "fewer stages",
+                "mean number of stages, of so many groups each: " + "; ".join(
                     f"{device}: " + ", ".join(
                         f"{name} {rows[f'{device}, {name}']['stages']:.1f} of "
                         f"{rows[f'{device}, {name}']['groups a stage']:.1f}" for name in names
@@ -424,19 +431,19 @@ def _shapes(cells: dict[str, Any]) -> list[Claim]:
                     rows[f"a100, {name}"]["stages"] < rows[f"nano, {name}"]["stages"]
                     for name in ("ios", "gpg-scored")
                 )),
-                "`gpg-scored` makes more stages where less fits; `ios` makes fewer there; greedy "
-                "knows no device",
+                "on smaller devices `gpg-scored` makes more stages, and `ios` fewer; greedy does "
+                "not know the device",
             )
         )  # fmt: skip
     if "inference" in cells:
         row = cells["inference"]
         claims.append(
             Claim(
-                "-", "all agents decide in under 0.05 ms", "under 0.05 ms on a server",
-                f"{row['median_us'] / 1e3:.2f} ms in the median, {row['least_us'] / 1e3:.2f} at "
-                "least, on one core in NumPy (a machine with other work)",
+                "-", "all agents together decide in under 0.05 ms", "under 0.05 ms on a server",
+                f"{row['median_us'] / 1e3:.2f} ms in the median, {row['least_us'] / 1e3:.2f} ms at "
+                "least, in NumPy on one core of a machine with other work",
                 "reproduced" if row["least_us"] < 50 else "depends",
-                "0.8 million multiplications on one core",
+                "a decision takes 0.8 million multiplications on one core",
             )
         )  # fmt: skip
     return claims

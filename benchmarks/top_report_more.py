@@ -45,18 +45,19 @@ def single_model(cells: dict[str, Any]) -> list[Claim]:
         beside = policies["ios stages"]
         gains.append(used / beside["utilisation"])
         told.append(
-            "at 1.5 times what one after the other serves, learned agents, mended, "
-            f"{served / beside['throughput']:.2f} times, {used:.2f}, ios stages "
+            "at 1.5 times the throughput of one instance at a time: learned agents, mended, "
+            f"{served / beside['throughput']:.2f} times, {used:.2f}; ios stages "
             f"{beside['utilisation']:.2f} ({len(of)} seeds, {learned[0]['calls']} calls)"
         )
     reached = [gain >= 1.26 for gain in gains]
     return [
         Claim(
             "16", "one model (inception_v3): TOP uses more of the device than IOS", "+26%",
-            "saturated, throughput over ios stages, and utilisation: " + "; ".join(told),
+            "throughput over that of ios stages, and utilisation, with saturated queues: "
+            + "; ".join(told),
             "reproduced" if all(reached) else "depends" if any(reached) else "not reproduced",
-            "requests in different blocks run side by side; at 1.5 times there is no more to use, "
-            "and plain streams use more than TOP's rule (`search`), which has barriers",
+            "requests in different blocks run side by side; at the load of 1.5 there is no more to "
+            "use; plain streams use more than TOP's rule (`search`), which has barriers",
         )
     ]  # fmt: skip
 
@@ -80,8 +81,9 @@ def training_of_gpg(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "21", "GPG's training converges", "within 6000 steps, about 20 hours",
-            "; ".join(parts) + " (1 seed; means of the last 200 blocks, with exploration)",
-            "depends", "stages are priced by a model in place of the device",
+            "time over sequential execution: " + "; ".join(parts)
+            + " (1 seed; means of the last 200 blocks, with exploration)",
+            "depends", "the latencies of stages come from a model instead of the device",
         )
     ]  # fmt: skip
 
@@ -105,12 +107,12 @@ def shared_queue(cells: dict[str, Any]) -> list[Claim]:
     names = ("pos, wait", "pos, skip", "sequential", "search, 200 calls", "4 streams")
     return [
         Claim(
-            "23", "one queue that all models read, one interval: TOP serves more than POS "
+            "23", "TOP serves more than POS, if all models read one queue with one interval "
             "(requests of the mix a second)", "more, no number",
             told + "; ".join(f"{name} {policies[name]['in mix']:.0f}" for name in names),
             "reproduced" if ours > policies["pos, wait"]["in mix"] else "not reproduced",
             "a joint graph of one request of each model is made for this case; searched blocks "
-            "serve little more, and a learned decision with a block that is too large nothing",
+            "serve little more; a learned decision with a block that is too large serves nothing",
         )
     ]  # fmt: skip
 
@@ -134,11 +136,12 @@ def by_batch(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "25", "the larger the batch, the more slender the graph", "more stages, fewer groups",
-            f"stages and groups a stage, at batches of {', '.join(map(str, batches))}: "
+            "mean number of stages, of so many groups each, at batches of "
+            f"{', '.join(map(str, batches))}: "
             + "; ".join(parts),
             "reproduced" if all(rises) else "depends" if any(rises) else "not reproduced",
-            "greedy knows no prices; by these prices nothing is lost or gained side by side once "
-            "one operator fills the device, so what else a scheduler prefers decides",
+            "greedy knows no latencies; by these latencies nothing is lost or gained side by side "
+            "once one operator fills the device, so other preferences of a scheduler decide",
         )
     ]  # fmt: skip
 
@@ -146,7 +149,7 @@ def by_batch(cells: dict[str, Any]) -> list[Claim]:
 _NEEDED = {
     "single-policies": ("16", "one model: TOP uses more of the device than IOS", "+26%"),
     "gpg-training-gpg": ("21", "GPG's training converges", "within 6000 steps, about 20 hours"),
-    "shared-policies": ("23", "one queue that all models read: TOP serves more than POS", "more"),
+    "shared-policies": ("23", "TOP serves more than POS, if all models read one queue", "more"),
     "graphs-by-batch": ("25", "the larger the batch, the more slender the graph", "more slender"),
 }
 
@@ -155,8 +158,8 @@ def not_run(cells: dict[str, Any]) -> list[Claim]:
     """The claims of this module whose cells have no files yet, marked as not run."""
     return [
         Claim(
-            figure, claim, theirs, f"not run: the cells from `{name}` on are in the programme and "
-            "had no time yet", "not run", "`python -m benchmarks.top` goes on with them",
+            figure, claim, theirs, f"not run: there was no time yet for the cells from `{name}` on",
+            "not run", "`python -m benchmarks.top` goes on with these cells",
         )
         for name, (figure, claim, theirs) in _NEEDED.items() if name not in cells
     ]  # fmt: skip

@@ -38,13 +38,14 @@ def networks(report: dict[str, Any]) -> list[str]:
     rows.append(["**geometric mean**", "", "", *means, "", "", ""])
     return [
         "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
-        "measured by `python -m benchmarks.zoo FOLDER`: our time over each other's, medians of "
-        f"interleaved runs on {machine(report)}. Noise is onnxruntime over itself, error the "
-        "largest difference to onnxruntime over its largest absolute value. The last column is the "
-        "seconds that compiling took, with nothing known before. "
-        "OpenVINO as installed computes in bfloat16 here, all others in float32. *Ships* says "
-        "whether `compile` chose a schedule or sequential execution. Where it chose sequential "
-        "execution, both columns of ours are of the same program, and their ratio shows noise.",
+        f"measured by `python -m benchmarks.zoo FOLDER` on {machine(report)}. *Ships* says whether "
+        "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
+        "the time of each other contestant, from the medians of interleaved runs. If `compile` "
+        "chose sequential execution, ours and *ours, sequential* are the same program, and their "
+        "ratio shows noise. OpenVINO as installed computes in bfloat16 here; all other contestants "
+        "compute in float32. *Noise* is the ratio of onnxruntime to itself. *Error* is our largest "
+        "difference from onnxruntime's output, over the largest absolute value of that output. The "
+        "last column has the seconds that compiling took, with nothing known before.",
         table(["", "ships", "ms", *columns, "noise", "error", "compile s"], rows),
     ]
 
@@ -86,12 +87,12 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     noise = interval((min(alike), max(alike)), 2)
     slower = sum(ratio > 1 for ratio in ratios.values())
     return [
-        f"## Where a schedule ships\n\nThe same runs. Of {len(ran)} networks {len(alike)} ship "
-        f"sequential and are left out here; the {len(alike)} ratios of a program to itself lie "
-        f"from {noise}. {len(ratios)} ship a schedule. The table has the time of each over that "
-        f"of sequential execution of the same kernels, when it was run again after compiling. "
-        f"Below 1 is faster; {slower} were slower. Only a ratio outside of {noise} says more than "
-        "noise.",
+        f"## Where a schedule ships\n\nThis section is about the same runs. {len(alike)} of the "
+        f"{len(ran)} networks ship sequential, and the table leaves them out. Their {len(alike)} "
+        f"ratios compare a program with itself, and range from {noise}. {len(ratios)} networks "
+        "ship a schedule. The table has the time of each schedule over the time of sequential "
+        "execution of the same kernels, both run again after compiling. A ratio below 1 is faster; "
+        f"{slower} schedules were slower. Only a ratio outside of {noise} says more than noise.",
         table(["", "kind", "over sequential"], rows),
     ]
 
@@ -127,9 +128,11 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
     means = [geometric([row["bf16_ratios"][peer] for row in found]) for peer in columns.values()]
     rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), "", ""])
     return [
-        "## In bf16\n\nThe same runs, by `--bf16`: the time of artifacts of `--precision bf16` "
-        "over each other's, and the largest difference to onnxruntime's float32 over its "
-        "largest absolute value, beside that of OpenVINO as installed, which computes in bf16 too.",
+        "## In bf16\n\nThis section is about the same runs, with `--bf16`. The *over* columns have "
+        "the time of our artifact of `--precision bf16` over the time of each other contestant. "
+        "The last two columns have the errors of our bf16 artifact and of OpenVINO as installed, "
+        "which also computes in bf16. An error is the largest difference from onnxruntime's "
+        "float32 output, over the largest absolute value of that output.",
         table(["", *columns, "error", "OpenVINO's"], rows),
     ]
 
@@ -164,12 +167,14 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     )
     head = ["", "cold s before", "cold s", "warm s before", "warm s", "warm over cold", "the same"]
     return [
-        "## Compiling\n\nBy `python -m benchmarks.compile_time FOLDER [--again]`, on a quiet "
-        "machine, each in a process of its own: seconds with nothing known (cold), and again with "
-        "what that has measured and built (warm), by the code before compiling was made faster and "
-        "now, not in the same hour; whether the cold and the warm artifact are the same, kernels "
-        "by byte; and, for some, the share of operators that two cold compilations gave the same "
-        "kernel.",
+        "## Compiling\n\nMeasured by `python -m benchmarks.compile_time FOLDER [--again]` on a "
+        "quiet machine. Each compilation has a process of its own. A *cold* compilation starts "
+        "with nothing known. A *warm* compilation repeats it with everything that the cold one has "
+        "measured and built. The columns *before* are of the code before compiling was made "
+        "faster; they were not measured in the same hour as the others. *The same* says whether "
+        "the cold and the warm artifact are the same, with kernels compared byte by byte. *Chosen "
+        "alike* is the share of operators that got the same kernel in two cold compilations; only "
+        "some networks were compiled cold twice.",
         table([*head, "chosen alike"], cells),
     ]
 
@@ -186,9 +191,10 @@ def two_cores(report: dict[str, Any]) -> list[str]:
     means = [geometric([row["efficiency"][c] for row in report["rows"]]) for c in contestants]
     rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), ""])
     return [
-        "## Two cores over one\n\nBy `python -m benchmarks.two_cores FOLDER`, on "
-        f"{machine(report)}: the time on one core over twice that on two, of sequential execution; "
-        "1 is perfect. The last column has the operators that lose most of ours, with the share of "
-        "both cores' time that each loses.",
+        "## Two cores over one\n\nMeasured by `python -m benchmarks.two_cores FOLDER` on "
+        f"{machine(report)}. Each entry is the time on one core over twice the time on two cores, "
+        "for sequential execution. An entry of 1 is perfect. The last column has the operators of "
+        "ours that lose most time on two cores, with the share of both cores' time that each of "
+        "them loses.",
         table(["", *contestants, "what spoils ours"], rows),
     ]

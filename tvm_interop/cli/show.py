@@ -70,7 +70,7 @@ def show(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Draw schedules, and when each operator really ran, for one artifact or several to compare.
+    """Draw the schedules of one or more artifacts, and when each operator really ran.
 
     Each artifact runs several times, with zeros for inputs. The drawing shows the fastest run,
     because slower runs also show what else the machine did.

@@ -102,7 +102,8 @@ class LibraryChecker:
     ----------
     as_written: TVM's kernels of the same operators, before any schedule.
     kept: where verdicts are remembered from one process to the next; None for nowhere.
-    checked: the number of different library kernels in the last program that were checked.
+    checked: the number of library kernels of the last program that were checked. Equal kernels
+        count once.
     faults: what was wrong with each kernel that failed, by the operator's name.
     """
 

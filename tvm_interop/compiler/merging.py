@@ -113,13 +113,14 @@ class MergingLatency(LatencyModel):
         return self._base.measure_again(stages)
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """The convolutions of the same kind that read the same tensor."""
+        """Sets of ids of operators that might be merged: see `OperatorMerges.sets`."""
         return self._merges.sets
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        """The latency of each merged operator, and of cutting its output, in microseconds.
+        """The latency of the merged operator for each set, in microseconds.
 
-        It is inf for a set that cannot be merged. All unknown merged operators are compiled as one
+        The latency includes cutting the merged operator's output into parts. It is inf for a set
+        that cannot be merged. All unknown merged operators are compiled as one
         model and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
@@ -179,9 +180,9 @@ class MergedCompilations(Generic[_C]):
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     """Make a schedule of the merged model from a schedule with merged stages.
 
-    A merged stage becomes a stage of the merged operator and the operators that cut its output into
-    parts, in order. Merging can make operators needless, such as a concat of all the parts. Such
-    operators are left out of the other stages.
+    A merged stage becomes a stage with a single group: first the merged operator, and then the
+    operators that cut its output into parts. Merging can make operators needless, such as a concat
+    of all the parts. Such operators are left out of the other stages.
 
     Parameters
     ----------

@@ -75,7 +75,8 @@ def offers_for(
     def us_of(program: Program) -> float:
         if not can_measure:
             return math.nan
-        # Use the same setting as the choice of kernels, whose measurements are then found again.
+        # Use one stream and one thread, as the choice of kernels does. Then the measurements that
+        # it made are found in `store`.
         latency = lowered.latency(program, 1, 1, store, None)
         return float((latency.stages(stage) if measure else latency.known(stage))[0])
 

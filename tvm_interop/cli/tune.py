@@ -85,10 +85,10 @@ def tune_model(
 ) -> None:
     """Search for the fastest schedule, or with --kernels for faster kernels.
 
-    A search for a schedule predicts the latency of most stages, and measures the stages that decide.
+    A search for a schedule predicts the latency of most stages. It measures the stages that decide.
 
     Stop it at any time with Ctrl-C. Measurements are kept, the best schedule so far is written, and
-    the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` takes
+    the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` uses
     the schedule. The search needs the extra `learned`.
 
     With --rpc-tracker and --rpc-key stages are measured on several servers at once. Start each

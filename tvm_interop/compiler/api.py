@@ -113,13 +113,13 @@ def compile(
         `cublaslt` for a GPU; by default all that are installed. Each operator gets the fastest
         kernel. Without a GPU, kernels for a GPU cannot be measured. By default all kernels are then
         TVM's, and each library that is named runs whatever it can.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the one of
-        the GPU here, or else those of A100 and H100. Without a GPU, latencies cannot be measured
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the
+        architecture of the GPU here, or else the ones of A100 and H100. Without a GPU, latencies cannot be measured
         and the speed cannot be checked. Then give `keep_slower`, and either `latency` or a
         scheduler that needs no latencies.
     tuning_records: folder of records that `tvm-interop tune --kernels` wrote for this model and
         target. A kernel takes the loops of its record if they are faster than our default schedule.
-    stream_priorities: for a GPU: let it prefer the stream that carries most of the longest chain of
+    stream_priorities: for a GPU: let the GPU prefer the stream with most of the longest chain of
         operators. Chains are compared by latency, or by number of operators if latencies are
         unknown.
     allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
@@ -129,8 +129,8 @@ def compile(
     precision: `f32`, `bf16` or `auto`. `bf16` is for a CPU with AVX512-BF16: convolutions and
         matrix products round their factors to bfloat16, and operators pass bfloat16 tensors on.
         Sums, norms, softmax, inputs and outputs stay in float32. The artifact's manifest has the
-        error (see `Precision`). `auto` takes bf16 if the CPU has it and its error is at most
-        `max_error`, and f32 otherwise; `Artifact.precision_choice` says which and why.
+        error (see `Precision`). `auto` takes bf16 if the CPU supports bf16 and the error is at
+        most `max_error`, and f32 otherwise; `Artifact.precision_choice` says which and why.
     keep_f32: with bf16, the operators that stay in float32: names, or kinds such as `matmul`, with
         `*` and `?` as in file names.
     max_error: for `auto`: the largest error that bf16 may have. The error is the Euclidean norm of

@@ -152,11 +152,11 @@ class Compilation:
             predicts the latencies of most stages (see `search`). It is for the scheduler `ios`, and
             `auto` then means `ios`. For a GPU, `latency` may also be the name of a device
             description (see `latency.described.DEVICES`), `database`, or `database:NAME`. Nothing
-            is measured then, and `stats["prices"]` says where the latencies came from. If
-            there is no GPU and no latency is given, a scheduler that needs latencies gets the
+            is measured then, and `stats["prices"]` says where the latencies came from.
+            If there is no GPU and no latency is given, a scheduler that needs latencies gets the
             latencies in the database.
-        options: options of the scheduler, or of `ActiveSearch` with `learned`. The scheduler also
-            gets what the compilation knows, as far as it takes such options: streams, tensors,
+        options: options of the scheduler, or of `ActiveSearch` with `learned`. If the
+            scheduler takes such options, it also gets what the compilation knows: streams, tensors,
             traits of operators, and how to measure.
         """
         if scheduler in MERGING and not self.backend.merges_operators:

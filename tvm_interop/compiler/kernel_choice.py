@@ -18,9 +18,9 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 
     Three things are measured: each operator on plain tensors, with TVM's kernel and with each
     library's kernel; each library's kernel on blocked tensors; and the change of each tensor from
-    one layout to the other. If a library's kernel works with one layout and the tensor has the other,
-    the library reorders the tensor within the kernel. A minimum cut finds the layouts whose latencies,
-    summed over all operators, are the least (see `cheapest_labels`).
+    one layout to the other. If a library's kernel works with one layout and a tensor has the
+    other, the library reorders the tensor within the kernel. A minimum cut finds the layouts for
+    which the sum of the latencies of all operators is the least (see `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
     than the library's, because a library's kernel can be divided more finely and can take blocked

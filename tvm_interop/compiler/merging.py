@@ -120,8 +120,8 @@ class MergingLatency(LatencyModel):
         """The latency of the merged operator for each set, in microseconds.
 
         The latency includes cutting the merged operator's output into parts. It is inf for a set
-        that cannot be merged. All unknown merged operators are compiled as one
-        model and measured together.
+        that cannot be merged. All merged operators of unknown latency are compiled as one model
+        and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):

@@ -44,7 +44,7 @@ def offers(
     ----------
     program: the program with whole operators on plain tensors, and TVM's kernels.
     op: the operator's index in the program.
-    asked: the names of the providers that kernels were chosen from.
+    asked: the names of the providers that took part in the choice of kernels.
     known: the names of all providers for the device.
     us_of: returns the latency of the operator in a given program, in microseconds; NaN if unknown.
     fault: what a library's kernel for the operator did wrong; None if no kernel was wrong.

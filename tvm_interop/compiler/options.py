@@ -33,13 +33,13 @@ class CompileOptions:
     latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
     progress: called with the progress of measurements.
     providers: the providers of kernels to choose from: `tvm`, `onednn` for a CPU, `cudnn` and
-        `cublaslt` for a GPU. None takes all that are there. If a library is missing, TVM's
+        `cublaslt` for a GPU. None takes all that are installed. If a library is missing, TVM's
         kernels replace the library's kernels, and a warning is logged; for a GPU see `CudaBackend`.
     tuning_records: for a CPU: folder of records that `tvm-interop tune --kernels` wrote; None uses
         no records.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the one of
-        the GPU here, or else those of A100 and H100.
-    stream_priorities: for a GPU: whether it prefers the stream that carries most of the longest
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the
+        architecture of the GPU here, or else the ones of A100 and H100.
+    stream_priorities: for a GPU: whether the GPU prefers the stream with most of the longest
         chain of operators. Chains are compared by latency, or by number of operators if latencies
         are unknown.
     latency: the latency model for schedulers that are given no other model; None measures here.

@@ -114,9 +114,9 @@ def compile(
         kernel. Without a GPU, kernels for a GPU cannot be measured. By default all kernels are then
         TVM's, and each library that is named runs whatever it can.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the
-        architecture of the GPU here, or else the ones of A100 and H100. Without a GPU, latencies cannot be measured
-        and the speed cannot be checked. Then give `keep_slower`, and either `latency` or a
-        scheduler that needs no latencies.
+        architecture of the GPU here, or else the ones of A100 and H100. Without a GPU, latencies
+        cannot be measured and the speed cannot be checked. Then give `keep_slower`, and either
+        `latency` or a scheduler that needs no latencies.
     tuning_records: folder of records that `tvm-interop tune --kernels` wrote for this model and
         target. A kernel takes the loops of its record if they are faster than our default schedule.
     stream_priorities: for a GPU: let the GPU prefer the stream with most of the longest chain of

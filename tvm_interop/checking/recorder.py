@@ -1,6 +1,6 @@
 """Records a program of several streams for the checker, while another project's code runs.
 
-The code, or a test of it, tells a `Recorder` about each operator that it launches.
+That code, or a test of that code, tells a `Recorder` about each operator that is launched.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ def explain_model(
     as alone. Waits cost more than they save. There is little to gain. The artifact runs
     sequentially because a measurement chose that.
 
-    The output ends with a ceiling, the latency of the critical path divided by that of sequential
-    execution. Up to three changes that would help follow. With --operator the output lists the
-    kernels for one operator instead, and the providers that refuse the operator.
+    The output ends with a ceiling: the latency of the critical path, divided by the latency of
+    sequential execution. Up to three changes that would help follow. With --operator the output
+    lists the kernels for one operator instead, and the providers that refuse the operator.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -411,7 +411,7 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
     Raises
     ------
     InputError
-        Only one of the two is given, or the tracker is not HOST:PORT.
+        Only the tracker or only the key is given, or the tracker is not HOST:PORT.
     """
     from ..execution.rpc_server import ServerAddress
 

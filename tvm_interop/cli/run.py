@@ -228,7 +228,7 @@ def run_model(
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # So that the note on idle cores is printed only once.
+        artifact.from_elsewhere = False  # The note on idle cores is printed only once.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)

@@ -1,4 +1,4 @@
-"""The verb `tvm-interop show`, which draws the schedules of artifacts and how they ran."""
+"""The verb `tvm-interop show`, which draws the schedules of artifacts and how artifacts ran."""
 
 from __future__ import annotations
 

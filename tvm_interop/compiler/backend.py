@@ -57,7 +57,7 @@ class Kernels:
         target: TVM's target; it becomes part of the hashes.
         build: compiles kernels into a shared library at a path.
         write_out: the last pass over the kernels. TVM's analyses cannot read its result.
-        kept: where built libraries are kept for later compilations; None keeps none.
+        kept: where built libraries are kept for later compilations; None for nowhere.
         progress: told when the kernels are built.
         checker: checks the kernels before they ship; None for a GPU, whose kernels are not checked.
         """

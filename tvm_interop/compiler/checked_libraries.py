@@ -208,7 +208,10 @@ class LibraryChecker:
 
     @cached_property
     def _references(self) -> dict[str, NumpyKernel]:
-        """The NumPy versions of TVM's kernels, by name, as far as NumPy can compute them."""
+        """The NumPy versions of TVM's kernels, by name.
+
+        Kernels that NumPy cannot compute are left out.
+        """
         functions = self.as_written.functions_items()
         known = {var.name_hint: numpy_kernel(func) for var, func in functions}
         return {name: kernel for name, kernel in known.items() if kernel is not None}

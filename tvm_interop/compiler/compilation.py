@@ -233,7 +233,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or with those of the database if the scheduler needs any.
+        """Schedule without latencies, or with the database's if the scheduler needs latencies.
 
         Parameters
         ----------
@@ -338,7 +338,7 @@ class Compilation:
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
 
-        For `ios-merge` it measures on one stream, which gets the threads of all streams.
+        For `ios-merge` the model measures on one stream, which gets the threads of all streams.
         """
         streams, threads = self.streams, self.threads
         if scheduler == "ios-merge":

@@ -97,7 +97,7 @@ class KernelTuning:
     ----------
     records: where trials are kept. Each trial is written to a file as soon as it is made, so the
         search can stop at any time and continue later.
-    max_trials: the most trials of all kernels together, those already in `records` included.
+    max_trials: the most trials of all kernels together, including the trials already in `records`.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class KernelTuning:
 
         Parameters
         ----------
-        max_trials: the most trials of all kernels together, those already in `records` included; by
-            default 64 for each kernel.
+        max_trials: the most trials of all kernels together, including the trials already in
+            `records`; by default 64 for each kernel.
         time_budget_s: the number of seconds after which no further trial begins; None for no limit.
         seed: the seed of the random numbers.
         on_progress: called after each trial, and once for each kernel before the first trials.
@@ -154,7 +154,7 @@ class KernelTuning:
 
     @property
     def trials(self) -> int:
-        """The number of trials of the model's kernels so far, including those of earlier calls."""
+        """The number of trials of the model's kernels so far, including earlier calls."""
         return sum(kernel.trials for kernel in self._kernels)
 
     @property
@@ -381,7 +381,8 @@ def _arguments(kernel: tirx.PrimFunc) -> list[Any]:
 def _kernels_to_tune(compilation: Compilation) -> list[tuple[str, int, Any]]:
     """The name, number of uses and PrimFunc of each kernel that no library runs.
 
-    Equal kernels are listed once, under the name used first. The order is that of first use.
+    Equal kernels are listed once, under the name used first. Kernels are in the order of first
+    use.
     """
     found: dict[str, tuple[str, int, Any]] = {}
     operators = [op for op in compilation.program.operators if op.library is None]

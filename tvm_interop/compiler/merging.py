@@ -150,7 +150,7 @@ class MergingLatency(LatencyModel):
 
 
 class MergedCompilations(Generic[_C]):
-    """Compilations of a model with operators merged, one for each choice of what to merge.
+    """Compilations of a model with merged operators, one for each choice of operators to merge.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class CompileOptions:
         cores out evenly.
     parts: the most parts that a large operator is divided into, so that they run side by side. None
         takes one part for each stream, or no division if kernels use several threads.
-    latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
+    latency_db: file of measured latencies; None takes the default file, ":memory:" no file.
     progress: called with the progress of measurements.
     providers: the providers of kernels to choose from: `tvm`, `onednn` for a CPU, `cudnn` and
         `cublaslt` for a GPU. None takes all that are installed. If a library is missing, TVM's

@@ -41,7 +41,7 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
     part is copied. Inputs and weights are never copied during a run: the host writes them to every
     device that reads them.
 
-    A copy is launched right after the last operator that writes what it copies.
+    A copy is launched right after the last operator that writes the copied value.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class _Placer:
         return twin
 
     def _twin(self, value: int, device: str) -> int:
-        """Add a value with storage of its own on `device`, which holds the same as `value`."""
+        """Add a value with storage of its own on `device`, with the same contents as `value`."""
         twin = self._add(replace(self._values[value], alias_of=None, offset=0), device)
         self._copy_of[twin] = value
         return twin

@@ -14,8 +14,8 @@ if the shapes are batch sizes. Each further shape has its own copy of all member
 in `shapes/1/`, `shapes/2/`, ...; all shapes share one block of weights. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 
-`load` checks everything in the file but the machine code before it uses any of it
-(`plan.validate`). The machine code runs as soon as a `GraphModule` is made.
+`load` first checks everything in the file except the machine code (see `plan.validate`), and uses
+the contents only after that. The machine code runs as soon as a `GraphModule` is made.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ _LOG = logging.getLogger("tvm_interop")
 
 VERSION = 4
 _VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES = 2, 3
-"""Each file gets the lowest version that has what it needs, so that older releases can read it."""
+"""Each file is written in the lowest version that can hold its contents, so that older releases can
+read it."""
 MAX_SHAPES = 64
 """The most input shapes that one artifact may be compiled for."""
 _KEPT = {
@@ -67,9 +68,9 @@ _KEPT = {
     "kernels.so": 2**32,
     "weights.npz": 2**36,
 }
-"""The members that are read into memory, and how many bytes each may have."""
+"""The members that are read into memory, each with its largest size in bytes."""
 _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
-"""The members that each further shape has."""
+"""The members that each input shape after the first has in a folder of its own."""
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
 
 
@@ -88,7 +89,8 @@ class Artifact:
         kernels alone, one operator after the other, and shares the weights of `plan`. None if
         `plan` needs no kernel library.
     path: the file that the artifact was read from or last saved to; None before that.
-    others: the same model for other shapes of its inputs; each has no `others` of its own.
+    others: artifacts of the same model for other shapes of its inputs. Their own `others` are
+        empty.
     precision_choice: the precision that `compile` chose for precision `auto`, and why. None for
         any other precision, and for an artifact that was loaded.
     from_elsewhere: whether the artifact was loaded from a file, which may have been made for

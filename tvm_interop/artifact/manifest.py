@@ -1,4 +1,4 @@
-"""The manifest of an artifact: versions, target, digests, and what was checked before it shipped.
+"""The manifest of an artifact: versions, target, digests, and the checks made before it shipped.
 
 `manifest.json` in the artifact's tar file is the JSON form of `Manifest`.
 """
@@ -20,18 +20,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule's latency, measured against sequential execution of the same kernels.
 
-    The two ran in turns, in the same rounds.
+    The schedule and sequential execution ran in turns, in the same rounds.
 
     Attributes
     ----------
     sequential_us, scheduled_us: median latencies, in microseconds.
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
         distance from 1 is due to noise alone.
-    shipped: which of the two the artifact runs.
-    rounds: the number of rounds; each contestant ran once in a round. 0 in artifacts of older
+    shipped: whether the artifact runs the schedule or runs sequentially.
+    rounds: the number of rounds; the schedule ran once in each round. 0 in artifacts of older
         versions.
-    paired_ratio: scheduled over sequential latency, from the pairs of runs in one round. None in
-        artifacts of older versions.
+    paired_ratio: the scheduled latency divided by the sequential latency, estimated from the
+        ratios in the single rounds. None in artifacts of older versions.
     interval: the 90% confidence interval of `paired_ratio`. The schedule ships if the upper end is
         below 0.99. None if there were too few rounds, and in artifacts of older versions.
     """
@@ -46,7 +46,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def ratio(self) -> float:
-        """Scheduled over sequential latency: below 1, the schedule is faster."""
+        """The scheduled latency divided by the sequential one; below 1, the schedule is faster."""
         if self.paired_ratio is not None:
             return self.paired_ratio
         return self.scheduled_us / self.sequential_us
@@ -58,9 +58,11 @@ class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     keep_f32: names or kinds of operators that stay in float32, as they were given.
-    error: the Euclidean norm of the difference, over the norm of the float32 output. The largest
-        such ratio counts if there are several outputs.
-    largest_difference: the largest difference of two numbers over the largest float32 number.
+    error: the Euclidean norm of the difference between the two outputs, divided by the norm of the
+        float32 output. If there are several outputs, the largest such ratio.
+    largest_difference: the largest absolute difference between an output number and its float32
+        counterpart, divided by the largest absolute float32 number of that output. If there are
+        several outputs, the largest such ratio.
     inputs: whether the model ran on random inputs or on inputs that were given.
     name: the name of the precision.
     """
@@ -88,7 +90,7 @@ class Quantised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_products_in_floats(self) -> bool:
-        """Whether a convolution or matrix product gains no speed from its quantised inputs."""
+        """Whether any convolution or matrix product with quantised inputs computes in floats."""
         return any(map(_is_product, self.floats))
 
     def __str__(self) -> str:
@@ -127,7 +129,7 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plain: what was wrong with each kernel that failed, in words. A kernel of TVM's is listed by its
         own name, and ships without a schedule or vectors. A library's kernel is listed by the
         operator's name, and TVM's kernel ships instead. Both replacements are slower.
-    unchecked: why none of TVM's kernels was compared; None if they were.
+    unchecked: why none of TVM's kernels was compared; None if the kernels were compared.
     """
 
     checked: int = 0
@@ -172,7 +174,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1, 2, 3, 4] = 2
 
     def to_json(self) -> bytes:
-        """The manifest as JSON text, without empty newer fields so that older versions read it."""
+        """The manifest as JSON text.
+
+        Newer fields that are empty are left out, so that older versions can read the text.
+        """
         fields = msgspec.to_builtins(self)
         for name in ("batch_sizes", "kernel_check", "precision", "quantised"):
             if not fields[name]:

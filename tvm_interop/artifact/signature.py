@@ -1,9 +1,9 @@
 """Signs artifacts with Ed25519, and verifies their signatures.
 
-The signature lies in a file beside its artifact. It covers the SHA-256 of the whole file, and so
-each byte of each member and anything that somebody adds. `load` computes the digest while it reads
-the file. It returns nothing unless the digest is the signed one, so the weights that it maps later
-are the verified ones.
+The signature lies in a file beside its artifact. The signature covers the SHA-256 of the whole
+artifact file. So it shows any changed byte and any added data. To verify a signature, `load`
+computes the digest while it reads the artifact, and raises an error if the signed digest is another
+one. So the weights that are mapped into memory later are verified, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENVIRONMENT = "TVM_INTEROP_TRUSTED_KEYS"
 
 _CHUNK = 2**20
 _MOST_BYTES = 4096
-"""The most bytes that are read of a signature file."""
+"""The most bytes that are read from a signature file."""
 
 
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,11 @@ class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
     def signed(self) -> bytes:
-        """The bytes that are signed. They begin with the format, so they fit no other purpose."""
+        """The bytes that are signed.
+
+        The bytes begin with the name of the format. So a signature of other data with the same key
+        is never valid for an artifact.
+        """
         return f"{self.format} {self.version}\n{self.sha256}\n".encode()
 
 

@@ -1,7 +1,7 @@
 """Reads and writes the tar file that holds an artifact, each in one pass.
 
 Only plain headers and plain files are allowed. Sparse files, links, and headers that hold long
-names or sizes are refused, because a few bytes of them can stand for terabytes.
+names or sizes are refused, because a few bytes of such a header can claim terabytes.
 """
 
 from __future__ import annotations
@@ -150,7 +150,10 @@ class _Reader:
         return data
 
     def body(self, nbytes: int, keep: bool) -> tuple[bytes | None, str]:
-        """Read the next `nbytes` bytes; return them, or None unless `keep`, and their SHA-256."""
+        """Read the next `nbytes` bytes, and return the bytes and their SHA-256.
+
+        None stands for the bytes if `keep` is False.
+        """
         if keep:
             data = self.exactly(nbytes)
             return data, hashlib.sha256(data).hexdigest()

@@ -20,7 +20,10 @@ from ..program.storage import ALIGNMENT
 
 
 def offsets_of(weights: Mapping[int, np.ndarray]) -> dict[int, int]:
-    """Where each weight begins in the block, in bytes. Weights follow each other, each aligned."""
+    """Where each weight begins in the block, in bytes.
+
+    Each weight begins at the first aligned byte after the weight before it.
+    """
     offsets: dict[int, int] = {}
     end = 0
     for v, array in weights.items():
@@ -36,8 +39,8 @@ def shared(
 
     Returns
     -------
-    The table, by an index of its own; and for each model a map from its own index of a weight to
-    the index in the table.
+    The table of weights, numbered from 0; and for each model a mapping from the model's index of a
+    weight to the index in the table.
     """
     table: dict[int, np.ndarray] = {}
     known: dict[tuple[object, ...], int] = {}

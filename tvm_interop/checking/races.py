@@ -25,7 +25,7 @@ def check_program(program: StreamProgram) -> Report:
     - no two operators that may run at once touch the same bytes while one of them writes;
     - each read that names a tensor finds that tensor, and no other operator wrote over it before;
     - no operators wait for each other in a circle;
-    - no operator with `restrict` writes bytes that it also touches in another way.
+    - no operator with `restrict` writes bytes that another of its reads or writes touches.
 
     The check computes happens-before from the streams and the waits. It does not run the program,
     so it also finds races that no run has shown yet.
@@ -64,9 +64,11 @@ _Row = tuple[int, Access, bool]
 
 
 def _reader_of_outputs(program: StreamProgram) -> list[StreamOperator]:
-    """Model the host as an operator that waits for all others and reads the outputs.
+    """Model the host as one operator that waits for all others and reads the outputs.
 
-    The list is empty if the program has no outputs.
+    Returns
+    -------
+    A list with this operator; an empty list if the program has no outputs.
     """
     if not program.outputs:
         return []
@@ -108,7 +110,11 @@ def _ask(
 
 
 def _importance(first: _Row, second: _Row) -> tuple[int, bool]:
-    """The sort key of a fault: the later operator, then faults about a tensor before others."""
+    """The sort key of a fault between two accesses.
+
+    Faults are sorted by the index of the later operator. Ties: faults with two accesses to the same
+    named tensor come first.
+    """
     is_read = first[1].tensor is not None and first[1].tensor == second[1].tensor
     return max(first[0], second[0]), not is_read
 

@@ -1,6 +1,6 @@
 """Records a program of several streams for the checker, while another project's code runs.
 
-The code, or a test of it, tells a `Recorder` about each operator that it launches.
+That code, or a test of that code, tells a `Recorder` about each operator that is launched.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Touched: TypeAlias = Any
 `data_ptr`, `element_size`, `shape` and `stride`."""
 
 MEMORY = "memory"
-"""The buffer of recorded arrays; an array's bytes begin at its address. For an array with a device,
-the name is followed by ` of ` and the device."""
+"""The name of the buffer that holds all recorded arrays. An array's bytes begin at the array's
+address. For an array with a device, the buffer's name is followed by ` of ` and the device."""
 
 
 class Recorder:

@@ -15,8 +15,8 @@ HOST = "the host"
 """The name that stands for the host, which reads the outputs."""
 
 _AROUND = 3
-"""The number of operators that are shown before and after each operator at fault, of all operators
-on the same streams."""
+"""The number of operators that a drawing shows before each operator at fault, and also after it.
+Only operators on the streams at fault are shown."""
 _WIDEST = 28
 
 
@@ -28,13 +28,14 @@ class Fault:
     ----------
     kind: the kind of the fault. `race`: nothing orders two operators that touch the same bytes, and
         one of them writes. `overwritten`: the first operator writes over a tensor that the second
-        has yet to read. `overlap`: an operator with `restrict` writes bytes that it also touches in
-        another way. `deadlock`: operators wait for each other in a circle.
-    operators: the names of the operators at fault. A race lists the one launched first in front. A
-        deadlock lists the operators of the circle, and an overlap lists one operator. `HOST` stands
-        for the host, which reads outputs.
-    buffer, begin, end: the bytes that both operators touch, or that are lost, from `begin` up to
-        but without `end`. A deadlock has no buffer.
+        has yet to read. `overlap`: an operator with `restrict` writes bytes that another of its
+        reads or writes touches. `deadlock`: operators wait for each other in a circle.
+    operators: the names of the operators at fault. For a race, the operator that is launched first
+        comes first. A deadlock lists the operators of the circle, and an overlap lists one
+        operator. `HOST` stands for the host, which reads outputs.
+    buffer, begin, end: the bytes that both operators touch, from `begin` up to but without `end`.
+        For `overwritten` the first operator writes over these bytes. For `overlap` one operator
+        touches them twice. A deadlock has no buffer.
     wait: the wait that is missing, as (the operator that waits, the operator it waits for). None if
         no wait can mend the fault.
     text: the fault and its remedy in one sentence.
@@ -56,9 +57,9 @@ class Report:
     Attributes
     ----------
     program: the program that was checked.
-    faults: the faults, one for each pair of operators and kind; empty for a safe program. They are
-        ordered by the later operator of the pair. Ties go to faults about a tensor that both
-        operators access, and then to the earlier operator.
+    faults: the faults, one for each pair of operators and kind; empty for a safe program. Faults
+        are ordered by the later operator of the pair. Ties: faults about a tensor that both
+        operators access come first, and then the fault with the earlier first operator.
     """
 
     program: StreamProgram

@@ -43,8 +43,8 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     Attributes
     ----------
     buffer: the buffer's name. Different buffers share no bytes.
-    begin, end: the first byte, and the first byte behind the last. Without `end`, the range goes to
-        the end of the buffer.
+    begin, end: the positions of the first byte and of the byte just after the last one. Without
+        `end`, the range goes to the end of the buffer.
     tensor: the name of the tensor that the bytes hold, or hold a part of. A read that names a
         tensor must find the bytes as they were last written under that name. A tensor that no
         operator writes is in memory before the first operator starts. A read without a name accepts
@@ -148,8 +148,9 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ------
         PlanError
             A name is empty or no text, two operators have the same name, a wait names an operator
-            that is not there, a range ends before it begins or lies outside its buffer, or a share
-            is not one of the number of shares.
+            that is not there, a buffer's size is out of bounds, a range ends before it begins or
+            lies outside its buffer, the index of a share is not below the number of shares, or
+            there are more shares than operators.
         """
         names = [op.name for op in self.operators]
         known = set(names)
@@ -175,7 +176,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             self._check_access(access, "an output")
 
     def end_of(self, access: Access) -> int:
-        """The position of the first byte behind an access, in its buffer."""
+        """The position in the buffer of the byte just after the last byte of an access."""
         return self.buffers.get(access.buffer, LARGEST) if access.end is None else access.end
 
     def _check_access(self, access: Access, who: str) -> None:

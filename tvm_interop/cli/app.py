@@ -73,10 +73,10 @@ def _top(
     """Make a model run its independent operators side by side.
 
     The verbs compile a model to an artifact, and run, serve, draw, compare and sign artifacts. They
-    measure an artifact beside other engines. They look at a schedule alone, tune it with few
-    measurements, compare schedulers, and explain why operators do not run side by side. They prove
-    a program of several streams free of races. They list the models and devices to try, and look
-    after the measured latencies.
+    measure an artifact beside other engines. They schedule a model without compiling an artifact,
+    search for a faster schedule with few measurements, compare schedulers, and explain why
+    operators do not run side by side. They prove a program of several streams free of races. They
+    list the models and devices to try, and manage the database of measured latencies.
     """
 
 

@@ -42,7 +42,7 @@ def check_program(
     wait orders them. The report names the two operators, the bytes, and the missing wait. The
     module `tvm_interop.checking.stream_program` describes the JSON form: operators with the ranges
     that they read and write, streams, waits. The exit code is 0 for a safe program, 1 for an unsafe
-    one, and 2 for no program.
+    program, and 2 if the input is not a valid program.
     """
     from ..checking.api import check
     from ..viz.fault_svg import to_svg

@@ -192,7 +192,9 @@ def _precision(artifact: Artifact) -> dict[str, object]:
 
 
 def _products(artifact: Artifact) -> list[tuple[str, int]]:
-    """The number of convolutions and matrix products by the type they multiply, most first.
+    """The number of convolutions and matrix products for each type of number that they multiply.
+
+    The most frequent type comes first.
 
     The parts of a divided operator count as one operator.
     """

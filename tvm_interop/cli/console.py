@@ -47,7 +47,8 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
     from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
-        return  # The note would be false: named libraries run all that they can instead of TVM.
+        # TVM's kernels do not replace a library that is named for a GPU: see `CudaBackend`.
+        return
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)
         if why is not None:
@@ -112,7 +113,9 @@ class _MeasuringBar:
 
 @contextmanager
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error; call the result with the amounts done and in total.
+    """Show a progress bar on standard error.
+
+    The block gets a function to call with the amount done and the total amount.
 
     Nothing is shown if standard error is no terminal.
     """

@@ -1,4 +1,4 @@
-"""The verbs `tvm-interop db ...`, which look after the database of measured latencies."""
+"""The verbs `tvm-interop db ...`, which manage the database of measured latencies."""
 
 from __future__ import annotations
 

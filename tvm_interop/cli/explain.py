@@ -54,14 +54,19 @@ def explain_model(
 ) -> None:
     """Say whether it pays to run independent operators side by side, and if not, why.
 
-    A set holds the operators at one depth of the graph; --pair names two others. The time of a set
-    in turn, each operator over all cores, is compared with its time at once, one core each. Reasons
-    against: one operator fills the device, as it is over all cores 80% of the cores times as fast
-    as on one. The set is memory-bound: at once it takes 1.05 times as long as alone. Waits cost
-    more than they save. There is little to gain: less than 3%. The set shipped sequential because
-    of a measurement. The output ends with a ceiling (the critical path over sequential execution)
-    and up to three changes that would help. With --operator the output lists the kernels for one
-    operator instead, and the providers that refuse it.
+    Operators at the same depth of the graph form a set; --pair selects two operators instead. Each
+    set is measured in two ways. In turn, the operators run one after the other, each over all
+    cores. Side by side, they run at once, each on one core.
+
+    Side by side pays if it saves 3% or more of the time in turn. Otherwise the output gives one of
+    these reasons. One operator fills the device: its speedup over all cores is at least 80% of the
+    number of cores. The set is memory-bound: at once the operators take at least 1.05 times as long
+    as alone. Waits cost more than they save. There is little to gain. The artifact runs
+    sequentially because a measurement chose that.
+
+    The output ends with a ceiling: the latency of the critical path, divided by the latency of
+    sequential execution. Up to three changes that would help follow. With --operator the output
+    lists the kernels for one operator instead, and the providers that refuse the operator.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -1,4 +1,4 @@
-"""Checks the names of model and output formats, and explains why tvmc's others are refused."""
+"""Checks the names of model and output formats, and says why tvmc's other formats are refused."""
 
 from __future__ import annotations
 

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def _models_like(incomplete: str) -> list[str]:
-    """Complete a model: network names, ONNX files, and folders that may hold such files."""
+    """The models whose names begin like `incomplete`: networks, ONNX files, and folders."""
     return _found(incomplete, (".onnx",))
 
 
 def _models_and_artifacts_like(incomplete: str) -> list[str]:
-    """Complete a model or an artifact: network names, ONNX and .tar files, and folders."""
+    """The models and artifacts whose names begin like `incomplete`.
+
+    These are networks, ONNX files, .tar files, and folders.
+    """
     return _found(incomplete, (".onnx", ".tar"))
 
 
@@ -70,7 +73,7 @@ Artifact = Annotated[
     ),
 ]
 MODEL_SUFFIXES = (".onnx", ".pt2")
-"""The suffixes of model files, where a verb takes an artifact or a model."""
+"""The suffixes of model files, for commands that accept an artifact or a model."""
 ArtifactOrModel = Annotated[
     Path,
     typer.Argument(
@@ -421,7 +424,7 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
     Raises
     ------
     InputError
-        Only one of the two is given, or the tracker is not HOST:PORT.
+        Only the tracker or only the key is given, or the tracker is not HOST:PORT.
     """
     from ..execution.rpc_server import ServerAddress
 

@@ -56,7 +56,7 @@ class PeerFlags(Flags):
 
 @dataclass(frozen=True)
 class LoadFlags(Flags):
-    """How often each engine gets a request, and for how long it is measured."""
+    """How often each engine gets a request, and for how long the engine is measured."""
 
     warmup: Annotated[
         float,
@@ -119,12 +119,12 @@ class LoadFlags(Flags):
     ] = "poisson"
 
     def load(self) -> Load:
-        """The load: how many requests run at once, how often they come, and with which gaps.
+        """The load: how many requests run at once, how many come per second, and at what gaps.
 
         Raises
         ------
         InputError
-            `--arrivals` names no known kind of gaps.
+            `--arrivals` is neither `poisson` nor `uniform`.
         """
         from ..perf.contestant import Load
 
@@ -135,7 +135,7 @@ class LoadFlags(Flags):
 
         Parameters
         ----------
-        usual_rest_s: the rest before each turn without `--rest`, in seconds.
+        usual_rest_s: the rest before each turn if `--rest` is not given, in seconds.
         """
         from ..perf.contest import Timing
 
@@ -175,8 +175,8 @@ def measure(
     """Measure an artifact: latency percentiles, throughput, memory and CPU time.
 
     Each engine runs in a process of its own, with the number of threads that is best for it. The
-    engines take turns, with a rest before each turn, because threads of the engine before would
-    take a core from the next. With --against the artifact takes part twice, in two processes. The
+    engines take turns. Each turn begins with a rest, because threads of the engine that ran before
+    may still use a core. With --against the artifact takes part twice, in two processes. The
     difference between the two is the noise, and a smaller difference means nothing.
 
     An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.
@@ -245,7 +245,7 @@ def _peers(text: str | None, originals: Sequence[Path]) -> tuple[list[Contestant
     Raises
     ------
     InputError
-        There is no such engine or file, or only one of the two options was given.
+        There is no such engine or file, or only one of `--against` and `--model` was given.
     """
     from ..perf.contestant import Contestant
     from ..perf.engines import Engine, OnnxRuntime, OpenVino, TorchProgram

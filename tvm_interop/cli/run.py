@@ -37,7 +37,7 @@ Sha256 = Annotated[
 
 @dataclass(frozen=True)
 class WhereFlags(Flags):
-    """Where an artifact runs: on this machine, with some threads, or on a server."""
+    """Whether an artifact runs on this machine or on a server, and on how many threads."""
 
     device: Annotated[
         str | None,
@@ -233,7 +233,7 @@ def run_model(
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # So that the note on idle cores is printed only once.
+        artifact.from_elsewhere = False  # The note on idle cores is printed only once.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)
@@ -261,7 +261,7 @@ def _artifact(
     source = artifact_or_source(path)
     if not isinstance(source, Source):
         compiling.refuse(path)
-        return source  # An artifact with the suffix of a model.
+        return source  # The file has the suffix of a model, but holds an artifact.
     artifact = compiling.compiled(source, path)
     if artifact.path is not None:
         note(f"`{path}` runs as `{artifact.path}`")
@@ -269,7 +269,7 @@ def _artifact(
 
 
 def _note_idle_cores(artifact: Artifact) -> None:
-    """Print a note on standard error if the artifact runs on fewer cores than there are."""
+    """Print a note on standard error if the artifact leaves cores of this process idle."""
     from ..execution.open_instance import cores_of, leaves_cores_idle
     from ..execution.threads import num_threads
 

@@ -33,10 +33,11 @@ def schedule_model(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Schedule a model and write the schedule as JSON: read it, edit it, compile with it.
+    """Schedule a model and write the schedule as JSON, for reading, editing and compiling.
 
-    `tvm-interop compile MODEL --schedule schedule.json` compiles with it. Without `--output` the
-    schedule is printed. With `--json` the printed object also holds its figures.
+    `tvm-interop compile MODEL --schedule schedule.json` compiles with a schedule. Without
+    `--output` the schedule is printed. With `--json` the command prints an object that also holds
+    figures of the schedule, such as the number of stages.
     """
     from ..compiler.api import new_compilation
     from ..compiler.options import CompileOptions, parts_for

@@ -168,7 +168,7 @@ class ServerFlags(Flags):
     ] = None
 
     def chosen(self) -> dict[str, Any]:
-        """The options that were given; the configuration file or defaults supply the others."""
+        """The options that were given; the configuration file or defaults supply the rest."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

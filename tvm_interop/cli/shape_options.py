@@ -107,7 +107,7 @@ def shapes_of(
 
 
 def shapes_by_dims(model: Path | str, dims: str | None) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that `--dim` gives, by name. It raises the errors of `shapes_of`."""
+    """The shapes of inputs that `--dim` gives, by name. For errors see `shapes_of`."""
     sizes = parse_dims(dims)
     if not sizes:
         return {}

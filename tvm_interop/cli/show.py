@@ -1,4 +1,4 @@
-"""The verb `tvm-interop show`, which draws the schedules of artifacts and how they ran."""
+"""The verb `tvm-interop show`, which draws the schedules of artifacts and how artifacts ran."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def show(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Draw schedules, and when each operator really ran, for one artifact or several to compare.
+    """Draw the schedules of one or more artifacts, and when each operator really ran.
 
     Each artifact runs several times, with zeros for inputs. The drawing shows the fastest run,
     because slower runs also show what else the machine did.

@@ -87,10 +87,10 @@ def tune_model(
 ) -> None:
     """Search for the fastest schedule, or with --kernels for faster kernels.
 
-    A search for a schedule predicts the latency of most stages, and measures the decisive ones.
+    A search for a schedule predicts the latency of most stages. It measures the stages that decide.
 
     Stop it at any time with Ctrl-C. Measurements are kept, the best schedule so far is written, and
-    the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` takes
+    the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` uses
     the schedule. The search needs the extra `learned`.
 
     With --rpc-tracker and --rpc-key stages are measured on several servers at once. Start each
@@ -151,12 +151,14 @@ def tune_model(
 
 
 def _own(folder: Path) -> Path:
-    """Check that no other user could have written to the default folder, and return the folder.
+    """Check that no other user could have written to `folder`, and return it.
+
+    `folder` is the default folder for trials of kernels, which the user has not named.
 
     Raises
     ------
     InputError
-        Another user may have written to it.
+        Another user may have written to the folder.
     """
     reason = why_not_trusted(folder)
     if reason is not None:

@@ -1,4 +1,4 @@
-"""Stores a schedule in a Relax module, as an attribute of a function that stock TVM ignores."""
+"""Stores a schedule in a Relax module, as an attribute of a function. Stock TVM ignores it."""
 
 from __future__ import annotations
 

@@ -73,10 +73,11 @@ def compile(
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
 
-    Before it ships, the schedule runs against sequential execution of the same kernels, in paired
-    rounds that had no part in choosing it. If it is not faster by more than 1%, at a significance
-    level of 5%, the artifact runs sequentially, and its manifest says so. All schedulers give the
-    same bits, except `ios-merge` and `ios-both`: merged operators add up numbers in another order.
+    Before it ships, the schedule is measured against sequential execution of the same kernels.
+    Each round runs both, and no such round has a part in choosing the schedule. If the schedule is
+    not faster by more than 1%, at a significance level of 5%, the artifact runs sequentially, and
+    its manifest says so. All schedulers give the same bits, except `ios-merge` and `ios-both`:
+    merged operators add up numbers in another order.
 
     Parameters
     ----------
@@ -89,46 +90,47 @@ def compile(
     schedule: use this schedule instead of running a scheduler; a person may have written it.
         Operators are divided into as many parts as it names.
     input_shapes: shapes of inputs that the model leaves open, by name. If several such mappings are
-        given, the artifact holds the model for each, with a schedule of its own, and the weights
-        only once. `GraphModule` takes the one that fits its inputs.
+        given, the artifact holds a plan, a schedule and kernels for each mapping. It holds the
+        weights once. `GraphModule` runs the plan that fits its inputs.
     batch_sizes: sizes of the first dimension of all inputs and outputs, for a server that joins
-        requests. The artifact holds the model for each size; the first is the usual one. The rows
-        of a batch must not depend on each other, which is not checked. If the model leaves other
-        dimensions open, `input_shapes` gives them.
+        requests. The artifact holds the model for each size; the first size is the usual one. The
+        rows of a batch must not depend on each other, which is not checked. If the model leaves
+        other dimensions open, `input_shapes` gives them.
     streams: how many streams run side by side; by default one for each core on a CPU.
     threads: how many threads each stream's kernels may use on a CPU; by default the cores are
         shared out evenly.
-    latency: the latency model for operators and stages; by default they are measured here.
-        `learned` predicts most of IOS's stages and measures those that decide, within
+    latency: the latency model for operators and stages; by default latencies are measured here.
+        `learned` predicts most of IOS's stages and measures the stages that decide, within
         `max_measurements` and `time_budget_s` (see `measure.active.ActiveSearch`); it needs the
         extra `learned`. For a GPU that is not here, give the name of a device description (see
         `latency.described.DEVICES`), or `database`, or `database:NAME` for one of several GPUs in
-        it. The schedule then ships unchecked if its GPUs are not here, which is logged.
+        the database. The schedule then ships unchecked if its GPUs are not here, which is logged.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even if sequential execution is faster.
-    progress: called with the number of stages measured, and of stages to be measured.
+    progress: called with the number of stages that are measured already, and the number of stages
+        to be measured.
     providers: the providers of kernels to choose from: `tvm`, and `onednn` for a CPU, `cudnn` and
-        `cublaslt` for a GPU; by default all that are there. Each operator gets the fastest kernel.
-        Without a GPU its kernels cannot be measured: by default all are TVM's, and each library
-        that is named runs whatever it can.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the one of
-        the GPU here, or else those of A100 and H100. Without a GPU, latencies cannot be measured
-        and the speed cannot be checked. Then give `keep_slower`, and either `latency` or a
-        scheduler that needs no latencies.
+        `cublaslt` for a GPU; by default all that are installed. Each operator gets the fastest
+        kernel. Without a GPU, kernels for a GPU cannot be measured. By default all kernels are then
+        TVM's, and each library that is named runs whatever it can.
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the
+        architecture of the GPU here, or else the ones of A100 and H100. Without a GPU, latencies
+        cannot be measured and the speed cannot be checked. Then give `keep_slower`, and either
+        `latency` or a scheduler that needs no latencies.
     tuning_records: folder of records that `tvm-interop tune --kernels` wrote for this model and
         target. A kernel takes the loops of its record if they are faster than our default schedule.
-    stream_priorities: for a GPU: let it prefer the stream that carries most of the longest chain of
+    stream_priorities: for a GPU: let the GPU prefer the stream with most of the longest chain of
         operators. Chains are compared by latency, or by number of operators if latencies are
         unknown.
     allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
-        several times faster and keeps 10 of 23 bits.
+        several times faster and keeps 10 of the 23 bits of the mantissa.
     link: the link between two GPUs, if latencies come from a description or the database; by
         default the description's link.
     precision: `f32`, `bf16` or `auto`. `bf16` is for a CPU with AVX512-BF16: convolutions and
         matrix products round their factors to bfloat16, and operators pass bfloat16 tensors on.
         Sums, norms, softmax, inputs and outputs stay in float32. The artifact's manifest has the
-        error (see `Precision`). `auto` takes bf16 if the CPU has it and its error is at most
-        `max_error`, and f32 otherwise; `Artifact.precision_choice` says which and why.
+        error (see `Precision`). `auto` takes bf16 if the CPU supports bf16 and the error is at
+        most `max_error`, and f32 otherwise; `Artifact.precision_choice` says which and why.
     keep_f32: with bf16, the operators that stay in float32: names, or kinds such as `matmul`, with
         `*` and `?` as in file names.
     max_error: for `auto`: the largest error that bf16 may have. The error is the Euclidean norm of
@@ -323,8 +325,8 @@ def _compilation(
 
     Returns
     -------
-    The compilation; its error, None for f32; and for `auto` the chosen precision and the reason,
-    None otherwise.
+    The compilation; the error of bf16, None if the compilation is in f32; and a text with the
+    precision that `auto` chose and the reason, None if `precision` is not `auto`.
     """
     if precision == "f32":
         return new_compilation(model, options, shapes), None, None
@@ -378,7 +380,8 @@ def _compile_one(
     chosen.validate(compilation.graph)
     checked = None if keep_slower else measured
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
-    # With latencies from elsewhere, the device for a check may be missing, and that is allowed.
+    # A schedule with latencies that were not measured here may be for a GPU that is not here. Such
+    # a schedule ships unchecked.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         tell(progress, "checking the speed")
         checked = compilation.check_speed(chosen)

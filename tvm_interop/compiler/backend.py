@@ -57,9 +57,9 @@ class Kernels:
         target: TVM's target; it becomes part of the hashes.
         build: compiles kernels into a shared library at a path.
         write_out: the last pass over the kernels. TVM's analyses cannot read its result.
-        kept: where built libraries are kept for later compilations; None keeps none.
+        kept: where built libraries are kept for later compilations; None for nowhere.
         progress: told when the kernels are built.
-        checker: checks the kernels before they ship; None for a GPU, where they are not checked.
+        checker: checks the kernels before they ship; None for a GPU, whose kernels are not checked.
         """
         self._checker = checker
         self._kept = kept
@@ -130,7 +130,7 @@ class Kernels:
 
     @cached_property
     def parallel(self) -> bool:
-        """Whether any kernel, for a CPU, splits its work over a team of threads."""
+        """Whether any kernel splits its work over a team of CPU threads."""
         return any(uses_parallel_loops(self._module).values())
 
     @cached_property
@@ -151,7 +151,7 @@ class Lowered(ABC):
     module: the Relax module of fused kernels, before they are scheduled.
     program: the operators, each with the kernel that was chosen for it. Large operators are divided
         into parts.
-    on_tvm_alone: the operators with TVM's kernels, not divided.
+    on_tvm_alone: the same operators before any is divided, all with TVM's kernels.
     kernels: TVM's kernels for `program` and `on_tvm_alone`.
     streams: the number of streams.
     threads: the number of threads that the kernels of each stream may use.
@@ -242,8 +242,8 @@ class Backend(Protocol):
     providers: the names of the providers whose kernels an operator may get.
     clock: times the executors of several instances against each other.
     merges_operators: whether `ios-merge` and `ios-both` can merge operators for this device.
-    prices_by_name: whether schedules may use latencies that are not measured here, by the name of a
-        device description or of the database.
+    prices_by_name: whether a schedule may use latencies from a device description or the database,
+        which the caller selects by a name.
     keeps_choices: whether later compilations may reuse the schedule that was chosen here.
     counts_cores: whether operators share the cores of this machine, as the verdicts of `explain`
         require.

@@ -53,12 +53,13 @@ class CheckedKernels(NamedTuple):
 class KernelChecker:
     """Checks TVM's scheduled kernels for a CPU against the same kernels before scheduling.
 
-    Only the verdict that no fault was found is remembered. This process remembers it for single
-    kernels. For whole libraries it is kept on disk, beside the libraries that are kept.
+    Only good verdicts are remembered. This process remembers each kernel that it found to be right.
+    A whole library without faults is remembered on disk, beside the kept libraries, for later
+    processes.
 
     Attributes
     ----------
-    as_written: the kernels before any schedule.
+    as_written: the kernels before scheduling.
     parameters: the types of each kernel's inputs and of its outputs, by the kernel's name.
     target: the TVM target that the kernels are compiled for.
     libraries: the checker of library kernels for the same model.
@@ -143,7 +144,8 @@ class KernelChecker:
                 fault,
             )
         plain = self._built_plainly(written_out, faults)
-        # Verdicts on plain builds are not remembered, because the keys are of scheduled kernels.
+        # A verdict on a kernel without a schedule is not remembered, because `keys` identify the
+        # scheduled kernels.
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
@@ -218,8 +220,9 @@ class KernelChecker:
         faults, not_evaluated = found_by(reference)
         for name, defect in not_evaluated.items():
             _LOG.warning(_NOT_EVALUATED, name, defect)
-        # NumPy's functions have special cases of their own. A kernel that differs from NumPy is
-        # at fault only if it differs from a plain build of the same kernel, too.
+        # NumPy's functions have special cases of their own. So a kernel that differs from NumPy is
+        # compared again, with the same kernel built plainly. It is at fault only if it differs
+        # from that, too.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -238,11 +241,15 @@ class KernelChecker:
         with_loops: Mapping[str, tirx.PrimFunc],
         by_numpy: bool = True,
     ) -> dict[str, Any]:
-        """The references of these kernels, by name: NumPy, or a plain build if NumPy cannot do it.
+        """The references of these kernels, by name.
+
+        The reference of a kernel is NumPy's version, or a plain build if NumPy cannot compute the
+        kernel. A plain build is the kernel compiled for a baseline CPU, in most cases unscheduled.
 
         Parameters
         ----------
-        with_loops: the kernels after scheduling, by name. Very long kernels are built from these.
+        with_loops: the scheduled kernels, by name. A reference with more than `_LONG` operations is
+            built from its scheduled kernel.
         by_numpy: False uses plain builds for all kernels.
         """
         found: dict[str, Any] = {}
@@ -291,4 +298,5 @@ CPU. Without a schedule it would run for seconds."""
 _MOST = 50_000_000_000
 """The most operations of a kernel that is checked."""
 _MOST_BYTES = 512 * 2**20
-"""The most bytes of the tensors of a kernel that is checked. The check needs three times that."""
+"""The most bytes of the tensors of a kernel that is checked. The check takes three times as much
+memory."""

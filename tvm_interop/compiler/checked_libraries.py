@@ -102,7 +102,8 @@ class LibraryChecker:
     ----------
     as_written: TVM's kernels of the same operators, before any schedule.
     kept: where verdicts are remembered from one process to the next; None for nowhere.
-    checked: the number of different library kernels in the last program that were checked.
+    checked: the number of library kernels of the last program that were checked. Equal kernels
+        count once.
     faults: what was wrong with each kernel that failed, by the operator's name.
     """
 
@@ -207,7 +208,10 @@ class LibraryChecker:
 
     @cached_property
     def _references(self) -> dict[str, NumpyKernel]:
-        """The NumPy versions of TVM's kernels, by name, as far as NumPy can compute them."""
+        """The NumPy versions of TVM's kernels, by name.
+
+        Kernels that NumPy cannot compute are left out.
+        """
         functions = self.as_written.functions_items()
         known = {var.name_hint: numpy_kernel(func) for var, func in functions}
         return {name: kernel for name, kernel in known.items() if kernel is not None}

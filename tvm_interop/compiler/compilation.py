@@ -147,15 +147,16 @@ class Compilation:
         Parameters
         ----------
         scheduler: one of `schedulers()`.
-        latency: the latency model. By default it is that of the options, or else latencies are
-            measured here if the scheduler asks for any. `learned` is for scheduler `ios`, and
-            `auto` then means `ios`: most stages are predicted, see `search`. For a GPU it may also
-            be the name of a device description (see `latency.described.DEVICES`), `database`, or
-            `database:NAME`. Nothing is measured then, and `stats["prices"]` says where the
-            latencies came from. If there is no GPU and no latency is given, a scheduler that needs
-            latencies gets those of the database.
-        options: options of the scheduler, or of `ActiveSearch` with `learned`. The scheduler also
-            gets what the compilation knows, as far as it takes such options: streams, tensors,
+        latency: the latency model. The default is the latency model of the compilation's options,
+            or else measurements on this machine if the scheduler needs latencies. `learned`
+            predicts the latencies of most stages (see `search`). It is for the scheduler `ios`, and
+            `auto` then means `ios`. For a GPU, `latency` may also be the name of a device
+            description (see `latency.described.DEVICES`), `database`, or `database:NAME`. Nothing
+            is measured then, and `stats["prices"]` says where the latencies came from.
+            If there is no GPU and no latency is given, a scheduler that needs latencies gets the
+            latencies in the database.
+        options: options of the scheduler, or of `ActiveSearch` with `learned`. If the
+            scheduler takes such options, it also gets what the compilation knows: streams, tensors,
             traits of operators, and how to measure.
         """
         if scheduler in MERGING and not self.backend.merges_operators:
@@ -222,7 +223,8 @@ class Compilation:
             latency = latency or self.measured_latency
         known: dict[str, Callable[[], Any]] = {
             "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
-            "window": lambda: min(self.streams, 2),  # Each operator in a window needs a stream.
+            # The operators of a window start together, each on a stream of its own.
+            "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
             "buffers": self.program.buffers,
@@ -234,7 +236,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or with those of the database if the scheduler needs any.
+        """Schedule without latencies, or with the database's if the scheduler needs latencies.
 
         Parameters
         ----------
@@ -300,12 +302,14 @@ class Compilation:
         return self._lowered.latency_by(timer, self.program, self._store, self.options.progress)
 
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
-        """Prepare a search by IOS that predicts most stages and measures few; call its `run`.
+        """Prepare a search by IOS that predicts the latency of most stages and measures few.
+
+        Call `run` of the result to search.
 
         Parameters
         ----------
-        latency: the latency model that measures stages; by default this machine measures. See
-            `farm_latency`.
+        latency: the latency model that measures stages. By default stages are measured on this
+            machine; `farm_latency` makes a model that measures on servers.
         options: options of `ActiveSearch`, such as `max_measurements` and `time_budget_s`.
 
         Raises
@@ -323,7 +327,10 @@ class Compilation:
         return self.merges_among(self.graph.names)
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
-        """Find out which of these whole operators could be merged; ids are positions in `names`."""
+        """Find out which of these whole operators could be merged.
+
+        The result refers to each operator by its index in `names`.
+        """
         return OperatorMerges(self._lowered.import_anew(), names)
 
     @cached_property
@@ -334,7 +341,7 @@ class Compilation:
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
 
-        For `ios-merge` it measures on one stream, which gets the threads of all streams.
+        For `ios-merge` the model measures on one stream, which gets the threads of all streams.
         """
         streams, threads = self.streams, self.threads
         if scheduler == "ios-merge":

@@ -129,8 +129,8 @@ class CpuBackend:
         program = lowered.program
         _check_kept(program, self._options.keep_f32)
         if any(name != TVM for name in self.providers):
-            # Measure on one thread, whatever the number of streams will be. So a model always gets
-            # the same kernels for the same latencies, and gives the same bits.
+            # Always measure on one thread, so that the choice of kernels does not depend on the
+            # number of streams. Then the model gives the same bits with any number of streams.
             tell(self._options.progress, "choosing kernels")
 
             def latency_of(program: Program) -> MeasuredLatency:

@@ -50,8 +50,8 @@ from .provider_choice import fastest_plain, give_to_libraries
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_STREAMS = 8
-"""The most streams by default. More streams hardly ever run at once, as the kernels of a few fill
-the GPU."""
+"""The most streams by default. The kernels of a few streams fill the GPU, so more streams would
+hardly ever run at once."""
 _DEVICE = "cuda:0"
 
 
@@ -222,7 +222,7 @@ class CudaBackend:
 def is_cuda(target: Any) -> bool:
     """Whether a target is an NVIDIA GPU. False for an invalid target."""
     try:
-        # For the name alone, `Target` would ask the GPU for its architecture.
+        # `Target("cuda")` would ask the GPU for its architecture, so compare the text first.
         return target == "cuda" or bool(tvm.target.Target(target).kind.name == "cuda")
     except Exception:  # TVM may raise anything. `CpuBackend` says what is wrong with the target.
         return False

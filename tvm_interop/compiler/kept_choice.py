@@ -99,9 +99,9 @@ def choice_is_kept(
 ) -> bool:
     """Whether the choice of a schedule can be kept.
 
-    It can if the scheduler is one of this package and the latencies are measured here. Options must
-    be numbers or text, so that the key can hold them. A scheduler that a user registered may change
-    without a change of the key.
+    The choice can be kept if the scheduler is one of this package, the latencies are measured here,
+    and the latency database is a file. Options must be numbers or text, so that the key can hold
+    them. A scheduler that a user registered may change without a change of the key.
     """
     given = compilation.options
     return (

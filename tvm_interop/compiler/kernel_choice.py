@@ -18,9 +18,9 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 
     Three things are measured: each operator on plain tensors, with TVM's kernel and with each
     library's kernel; each library's kernel on blocked tensors; and the change of each tensor from
-    one layout to the other. If a tensor has the other layout than a library's kernel works with,
-    the library reorders it within the kernel. A minimum cut finds the layouts whose latencies,
-    summed over all operators, are the least (see `cheapest_labels`).
+    one layout to the other. If a library's kernel works with one layout and a tensor has the
+    other, the library reorders the tensor within the kernel. A minimum cut finds the layouts for
+    which the sum of the latencies of all operators is the least (see `cheapest_labels`).
 
     Ties between layouts go to plain tensors. TVM's kernel is chosen only if it is clearly faster
     than the library's, because a library's kernel can be divided more finely and can take blocked
@@ -47,7 +47,7 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 
 
 _CLEARLY_FASTER = 0.95
-"""TVM's kernel is chosen only if it takes at most this share of the time of the library's."""
+"""TVM's kernel is chosen only if its latency is at most this fraction of the library kernel's."""
 
 
 class _LayoutCosts:
@@ -97,7 +97,8 @@ class _LayoutCosts:
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # A tensor that cannot be blocked was plain in the measurement of the blocked kernel.
+        # `blocked_us` includes no reorder of a tensor that could be blocked. A tensor that must be
+        # plain was plain in the measurement, so its reorder is included already.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -119,7 +120,11 @@ class _LayoutCosts:
 def _blockable(
     program: Program, library_ops: Sequence[int], elementwise: Sequence[int]
 ) -> set[int]:
-    """The values that may be blocked: images with storage of their own, if all operators allow."""
+    """The values that may be blocked.
+
+    These are images with storage of their own, if each operator that touches the image can work on
+    a blocked one. Inputs, outputs and weights of the model stay plain.
+    """
     flexible = {*library_ops, *elementwise}
     fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
     fixed.update(program.weights)
@@ -153,7 +158,10 @@ def _fits_blocks(value: Value, root: Value) -> bool:
 
 
 def _images(op: Operator) -> list[int]:
-    """The tensors of an operator that may be blocked: its data, what it adds, and its output."""
+    """The tensors of an operator that may be blocked.
+
+    These are, in this order, the operator's data, the tensors that it adds, and its output.
+    """
     if op.description is None:
         return [*op.inputs, *op.outputs]
     values = (*op.inputs, *op.outputs)

@@ -76,7 +76,7 @@ class KernelProgress:
 
     @property
     def best_us(self) -> float:
-        """The latency of the faster of the two, in microseconds."""
+        """The smaller one of `default_us` and `tuned_us`, in microseconds."""
         return min(self.default_us, self.tuned_us or math.inf)
 
 
@@ -84,8 +84,10 @@ class KernelTuning:
     """A search for faster loops for the TVM kernels of a model.
 
     The search tunes the kernels of the operators that no kernel library runs. Each round of trials
-    goes to one kernel. The d'Hondt method chooses the kernel with the most time in the model per
-    trial so far, so kernels that hardly matter get few trials. Ties go to the kernel used first.
+    goes to one kernel. The d'Hondt method chooses this kernel: it divides the time that the model
+    spends in each kernel by the number of trials the kernel would have after the round, and takes
+    the largest quotient. So kernels that hardly matter get few trials. Ties go to the kernel that
+    the model uses first.
 
     The search space is MetaSchedule's own for CPUs, without rfactor. So no sum is split, and
     results do not depend on the number of threads. See Shao et al., "Tensor Program Optimization
@@ -95,7 +97,7 @@ class KernelTuning:
     ----------
     records: where trials are kept. Each trial is written to a file as soon as it is made, so the
         search can stop at any time and continue later.
-    max_trials: the most trials of all kernels together, those already in `records` included.
+    max_trials: the most trials of all kernels together, including the trials already in `records`.
     """
 
     def __init__(
@@ -112,8 +114,8 @@ class KernelTuning:
 
         Parameters
         ----------
-        max_trials: the most trials of all kernels together, those already in `records` included; by
-            default 64 for each kernel.
+        max_trials: the most trials of all kernels together, including the trials already in
+            `records`; by default 64 for each kernel.
         time_budget_s: the number of seconds after which no further trial begins; None for no limit.
         seed: the seed of the random numbers.
         on_progress: called after each trial, and once for each kernel before the first trials.
@@ -152,7 +154,7 @@ class KernelTuning:
 
     @property
     def trials(self) -> int:
-        """The number of trials of the model's kernels so far, including those of earlier calls."""
+        """The number of trials of the model's kernels so far, including earlier calls."""
         return sum(kernel.trials for kernel in self._kernels)
 
     @property
@@ -185,7 +187,7 @@ class KernelTuning:
     def _time(self, kernel: _Kernel) -> None:
         """Measure the latency of `kernel` with our default schedule and with its best record.
 
-        A comparison of the same two kernels that is in the records already is reused.
+        If the records already hold a comparison of these two kernels, nothing is measured.
         """
         best = self.records.best(kernel.func)
         if best is None:
@@ -282,7 +284,7 @@ class _Kernel:
             if kernel_hash(record.workload.mod["main"]) == kernel_hash(self.func)
         ]
         self.workload = records.database.commit_workload(as_workload(self.func))
-        import_tensor_intrinsics()  # A `TuneContext` would take ten times as long.
+        import_tensor_intrinsics()  # `TuneContext` would take ten times as long to do it.
         self._context = context = ms.TuneContext(
             as_workload(self.func),
             target=_with_cores(records.target),
@@ -313,7 +315,8 @@ class _OneThread:
         self._thread: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> None:
-        # Each thread has a team size of its own. A separate thread leaves the caller's unchanged.
+        # TVM's runtime keeps a team size for each thread that runs kernels. A separate thread keeps
+        # the caller's team size unchanged.
         self._thread = ThreadPoolExecutor(1, "tvm_interop_tuning", _run_alone)
 
     def __exit__(self, *error: Any) -> None:
@@ -327,7 +330,10 @@ class _OneThread:
         return _Built(compiled.jit(), "main")
 
     def run_secs(self, kernel: tirx.PrimFunc) -> list[float]:
-        """Measure `kernel` three times, each for at least 5 ms; seconds for one run."""
+        """Measure `kernel` three times, and return the seconds that one run took each time.
+
+        Each measurement lasts at least 5 ms.
+        """
         return self._timed(self.built(kernel), _arguments(kernel), repeat=3)
 
     def median_us(self, kernel: tirx.PrimFunc, built: Sequence[_Built]) -> list[float]:
@@ -352,7 +358,7 @@ class _OneThread:
 
 @dataclass(frozen=True)
 class _Built:
-    """A kernel in a loaded library, by its name there."""
+    """A compiled kernel: the loaded library and the kernel's name in it."""
 
     library: Any
     name: str
@@ -375,7 +381,8 @@ def _arguments(kernel: tirx.PrimFunc) -> list[Any]:
 def _kernels_to_tune(compilation: Compilation) -> list[tuple[str, int, Any]]:
     """The name, number of uses and PrimFunc of each kernel that no library runs.
 
-    Equal kernels are listed once, under the name used first. The order is that of first use.
+    Equal kernels are listed once, under the name used first. Kernels are in the order of first
+    use.
     """
     found: dict[str, tuple[str, int, Any]] = {}
     operators = [op for op in compilation.program.operators if op.library is None]

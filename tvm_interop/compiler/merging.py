@@ -113,14 +113,15 @@ class MergingLatency(LatencyModel):
         return self._base.measure_again(stages)
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """The convolutions of the same kind that read the same tensor."""
+        """Sets of ids of operators that might be merged: see `OperatorMerges.sets`."""
         return self._merges.sets
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        """The latency of each merged operator, and of cutting its output, in microseconds.
+        """The latency of the merged operator for each set, in microseconds.
 
-        It is inf for a set that cannot be merged. All unknown merged operators are compiled as one
-        model and measured together.
+        The latency includes cutting the merged operator's output into parts. It is inf for a set
+        that cannot be merged. All merged operators of unknown latency are compiled as one model
+        and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):
@@ -149,7 +150,7 @@ class MergingLatency(LatencyModel):
 
 
 class MergedCompilations(Generic[_C]):
-    """Compilations of a model with operators merged, one for each choice of what to merge.
+    """Compilations of a model with merged operators, one for each choice of operators to merge.
 
     Parameters
     ----------
@@ -179,9 +180,9 @@ class MergedCompilations(Generic[_C]):
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     """Make a schedule of the merged model from a schedule with merged stages.
 
-    A merged stage becomes a stage of the merged operator and the operators that cut its output into
-    parts, in order. Merging can make operators needless, such as a concat of all the parts. Such
-    operators are left out of the other stages.
+    A merged stage becomes a stage with a single group: first the merged operator, and then the
+    operators that cut its output into parts. Merging can make operators needless, such as a concat
+    of all the parts. Such operators are left out of the other stages.
 
     Parameters
     ----------

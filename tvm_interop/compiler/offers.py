@@ -44,7 +44,7 @@ def offers(
     ----------
     program: the program with whole operators on plain tensors, and TVM's kernels.
     op: the operator's index in the program.
-    asked: the names of the providers that kernels were chosen from.
+    asked: the names of the providers that took part in the choice of kernels.
     known: the names of all providers for the device.
     us_of: returns the latency of the operator in a given program, in microseconds; NaN if unknown.
     fault: what a library's kernel for the operator did wrong; None if no kernel was wrong.
@@ -75,7 +75,8 @@ def offers_for(
     def us_of(program: Program) -> float:
         if not can_measure:
             return math.nan
-        # Use the same setting as the choice of kernels, whose measurements are then found again.
+        # Use one stream and one thread, as the choice of kernels does. Then the measurements that
+        # it made are found in `store`.
         latency = lowered.latency(program, 1, 1, store, None)
         return float((latency.stages(stage) if measure else latency.known(stage))[0])
 

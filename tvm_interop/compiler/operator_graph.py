@@ -17,7 +17,7 @@ def operator_graph(model: Any, unit: Literal["schedule", "kernel"] = "schedule")
     ----------
     model: an ONNX file's path, a network's name (see `models.list`) or an ONNX model. With unit
         `kernel` it may also be a Relax IRModule.
-    unit: what counts as an operator. `schedule` counts as the papers do (see
+    unit: what counts as an operator. `schedule` counts operators as the papers do (see
         `models.units.schedule_units`) and needs no compiler. `kernel` counts TVM's fused kernels,
         which `compile` schedules.
 

@@ -30,19 +30,19 @@ class CompileOptions:
         cores out evenly.
     parts: the most parts that a large operator is divided into, so that they run side by side. None
         takes one part for each stream, or no division if kernels use several threads.
-    latency_db: file of measured latencies; None takes the default one, ":memory:" keeps none.
+    latency_db: file of measured latencies; None takes the default file, ":memory:" no file.
     progress: called with the progress of measurements.
     providers: the providers of kernels to choose from: `tvm`, `onednn` for a CPU, `cudnn` and
-        `cublaslt` for a GPU. None takes all that are there. If a library is missing, this is
-        logged and TVM's kernels replace its own; for a GPU see `CudaBackend`.
+        `cublaslt` for a GPU. None takes all that are installed. If a library is missing, TVM's
+        kernels replace the library's kernels, and a warning is logged; for a GPU see `CudaBackend`.
     tuning_records: for a CPU: folder of records that `tvm-interop tune --kernels` wrote; None uses
         no records.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the one of
-        the GPU here, or else those of A100 and H100.
-    stream_priorities: for a GPU: whether it prefers the stream that carries most of the longest
+    archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the
+        architecture of the GPU here, or else the ones of A100 and H100.
+    stream_priorities: for a GPU: whether the GPU prefers the stream with most of the longest
         chain of operators. Chains are compared by latency, or by number of operators if latencies
         are unknown.
-    latency: the latency model, unless a scheduler is given another one; None measures here.
+    latency: the latency model for schedulers that are given no other model; None measures here.
     link: the link between two GPUs, for latencies from a device description or the database. None
         takes the description's link.
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
@@ -86,7 +86,11 @@ class CompileOptions:
 
 
 def parts_for(scheduler: str) -> int | None:
-    """`CompileOptions.parts` for a scheduler: 1 if it merges operators, which must be whole."""
+    """`CompileOptions.parts` for a scheduler.
+
+    The result is 1 for a scheduler that merges operators, because only whole operators can be
+    merged, and None for any other.
+    """
     return 1 if scheduler in MERGING else None
 
 

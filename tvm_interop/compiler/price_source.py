@@ -1,4 +1,8 @@
-"""Decides where the latencies for a schedule come from: measurements, predictions, or a name."""
+"""Decides where the latencies for a schedule come from.
+
+The sources are measurements here, predictions, a latency model that the caller gives, or the name
+of a device description or of the database.
+"""
 
 from __future__ import annotations
 

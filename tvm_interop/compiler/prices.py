@@ -1,4 +1,7 @@
-"""Gives latencies for a GPU that is not in this machine, from its description or the database."""
+"""Gives latencies for a GPU that is not in this machine.
+
+The latencies come from a description of the GPU, or from the database of measured latencies.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def by_database(
 
 
 class StoredLatency(LatencyTable):
-    """The latencies that the database has for one setting."""
+    """The latencies that the database has for one setting: a device and its software."""
 
     def __init__(
         self,

@@ -71,7 +71,8 @@ def fastest_plain(
             i for i in candidates if TVM in providers or chosen.operators[i].library is not None
         ]
         if _measured_again(theirs, ours, rivals):
-            # New models use all measurements, as the next compilation of the model will.
+            # Make both latency models again, so that they use all measurements in the database. The
+            # next compilation of the model will use them, too.
             theirs, ours = latency_of(given), latency_of(chosen)
         times_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {

@@ -29,9 +29,10 @@ def cheapest_labels(
 ) -> dict[int, int]:
     """A label, 0 or 1, for each thing, so that the sum of `costs` is as small as possible.
 
-    A minimum cut cannot express a cost that makes unlike labels cheaper than like ones. Such a cost
-    is raised until it can. Ties: as few things as possible get label 1. Costs are rounded to
-    whole nanoseconds, so that sums are exact.
+    A minimum cut can express the cost of a pair only if unlike labels are, in sum, no cheaper than
+    like labels. A cost that makes unlike labels cheaper is raised until they are as expensive.
+    Ties: as few things as possible get label 1. Costs are rounded to whole nanoseconds, so that
+    sums are exact.
 
     Parameters
     ----------

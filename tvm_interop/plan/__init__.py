@@ -1,1 +1,1 @@
-"""Plans for the executor: the streams, waits and memory of a schedule, made and checked."""
+"""Makes and checks plans for the executor: the streams, waits and memory of a schedule."""

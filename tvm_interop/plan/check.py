@@ -36,7 +36,7 @@ def check_plan(plan: Plan) -> None:
     ArtifactError
         Something in the plan is out of bounds, or points nowhere: see `validate.check_bounds`.
     PlanError
-        Names the operators whose order is at fault, or the buffers whose storage is at fault.
+        The plan is unsafe; the message names the operators or the buffers at fault.
     """
     check_bounds(plan)
     for value in plan.values:

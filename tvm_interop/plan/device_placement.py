@@ -15,8 +15,9 @@ class Placement:
 
     Attributes
     ----------
-    program: the given program with copy operators appended, whose kernel is `PEER_COPY`. The given
-        operators and values keep their ids. An operator may read a copy instead of the original.
+    program: the given program with copy operators appended. The kernel of a copy operator is
+        `PEER_COPY`. The given operators and values keep their ids. An operator may read a copy
+        instead of the original.
     order: ids of all operators, copies included, in the order of launching.
     devices: the device of each value.
     copy_of: for each value that is a copy, the original on another device.
@@ -40,14 +41,14 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
     part is copied. Inputs and weights are never copied during a run: the host writes them to every
     device that reads them.
 
-    A copy is launched right after the last operator that writes what it copies.
+    A copy is launched right after the last operator that writes the copied value.
 
     Parameters
     ----------
     order: all operators by id, in the order of launching.
     device_of: each operator's device, such as `cuda:1`.
 
-    Complexity: O(operators + copies), and `dependencies`.
+    Complexity: O(operators + copies), plus the time that `dependencies` takes.
     """
     return _Placer(program, device_of).run(order)
 
@@ -65,9 +66,10 @@ class _Placer:
         self._names |= {op.name for op in program.operators}
         homes = self._homes()
         self._devices = [homes[program.storage_of(v)] for v in range(len(program.values))]
-        # The value that holds these bytes on a device, by root, first byte, end byte and device.
+        # The copies of parts of tensors. The key of a copy is (id of the tensor's root value, first
+        # byte, end byte, device).
         self._here: dict[tuple[int, int, int, str], int] = {}
-        # The same value on another device, by value and device.
+        # What an operator on another device reads in place of a value, by (value, device).
         self._views: dict[tuple[int, str], int] = {}
 
     def run(self, order: Sequence[int]) -> Placement:
@@ -110,7 +112,8 @@ class _Placer:
 
     def _view(self, value: int, device: str) -> int:
         root, begin, end = span(self._values, value)
-        # The host writes inputs and weights whole. Other tensors are copied only as far as read.
+        # The host writes an input or a weight as a whole. For other tensors, only the part that is
+        # read is copied.
         source = root if root in self._fixed else value
         region = (root, 0, self._values[root].nbytes) if source == root else (root, begin, end)
         key = (*region, device)
@@ -134,7 +137,7 @@ class _Placer:
         return twin
 
     def _twin(self, value: int, device: str) -> int:
-        """Add a value with storage of its own on `device`, which holds the same as `value`."""
+        """Add a value with storage of its own on `device`, with the same contents as `value`."""
         twin = self._add(replace(self._values[value], alias_of=None, offset=0), device)
         self._copy_of[twin] = value
         return twin
@@ -157,7 +160,10 @@ class _Placer:
         return name
 
     def _with_copies(self, order: Sequence[int], program: Program) -> list[int]:
-        """`order` with each copy behind the last operator that it waits for; ties: lowest id."""
+        """Insert each copy into `order`, right after the last operator that the copy waits for.
+
+        Copies that are inserted at the same place are ordered by id.
+        """
         waiting = [0] * len(program.operators)
         followers: dict[int, list[int]] = {}
         for before, after in dependencies(program.values, program.operators):

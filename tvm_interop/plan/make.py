@@ -31,8 +31,8 @@ def make_plan(
     arena of its own. For each pair of GPUs with copies from the first to the second, the plan has
     one more stream, on the sending GPU, that runs only these copies. So an operator waits for a
     copy only if it reads what is copied. Copies between the same two GPUs would take turns on the
-    link anyway. The sender copies because a write to another GPU's memory needs no answer, but a
-    read does.
+    link anyway. The copy runs on the sending GPU, because a write to another GPU's memory needs no
+    answer, but a read does.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies take turns on a link in launch order: the stages' order says which is urgent.
+        # Copies use a link in the order of launches. The order of the stages puts urgent copies
+        # first.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
@@ -152,7 +153,7 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            return storage(copy_of[index])  # An input or a weight, on another device.
+            return storage(copy_of[index])  # A copy of an input or a weight on another device.
         return "output" if index in outputs else "arena"
 
     return tuple(

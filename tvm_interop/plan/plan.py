@@ -59,7 +59,7 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape in memory: larger than `shape` where a layout fills up its last block."""
+        """The shape in memory. It is larger than `shape` if the layout fills up the last block."""
         return stored_shape(self.shape, self.layout)
 
     @property

@@ -16,11 +16,11 @@ from .plan import Plan, PlannedValue
 
 
 def stream_program(plan: Plan) -> StreamProgram:
-    """`plan` as a program of streams. Its indices must be valid (`validate.check_bounds`).
+    """Describe `plan` as a program of streams.
 
-    No kernel of a plan may write memory that it also reads. A part of a tensor counts as bytes of
-    the whole tensor, so an operator that reads the whole must be ordered after the writers of all
-    of its parts.
+    The indices in `plan` must be valid (see `validate.check_bounds`). No kernel of a plan may write
+    memory that it also reads. A part of a tensor counts as bytes of the whole tensor, so an
+    operator that reads the whole must be ordered after the writers of all parts.
     """
     names = [op.name for op in plan.operators]
     operators = tuple(
@@ -77,7 +77,7 @@ def _buffers(plan: Plan) -> dict[str, int]:
 
 
 def _nbytes(stored: PlannedValue) -> int:
-    """Bytes of a tensor in memory, where a blocked layout holds full blocks of 16 channels."""
+    """The size of a tensor in memory, in bytes. A blocked layout has full blocks of 16 channels."""
     shape = list(stored.shape)
     if stored.layout == "blocked16":
         shape[1] = math.ceil(shape[1] / 16) * 16

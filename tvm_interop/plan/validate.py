@@ -1,12 +1,16 @@
-"""Checks all of an artifact before anything in it is used, as its file may come from anywhere.
+"""Checks an artifact before anything in it is used, because its file may come from anywhere.
 
-Hashes in the file show damage, but not intent: whoever writes a file writes its hashes too. So no
-number in the file is trusted. Numbers have bounds, so that nothing computed from them overflows.
-Memory is allocated only if the file holds as much data. An index points at something, a tensor's
-bytes are within their storage, and every byte that is read has been written. It remains to prove
-that a plan's waits suffice, which `check.check_plan` does.
+The hashes in the file show damage, but no malice: an attacker who writes a file also writes its
+hashes. So no number in the file is trusted. The functions of this module check the following:
 
-The machine code of `kernels.so` is not checked. Whoever runs it trusts whoever made the file.
+- each number is within bounds, so that nothing computed from the numbers overflows;
+- no memory is allocated for data that the file does not hold;
+- each index points at an existing entry;
+- the bytes of a tensor lie within the tensor's storage;
+- each byte that is read has been written.
+
+`check.check_plan` proves that a plan's waits suffice. The machine code of `kernels.so` is not
+checked. A user who runs the code must trust the author of the file.
 """
 
 from __future__ import annotations
@@ -69,12 +73,13 @@ def check_weights(plans: Sequence[Plan], weights: Mapping[int, Any]) -> None:
 
     Parameters
     ----------
-    weights: arrays by index into the plans' values, or anything with their `shape` and `dtype`.
+    weights: the weights, by index into the plans' values. A weight is an array or another object
+        with `shape` and `dtype`.
 
     Raises
     ------
     ArtifactError
-        Names the weight at fault.
+        A weight has no data, or data of another shape or type; the message names the weight.
     """
     for plan in plans:
         for v, value in weights_of(plan).items():
@@ -103,7 +108,7 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
     Raises
     ------
     ArtifactError
-        Names an operator that only one of them has.
+        An operator is only in the schedule or only in the plan; the message names the operator.
     """
     planned = {op.name for op in plan.operators if not op.is_copy}
     alone = planned.symmetric_difference(schedule.op_names)
@@ -122,7 +127,8 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
     Raises
     ------
     ArtifactError
-        Names the operator that needs a library, or says what differs.
+        An operator of the fallback needs a library, or the inputs or outputs differ; the message
+        names the operator or says what differs.
     """
     for op in fallback.operators:
         if op.library is not None:
@@ -144,7 +150,7 @@ def check_shapes(plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        Says which two plans differ in more than shapes, or have the same shapes.
+        Two plans differ in more than shapes, or have the same input shapes; the message says which.
     """
     known: dict[tuple[tuple[int, ...], ...], int] = {}
     for i, plan in enumerate(plans):
@@ -169,7 +175,8 @@ def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        Names the input or output whose first axis is not the batch; or says which sizes are wrong.
+        The first axis of an input or output is not the batch, or the sizes are wrong; the message
+        names the input, the output or the sizes.
     """
     if not sizes:
         return
@@ -204,7 +211,7 @@ def check_bounds(plan: Plan) -> None:
     Raises
     ------
     ArtifactError
-        Names the operator or the value at fault.
+        The plan is refused; the message names what is at fault, such as an operator or a value.
     """
     _check_streams(plan)
     for value in plan.values:
@@ -221,7 +228,7 @@ def check_bounds(plan: Plan) -> None:
     _check_readers(plan)
 
 
-# Bounds of each stream, value and operator by itself.
+# The functions below check each stream, value and operator by itself.
 
 
 def _check_streams(plan: Plan) -> None:
@@ -281,7 +288,10 @@ def _check_value(value: PlannedValue) -> None:
 
 
 def _check_total(plan: Plan) -> None:
-    """Check that sums of sizes and offsets are far from overflowing 64 bits."""
+    """Check that the sizes of all tensors add up to at most `MAX_BYTES`.
+
+    So sums of sizes and offsets cannot overflow 64 bits.
+    """
     total = sum(value.nbytes for value in plan.values)
     if total > MAX_BYTES:
         raise ArtifactError(
@@ -332,11 +342,14 @@ def _check_operators(plan: Plan) -> None:
             )
 
 
-# Values and the operators that write them.
+# The functions below check values together with the operators that write them.
 
 
 def _check_interface(plan: Plan) -> None:
-    """Check the model's inputs and outputs: the host writes each input once, and all are plain."""
+    """Check the inputs and outputs of the model.
+
+    The host must write each input once, and all inputs and outputs must have the plain layout.
+    """
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among the plan's values")
     names: set[str] = set()

@@ -13,7 +13,8 @@ def check_devices(plan: Plan) -> None:
     Raises
     ------
     ArtifactError
-        Names the operator or the value at fault.
+        An operator or a value is on a wrong device, a value differs from its copy, or the plan uses
+        a CPU and another device; the message says which.
     """
     devices = plan.devices
     cpus = [device for device in devices if device.startswith("cpu")]
@@ -52,8 +53,8 @@ def _check_place(plan: Plan, v: int) -> None:
 def _check_twin(plan: Plan, v: int) -> None:
     """Check a value that holds the same as a value on another device.
 
-    Both must have the same shape, type and layout. If the first is an input or a weight, so must be
-    the second, because the host writes both.
+    The values must have the same shape, type and layout. If the copy is an input, its original must
+    be an input too and no copy itself, because the host writes both. The same holds for weights.
     """
     value = plan.values[v]
     if value.copy_of is None:
@@ -107,7 +108,8 @@ def check_arenas(plan: Plan) -> None:
     Raises
     ------
     ArtifactError
-        Names the operator or the value at fault.
+        An arena is too large, the devices or sizes of the arenas do not fit the plan, or a value
+        has no offset; the message says what is wrong.
     """
     several = len(plan.devices) > 1
     if bool(plan.arenas) != several or not plan.arenas.keys() <= set(plan.devices):

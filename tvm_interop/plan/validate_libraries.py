@@ -1,4 +1,7 @@
-"""Checks the descriptions by which kernel libraries know a plan's operators."""
+"""Checks a plan's descriptions of the operators that kernel libraries run.
+
+A library learns from the description what to compute, and on which shapes, layouts and types.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
     Raises
     ------
     ArtifactError
-        Names the operator or the value at fault.
+        The library is unknown, or the operator's description does not fit its tensors; the message
+        names the operator or the value at fault.
     """
     values = [plan.values[v] for v in (*op.inputs, *op.outputs)]
     if op.library is None:
@@ -66,7 +70,10 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
 
 
 def _check_description(name: str, description: LibraryOp) -> None:
-    """Check bounds. The native `WhyMalformed` of each library checks if the fields fit together."""
+    """Check that the fields of the description are within bounds.
+
+    The native `WhyMalformed` of each library checks whether the fields fit together.
+    """
     if len(description.layouts) != len(description.shapes):
         raise ArtifactError(
             f"operator `{name}` is described with {len(description.shapes)} shapes and "
@@ -99,7 +106,7 @@ def _check_description(name: str, description: LibraryOp) -> None:
 
 
 def _check_cut(name: str, description: LibraryOp) -> None:
-    """Check that the part that is cut out lies within its tensor."""
+    """Check that the part of a tensor that the operator cuts out lies within the tensor."""
     cut = description.cut
     if not cut:
         return

@@ -18,7 +18,7 @@ def is_refusal(error: Exception) -> bool:
 
 @contextmanager
 def unless_refused() -> Iterator[None]:
-    """Run the body of the `with` statement, and ignore an error by which TVM refuses."""
+    """Ignore errors in the body of the `with` statement if they mean that TVM refuses it."""
     try:
         yield
     except Exception as error:

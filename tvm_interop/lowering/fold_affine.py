@@ -41,7 +41,7 @@ class FoldAffine:
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Fold in `mod`; called by TVM's pass machinery."""
+        """Fold the scales and shifts of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         folded = mod.clone()
         folded.update_func(
@@ -67,7 +67,7 @@ class _Chain:
 
 
 class _Chains:
-    """The values of a function that are another value times a scale plus a shift."""
+    """The variables of a function that equal another variable times a scale plus a shift."""
 
     def __init__(self, main: relax.Function) -> None:
         self._values = {

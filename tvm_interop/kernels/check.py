@@ -359,7 +359,7 @@ def _is_float_type(kind: Any) -> bool:
 class _Tolerance:
     """Decides whether a result is close enough to the reference's.
 
-    Rounding explains a difference up to a fraction of the output's largest number. The fraction
+    Because of rounding, a difference may be a fraction of the output's largest number. The fraction
     grows with the square root of the number of terms in a sum. `moves_to` also allows for the
     distance that the reference itself moves when the last bits of its inputs change.
 

@@ -9,9 +9,9 @@ also compute the pixels between rows, and discard them. A 1x1 convolution of str
 padding and a matrix product need no packing.
 
 A tile is some output channels by some vectors of pixels. It stays in registers while all of its
-products are added up. Their order is that of the plain loops: input channel, kernel row, kernel
-column. The sums are therefore equal to those of the plain loops, bit for bit if LLVM compiles both
-alike.
+products are added up. The order of additions is the same as in the unscheduled loops: input
+channel, kernel row, kernel column. Both therefore give the same sums, bit for bit if LLVM compiles
+both alike.
 """
 
 from __future__ import annotations

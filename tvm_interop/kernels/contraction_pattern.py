@@ -309,7 +309,10 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` has the last indices `last` after batch axes and constants only."""
+        """Whether `load` reads a matrix, perhaps one of a batch.
+
+        Its last two indices must be `last`. Each other index must be a batch axis or a constant.
+        """
         return self._same(load.indices[-2:], last) and all(
             isinstance(index, tirx.IntImm) or any(v.same_as(index) for v in batch)
             for index in load.indices[:-2]

@@ -294,7 +294,10 @@ def _uses(index: Any, axis: tirx.Var) -> bool:
 
 
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
-    """Tile an element-wise block if it reads with a large stride, and share it if it is large."""
+    """Schedule an element-wise block.
+
+    It is tiled if it reads with a large stride, and shared between threads if it is large.
+    """
     work = _iterations(schedule, block)
     tiles = tile_across_memory(schedule, block, registers)
     if tiles is None:

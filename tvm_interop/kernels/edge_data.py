@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _POOL = 65_537
 """Size of the pool of random numbers; a larger tensor repeats the pool.
 
-It is a prime, so that no row of a tensor equals the row before.
+The size is a prime, so that no row of a tensor equals the row before.
 """
 _STEP = 64 * 101
 """How far apart in the pool the tensors of two successive seeds begin, in numbers."""

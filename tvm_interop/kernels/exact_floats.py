@@ -43,7 +43,7 @@ class ExactFloats:
 
 
 def _difference(node: Any) -> Any:
-    # `c - x` with a constant `c` stays: nothing cancels, and `0 - x` and `-x` give different zeros.
+    # `c - x` with a constant `c` stays: nothing cancels, and `0 - x` differs from `-x` if x is 0.
     if not _is_float(node) or _is_number(node.a):
         return node
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))

@@ -29,7 +29,7 @@ _FACTORS_TOGETHER = 1 << 23
 _MOST = 1 << 27
 """Most places of a reduction that is not a sum of products.
 
-With more places, it takes NumPy longer than to compile a reference and to run it.
+With more places, a compiled reference is faster, including the time to compile it.
 """
 _MOST_SUMMED = 1 << 24
 """Most numbers that a reduction other than a sum of products combines into one result.

@@ -1,6 +1,6 @@
-"""Applies MetaSchedule's tuning records to the kernels that they make faster.
+"""Schedules kernels by MetaSchedule's tuning records.
 
-A kernel is made faster if it beats the same kernel with our default schedule.
+A record is used only if the kernel is then faster than with our default schedule.
 """
 
 from __future__ import annotations

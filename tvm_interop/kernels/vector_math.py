@@ -371,7 +371,7 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 
 def _square_root(x: Expr) -> Expr:
-    """`x ** 0.5`: it differs from the square root for minus zero and minus infinity."""
+    """`x ** 0.5`: the square root, except for minus zero and minus infinity."""
     # The bits are compared, because TVM assumes that no number is below the lowest finite one.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))

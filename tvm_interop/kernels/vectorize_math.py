@@ -216,7 +216,7 @@ _STEPPED: dict[str, Callable[..., Any]] = {
     "tirx.pow": _power_in_steps,
     "tirx.sigmoid": _sigmoid_in_steps,
 }
-"""Functions whose formulas contain other functions: their parts become steps as well."""
+"""Functions whose formulas contain other functions; the parts of these formulas become steps."""
 
 
 def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:

@@ -172,7 +172,7 @@ def _next(
     computed: Mapping[relax.Var, _Array],
     source: relax.Var,
 ) -> relax.Var | None:
-    """The next element-wise operator with only computed or constant arguments; None if none."""
+    """The next element-wise operator with only computed or constant arguments, or None."""
     for known in computed:
         for user in users.get(known, ()):
             if user not in computed and _is_elementwise(values[user], computed, source):

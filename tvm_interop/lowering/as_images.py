@@ -154,7 +154,7 @@ class AsImages(ABC):
         return relax.Call(call.op, made, call.attrs, call.ty_args)
 
     def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
-        """The argument that replaces `arg` in an element-wise operator of images; None if none can.
+        """The argument that replaces `arg` in an element-wise operator of images, or None.
 
         `shape` is the shape of the original operator's result.
         """

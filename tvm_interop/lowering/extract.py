@@ -245,7 +245,7 @@ class _Extractor:
         """The value that is the output `name`.
 
         If `value` is not in `fixed`, it is renamed and becomes the output. If it is in `fixed` and
-        has another name, the output is an alias of it.
+        has another name, the output is an alias of `value`.
         """
         known = self._values[value]
         if value not in fixed:

@@ -33,7 +33,7 @@ _Array = npt.NDArray[np.float64]
 
 @module_pass(opt_level=0, name="FoldAffine")
 class FoldAffine:
-    """Make each chain of batch norms and per-channel constants one scale and one shift.
+    """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
     After a convolution with constant weights, the scale is multiplied into the weights. Otherwise
     it stays as one multiplication. Only values with a single use are folded away. The convolution

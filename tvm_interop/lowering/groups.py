@@ -1,4 +1,4 @@
-"""Groups of operators that a library may compute as one, and the dataflow they are found in.
+"""Groups of operators that a library may compute as one, and the dataflow that they are found in.
 
 The rules that find groups of each kind are in `recognise/`.
 """

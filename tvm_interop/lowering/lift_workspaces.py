@@ -51,7 +51,7 @@ def lift_workspaces(program: Program) -> Program:
 
 
 def lift_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Any]]:
-    """`func` with each buffer that it allocates for all threads as an additional last parameter.
+    """`func` with one more parameter at the end for each buffer that it allocates for all threads.
 
     Returns
     -------

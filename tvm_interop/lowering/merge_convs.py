@@ -17,7 +17,7 @@ from .names import bindings_of, rename_bindings, replace_bindings
 
 _CONCAT = tvm.ir.Op.get("relax.concat")
 _NAMELESS = "lv"
-"""A name for the parts of a merged convolution, which units are never named after.
+"""The name of the parts of a merged convolution; no unit is named after it.
 
 A part may be fused with the operator that reads it. Their unit is named after that operator.
 """
@@ -115,7 +115,7 @@ def pick_chains(chains: dict[str, ConvChain], names: Sequence[str]) -> list[Conv
 
     Raises
     ------
-    ScheduleError: there is no suitable convolution of a name, or the chains cannot be merged.
+    ScheduleError: no suitable convolution has one of the names, or the chains cannot be merged.
     """
     for name in names:
         if name not in chains:
@@ -214,7 +214,7 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The first convolution of a merge; the tensor that all of them read is defined before it."""
+    """The variable of a merge's first convolution; the tensor that the merge reads comes before."""
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
 

@@ -74,7 +74,7 @@ class _Splitter:
     weights: set[int]
 
     def library_parts(self, op: Operator, parts: int) -> list[Operator]:
-        """The parts of `op`; the list is `[op]` if it is too small or cannot be divided."""
+        """The parts of `op`; `[op]` if `op` is too small or cannot be divided."""
         assert op.description is not None
         if op.description.row_axis is not None:
             return self._parts_by_rows(op, parts, op.description.row_axis)

@@ -34,7 +34,10 @@ class WeightTable:
     def index_of(
         self, tensor: tvm.runtime.Tensor, add: Callable[[tuple[int, ...], str], int]
     ) -> int:
-        """Index of the value that holds `tensor`; a new one is made by `add(shape, dtype)`."""
+        """Index of the value that holds `tensor`.
+
+        If there is none, `add(shape, dtype)` makes it and returns its index.
+        """
         array = np.from_dlpack(tensor)  # The array shares memory: weights may be gigabytes.
         dtype = str(tensor.dtype)
         key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())

@@ -343,9 +343,9 @@ def _one_through_memory(
     """Fuse the last `count` of `loops` into one loop of at most `longest` iterations.
 
     Outer loops that do not fit stay separate. An axis that fits only in part is split at a divisor
-    of its length, so that indices stay sums of loop variables. If no divisor gives a long enough
-    loop, all loops are fused, and the fused loop is split at `longest`. TVM does not simplify the
-    indices of such a loop.
+    of its length, so that indices stay sums of loop variables. If no divisor gives a loop of at
+    least a sixteenth of `longest`, all `count` loops are fused, and the fused loop is split at
+    `longest`. TVM does not simplify the indices of such a loop.
 
     Parameters
     ----------

@@ -32,8 +32,8 @@ class ConvChain:
     Attributes
     ----------
     name: the name of the convolution's binding, and so of its schedule unit.
-    vars: the variables that the operators define, in order. Only the next operator reads each of
-        them, except the last.
+    vars: the variables that the operators define, in order. Each of them except the last is read
+        only by the next operator.
     conv: the call of the convolution.
     data: the convolution's input.
     weight: the weights, of shape (O, C, KH, KW).

@@ -1,6 +1,7 @@
 """Compiles a program's kernels to a shared library.
 
-This module also hashes kernels, and finds the kernels that can be run in shares.
+This module also hashes kernels. It finds the kernels that can be divided into shares, each of which
+computes a part of the output.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Count: TypeAlias = Callable[[int, int], None]
 """A progress callback: it is called with the amount that is done and the total amount."""
 
 _TOGETHER = 4
-"""Kernels in one object file; each thread compiles one file after the other."""
+"""Largest number of kernels in one object file; one thread compiles all kernels of a file."""
 
 
 def build_kernels(
@@ -48,8 +49,8 @@ def build_kernels(
     ----------
     target: the target of all kernels that `others` does not name.
     others: other targets of some kernels, by the kernels' names. The same machine runs all kernels.
-    count: called with the number of kernels that are compiled and with their total number, also by
-        other threads.
+    count: called with the number of kernels that are compiled so far and with the number of all
+        kernels. Several threads may call it.
     linker: the compiler that links the library; by default this machine's compiler.
 
     Raises
@@ -94,7 +95,7 @@ def _compiled(
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
     # TVM's pass instruments, such as its timing of passes, work on one thread only.
-    built: list[int] = []  # The number of kernels in each file that is written.
+    built: list[int] = []  # The number of kernels in each written file.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:
@@ -114,15 +115,15 @@ def _compiled(
 
 
 def write_object(kernels: tvm.IRModule, target: tvm.target.Target, path: Path) -> None:
-    """Compile a few kernels, as the current pass context says, to an object file."""
+    """Compile `kernels` to an object file, with the options of the current pass context."""
     compiled = tvm.compile(kernels, target=target, tir_pipeline=PIPELINE)
     compiled.mod.write_to_file(str(path))
 
 
 def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
-    """A context manager that enters a copy of `context`, unless this thread is in it already.
+    """A context manager that makes a copy of `context` the current pass context of this thread.
 
-    Each thread has a pass context of its own.
+    Each thread has its own current pass context. If that is `context` already, nothing changes.
     """
     if context.same_as(tvm.transform.PassContext.current()):
         return nullcontext()

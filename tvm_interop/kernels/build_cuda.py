@@ -141,7 +141,7 @@ def _scopes_of(block: Any) -> set[str]:
 
 @contextmanager
 def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
-    """Let TVM compile CUDA source by `compile_fatbin`, also if its own CUDA runtime is loaded."""
+    """Let TVM compile CUDA source by `compile_fatbin`, even if TVM's CUDA runtime is loaded."""
     before = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
     tvm_ffi.register_global_func(
         _COMPILE, lambda source: compile_fatbin(_text(source), archs), override=True
@@ -156,7 +156,7 @@ def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
 
 
 def _embed_binaries(module: Any, archs: Sequence[str]) -> None:
-    """Compile the CUDA source in `module`, unless TVM's CUDA runtime is loaded and has done so."""
+    """Compile the CUDA source in `module`, unless TVM's CUDA runtime has already compiled it."""
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is not None:
         return
     imports = list(module.imports)

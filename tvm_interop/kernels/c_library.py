@@ -2,7 +2,7 @@
 
 TVM computes `tanh` as a quotient of differences of exponentials, and `atanh` as the logarithm of a
 quotient. Both formulas lose every digit near 0: at 1e-20 they give 0. This pass sees few calls of
-`tanh` of float32 and float16: `vectorize_math` has replaced most of them before.
+`tanh` of float32 and float16, because `vectorize_math` replaces most of these calls earlier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ FUNCTIONS = ("atanh", "tanh")
 
 @prim_func_pass(opt_level=0, name="CLibraryFunctions")
 class CLibraryFunctions:
-    """Call the C library for each of `FUNCTIONS`, for float16 and bfloat16 through float32."""
+    """Replace calls of `FUNCTIONS` by calls of the C library.
+
+    Arguments of float16 and bfloat16 are converted to float32, and the results back.
+    """
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: PassContext

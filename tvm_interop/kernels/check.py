@@ -1,9 +1,9 @@
 """Checks each kernel against a reference before it ships.
 
 Schedules, TVM's passes and LLVM have each compiled kernels wrongly, without an error. So every
-kernel runs on numbers at which kernels often fail. Its results are compared with a reference, which
-NumPy evaluates or which is compiled with few optimisations. Fences around its tensors, memory pages
-that nobody may touch, show whether it reads or writes other memory.
+kernel runs on numbers at which kernels often fail. Its results are compared with a reference. NumPy
+evaluates the reference, or it is compiled with few optimisations. Fences lie around the kernel's
+tensors: memory pages that nobody may touch. They show whether the kernel touches other memory.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ SHARES = 3
 """A divisible kernel is also run in this many shares; the last share may be smaller."""
 
 _LONG = 20_000_000
-"""Above this number of operations a kernel is run on two kinds of numbers instead of all."""
+"""A kernel with more operations than this is tried on only two kinds of numbers."""
 _LONGEST = 100_000_000
-"""Above this number of operations a kernel is run on ordinary numbers only."""
+"""A kernel with more operations than this is tried on ordinary numbers only."""
 _ON_THE_EDGE = 0.02
-"""Share of a result's elements that may differ if the kernel rounds floats to integers.
+"""Share of a result's elements that may be wrong if the kernel rounds floats to integers.
 
-The last bit of a number half-way between two integers decides which of them it becomes.
+The last bit of a float near the middle of two integers decides to which integer it is rounded.
 """
 _PERTURBED = 3
-"""Runs of the reference on inputs that differ in their last bits, if a kernel's result differs."""
+"""Number of further runs of the reference if a kernel's result differs from the reference's.
+
+The inputs of these runs differ in their last bits from the original inputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ class Checked:
     inputs, outputs: data types of the parameters, inputs first. The kernel itself receives bfloat16
         tensors as words of 16 bits.
     divisible: whether the kernel is run in shares, too.
-    kinds: the kinds of numbers that the kernel is tried on, as far as `Traits.kinds` has them;
-        empty for all of these.
+    kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
+        them.
     """
 
     name: str
@@ -112,10 +115,10 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
     A kernel is at fault if it
 
     - touches memory other than its tensors, or writes to an input;
-    - traps on numbers on which the reference does not;
+    - traps on numbers on which the reference does not trap;
     - gives other results in shares than in one piece;
-    - gives results that differ from the reference's by more than another order of additions
-      explains;
+    - gives results that differ from the reference's by more than the order of additions can
+      explain;
     - gives NaN or infinity at other places than the reference.
 
     Results that depend on the order of operations or on the processor are not compared: the results
@@ -125,8 +128,8 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
     Parameters
     ----------
-    count: called with the number of kernels that are done and with their total number, also by
-        other threads.
+    count: called with the number of kernels that are checked so far and with the number of all
+        kernels. Several threads may call it.
     """
     findings = Findings({}, {})
     done: list[str] = []
@@ -176,7 +179,7 @@ def _fault(kernel: Checked) -> str | None:
         ]
         run = _Run(tensors, outputs, before_fence=number % 2 == 0)
         said, want = run(kernel.reference, 0x00)
-        if said:  # The kernel is not made for such numbers.
+        if said:  # The reference fails on these numbers, so the kernel is not tried on them.
             continue
         said, got = run(kernel.built, 0xFF)
         if said:
@@ -206,7 +209,7 @@ def _fault(kernel: Checked) -> str | None:
 
 
 def _kinds(traits: Traits, num_inputs: int) -> Iterator[tuple[Kind, ...]]:
-    """For each run, the kind of numbers of each input."""
+    """The kinds of numbers that each run uses: one kind for each input."""
     if "denormal" in traits.kinds and num_inputs > 1:
         # The product of two denormal numbers is always 0, so only one input is denormal here.
         ordinary: Kind = "ordinary"
@@ -280,7 +283,7 @@ class Traits:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of numbers that the kernel is tried on, in order."""
         if self.rounds_to_integers and self.below is not None:
-            return ("ordinary",)  # A float may become an index.
+            return ("ordinary",)  # The kernel may use a rounded float as an index.
         if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"
@@ -334,7 +337,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
 
 
 def operations_of(function: tirx.PrimFunc) -> int:
-    """A kernel's floating-point operations, or four for each element of its tensors if more."""
+    """A kernel's floating-point operations, but at least four for each element of its tensors."""
     numbers = sum(math.prod(int(size) for size in param.shape) for param in function.params)
     return max(kernel_flops(function), 4 * numbers)
 
@@ -356,7 +359,7 @@ def _is_float_type(kind: Any) -> bool:
 class _Tolerance:
     """Decides whether a result is close enough to the reference's.
 
-    Rounding explains a difference up to a fraction of the output's largest number. The fraction
+    Because of rounding, a difference may be a fraction of the output's largest number. The fraction
     grows with the square root of the number of terms in a sum. `moves_to` also allows for the
     distance that the reference itself moves when the last bits of its inputs change.
 
@@ -365,7 +368,7 @@ class _Tolerance:
     want: the reference's result.
     terms: how many numbers are added up for each element.
     kind: the kind of numbers of the first input.
-    spare: the share of elements that may have any value.
+    spare: the largest share of the elements that may have any value.
     """
 
     want: np.ndarray
@@ -377,7 +380,7 @@ class _Tolerance:
     def allows(self, got: np.ndarray) -> bool:
         bits = np.dtype(f"u{got.dtype.itemsize}")
         if np.array_equal(got.view(bits), self.want.view(bits)):
-            return True  # Equal bits need no further look.
+            return True  # Equal bits are always correct, NaN included.
         return bool(self._outside(got).sum() <= math.ceil(self.spare * got.size))
 
     def moves_to(self, other: np.ndarray) -> None:

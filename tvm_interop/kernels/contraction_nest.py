@@ -9,9 +9,9 @@ also compute the pixels between rows, and discard them. A 1x1 convolution of str
 padding and a matrix product need no packing.
 
 A tile is some output channels by some vectors of pixels. It stays in registers while all of its
-products are added up. Their order is that of the plain loops: input channel, kernel row, kernel
-column. The sums are therefore equal to those of the plain loops, bit for bit if LLVM compiles both
-alike.
+products are added up. The order of additions is the same as in the unscheduled loops: input
+channel, kernel row, kernel column. Both therefore give the same sums, bit for bit if LLVM compiles
+both alike.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from . import loops
 from .contraction_pattern import Contraction, Epilogue
 
 _LARGEST_UNROLLED = 160
-"""Most multiply-adds of vectors that are unrolled; more of them become a loop."""
+"""Most multiply-adds of vectors that are written one after another; more become a loop."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
 """Most planes that are each packed by loops of their own; more planes are packed by one loop."""
 
 _PARALLEL_PRODUCTS = 1 << 19
-"""Fewest multiplications of a nest that threads share: they take some ten microseconds."""
+"""Fewest multiplications for which threads share the loops.
+
+One thread takes some ten microseconds for this number of multiplications.
+"""
 
 _TILES_TO_SHARE = 4
-"""Fewest tiles that are enough to be shared between threads."""
+"""Fewest tiles, or groups, that are enough to keep several threads busy."""
 
 
 def contraction_nest(
@@ -57,7 +60,7 @@ class _Nest:
         # How wide the rows of a packed plane are, and how many pixels are computed.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
-        # Whether pixels are numbered as in the output, with none between rows.
+        # Whether pixels are numbered as in the output, without extra pixels between rows.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self._lanes)
@@ -83,9 +86,10 @@ class _Nest:
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
         kind = _parallel_from(products, _PARALLEL_PRODUCTS)
-        # Loops over pixels outside read the image once and the weight repeatedly, from a cache;
-        # loops over channels outside do the reverse. The larger operand should be read once. If one
-        # tile has all pixels, both are read once. Threads need enough tiles to share.
+        # If the outer loop goes over pixels, the image is read once, and the weight repeatedly from
+        # a cache. If it goes over channels, the weight is read once. The larger operand should be
+        # read once. If one tile has all pixels, both are read once. The outer loop also needs
+        # enough tiles for several threads.
         pixel_tiles, channel_tiles = (
             sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
         )
@@ -101,7 +105,7 @@ class _Nest:
         return loops.in_turn([self._pack(), *parts]), [self._packed]
 
     def _pack(self) -> tirx.Stmt:
-        """Copy the image into planes, each row as wide as an output row needs."""
+        """Copy the image into planes. Each of their rows has the width that an output row needs."""
         op = self._op
         channels = op.groups * op.in_channels
 
@@ -142,7 +146,7 @@ class _Nest:
 
         Parameters
         ----------
-        to: the image and the channel of the buffer to copy to.
+        to: the image and the channel in the packed buffer that are written.
         """
         if len(self._used_planes) <= _MOST_PLANES_WRITTEN_OUT:
             return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
@@ -157,7 +161,7 @@ class _Nest:
     def _pack_any_plane(
         self, n: Any, c: Any, to: tuple[Any, Any], plane_y: Any, plane_x: Any
     ) -> tirx.Stmt:
-        """Copy a plane whose position is a loop variable: each element checks if it is padding."""
+        """Copy a plane whose position is a loop variable; each element is checked for padding."""
         op, row = self._op, self._row
 
         def copy(y: Any, x: Any) -> tirx.Stmt:
@@ -201,7 +205,7 @@ class _Nest:
         return loops.in_turn([loops.loop(self._plane, fill), rows])
 
     def _channel_parts(self) -> list[tuple[int, int, int]]:
-        """Parts of the output channels: first channel, number of tiles, channels in each tile."""
+        """The output channels in parts: first channel, number of tiles, channels in each tile."""
         return _parts(self._op.out_channels, self._tile_channels)
 
     def _pixel_parts(self) -> list[tuple[int, int, int]]:
@@ -296,7 +300,7 @@ class _Nest:
 
         def each(body: Callable[[int, Any], tirx.Stmt]) -> tirx.Stmt:
             def vector(start: int, j: int) -> tirx.Stmt:
-                # An input that is not packed ends at its last pixel. A packed one has room behind.
+                # A packed input has room after its last pixel for a whole vector; others have none.
                 count = min(lanes, tile.pixels - start) if self._in_place else lanes
                 return loops.vector(count, lambda lane: body(j, lane + start))
 
@@ -351,9 +355,10 @@ class _Nest:
         return pixel // self._op.out_size[1], pixel % self._op.out_size[1]
 
     def _finish_tile(self, tile: _Tile, sums: list[Any], scratch: Any) -> tirx.Stmt:
-        """Store a tile's sums: in the output after the epilogue, or else in `scratch`.
+        """Store a tile's sums.
 
-        The sums go to `scratch` if consecutive pixels are not consecutive in the output.
+        If consecutive pixels are consecutive in the output, the epilogue is applied and its results
+        are stored there. Otherwise the sums are stored in `scratch`.
         """
 
         def store(j: int, at: Any) -> tirx.Stmt:
@@ -418,7 +423,7 @@ class _Tile:
 def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
     """Divide `extent` into whole tiles and one smaller tile for the rest.
 
-    Each part is its first element, its number of tiles and the size of a tile.
+    Each part is a triple: its first element, its number of tiles and the size of each tile.
     """
     tiles, rest = divmod(extent, tile)
     parts = [(0, tiles, tile)] if tiles else []
@@ -426,7 +431,7 @@ def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """The remainders of the positions of a kernel's elements modulo the stride."""
+    """The different remainders, modulo the stride, of the positions of a kernel's elements."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 

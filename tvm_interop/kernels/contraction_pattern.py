@@ -63,7 +63,8 @@ class Epilogue:
     source: the buffer of the contraction's result, which `value` reads at `indices`.
     output: the buffer that the epilogue writes at `indices`.
     value: the expression that the epilogue stores.
-    indices_at: gives the indices in both buffers of an image, channel, row and column.
+    indices_at: a function of an image, a channel, a row and a column that gives the indices of this
+        element in both buffers.
     """
 
     source: Any
@@ -224,7 +225,7 @@ class _Matcher:
         )
 
     def product(self, terms: _Terms) -> Contraction | None:
-        """The matrix product, or batch of matrix products, that has these terms; None if none."""
+        """The matrix product, or batch of them, that has these terms; None if there is none."""
         if len(terms.summed) != 1 or len(terms.spatial) < 2:
             return None
         *batch, i, j = terms.spatial
@@ -296,8 +297,8 @@ class _Matcher:
     ) -> tuple[int, int] | None:
         """The stride and dilation for which `index` is `pixel * stride + element * dilation`.
 
-        The result is None if there are none. The dilation is 1 if the kernel has only one element
-        along this axis.
+        The result is None if `index` has another form. The dilation is 1 if the kernel has only one
+        element along this axis.
         """
         linear = tvm.sym.detect_linear_equation(index, [pixel, element])
         if len(linear) != 3 or not all(isinstance(factor, tirx.IntImm) for factor in linear):
@@ -308,7 +309,10 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether the last indices of `load` are `last`, and all others batch axes or constants."""
+        """Whether `load` reads a matrix, perhaps one of a batch.
+
+        Its last two indices must be `last`. Each other index must be a batch axis or a constant.
+        """
         return self._same(load.indices[-2:], last) and all(
             isinstance(index, tirx.IntImm) or any(v.same_as(index) for v in batch)
             for index in load.indices[:-2]
@@ -366,7 +370,7 @@ def _no_padding(image: Any, dtype: str) -> _Padding:
 
 
 def _unravel(index: Any, extents: list[int]) -> list[Any]:
-    """The indices in a row-major array of shape `extents` of the element at the flat `index`."""
+    """The indices of element number `index` of a row-major array of shape `extents`."""
     indices: list[Any] = []
     for extent in reversed(extents[1:]):
         indices.insert(0, tirx.floormod(index, extent))

@@ -30,7 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 _PARALLEL_WORK = 1 << 15
-"""Fewest innermost iterations of a loop nest that threads share: they take some microseconds."""
+"""Fewest innermost iterations for which threads share a loop nest.
+
+One thread takes some microseconds for this number of iterations.
+"""
 
 
 _LONGEST = 4096
@@ -126,7 +129,7 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
 
     A block that computes something is not inlined into a sum that uses a value more than once, such
     as a convolution: the sum would compute each value repeatedly. A block that only copies is
-    inlined there too.
+    inlined even into such a sum.
     """
     if _is_reduction(schedule, block):
         return
@@ -136,7 +139,7 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
         return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
-        with unless_refused():  # TVM refuses a block that writes an output, among others.
+        with unless_refused():  # TVM refuses, for example, a block that writes an output.
             schedule.compute_inline(block)
 
 
@@ -151,7 +154,7 @@ class _Growth:
     def __init__(self, schedule: s_tir.Schedule, blocks: Sequence[Any]) -> None:
         # The size and the inputs of each block's expression, by the buffer that the block writes.
         self._own: dict[Any, tuple[int, list[Any]]] = {}
-        # The size of each expression that is inlined, by its buffer.
+        # The size of each expression that is inlined, by the buffer that it replaces.
         self._sizes: dict[Any, int] = {}
         for block in blocks:
             body = schedule.get(block).body
@@ -170,7 +173,10 @@ class _Growth:
 
 
 def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
-    """About how many instructions an expression takes without its inputs, and the input buffers."""
+    """An estimate of the number of instructions of an expression, and the buffers that it reads.
+
+    The instructions that compute these buffers are not counted.
+    """
     sizes: list[int] = [1]
     reads: list[Any] = []
     tvm_ffi.structural_walk(
@@ -195,7 +201,7 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _uses_each_once(schedule: s_tir.Schedule, user: Any, block: Any) -> bool:
-    """Whether `user` has as many iterations as `block`, and so reads each of its values once."""
+    """Whether `user` has as many iterations as `block`, and so reads each value of `block` once."""
     return _iterations(schedule, user) == _iterations(schedule, block)
 
 
@@ -206,7 +212,7 @@ def _iterations(schedule: s_tir.Schedule, block: Any) -> int:
 def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
     """Whether `block` writes an output of the kernel.
 
-    If it writes an intermediate buffer instead, each share of the kernel needs all of its results.
+    If it writes an intermediate buffer instead, each share of the kernel needs the whole buffer.
     """
     own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
     return all(region.source not in own for region in schedule.get(block).writes)
@@ -288,7 +294,10 @@ def _uses(index: Any, axis: tirx.Var) -> bool:
 
 
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
-    """Tile an element-wise block if it reads with a large stride, and share it if it is large."""
+    """Schedule an element-wise block.
+
+    It is tiled if it reads with a large stride, and shared between threads if it is large.
+    """
     work = _iterations(schedule, block)
     tiles = tile_across_memory(schedule, block, registers)
     if tiles is None:
@@ -333,10 +342,10 @@ def _one_through_memory(
 ) -> list[Any]:
     """Fuse the last `count` of `loops` into one loop of at most `longest` iterations.
 
-    Outer loops that do not fit stay separate. An axis that fits only in part is split at a divisor.
-    The indices then stay sums of loop variables. TVM does not simplify the indices of one long
-    fused loop that is split elsewhere. If no divisor gives a long enough loop, the loops are fused
-    and split at `longest`.
+    Outer loops that do not fit stay separate. An axis that fits only in part is split at a divisor
+    of its length, so that indices stay sums of loop variables. If no divisor gives a loop of at
+    least a sixteenth of `longest`, all `count` loops are fused, and the fused loop is split at
+    `longest`. TVM does not simplify the indices of such a loop.
 
     Parameters
     ----------

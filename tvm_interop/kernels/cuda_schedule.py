@@ -178,6 +178,6 @@ def _is_reduction(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _extents(schedule: s_tir.Schedule, block: Any, reduced: bool) -> list[int]:
-    """The extents of the block's axes: those summed over if `reduced`, else the others."""
+    """The extents of the block's summed axes if `reduced`, else of its other axes."""
     wanted = tirx.IterVar.CommReduce if reduced else tirx.IterVar.DataPar
     return [int(v.dom.extent) for v in schedule.get(block).iter_vars if v.iter_type == wanted]

@@ -16,10 +16,10 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _POOL = 65_537
 """Size of the pool of random numbers; a larger tensor repeats the pool.
 
-It is a prime, so that no row of a tensor equals the row before.
+The size is a prime, so that no row of a tensor equals the row before.
 """
 _STEP = 64 * 101
-"""Distance in the pool between the first numbers of the tensors of two successive seeds."""
+"""How far apart in the pool the tensors of two successive seeds begin, in numbers."""
 _SPECIAL_AMONG = 64
 """One in this many numbers of a large tensor is special."""
 
@@ -36,8 +36,8 @@ def edge_data(
     Floats of each kind are:
 
     - `ordinary`: normally distributed numbers;
-    - `special`: NaN, both infinities and both zeros between ordinary numbers;
-    - `infinite`: the same without NaN;
+    - `special`: ordinary numbers, with NaN, both infinities and both zeros among them;
+    - `infinite`: the same numbers without NaN;
     - `denormal`: only denormal numbers and zeros;
     - `large`: numbers whose cubes are still finite;
     - `small`: sixteenths of ordinary numbers.
@@ -45,7 +45,7 @@ def edge_data(
     Integers of each kind are:
 
     - `ordinary`, `small`: integers from -8 to 7, or from 0 to 7 if unsigned;
-    - `special`, `infinite`: the least and the greatest integers between ordinary ones;
+    - `special`, `infinite`: ordinary integers, with the least and the greatest integers among them;
     - `denormal`: zeros and ones;
     - `large`: any integers.
 
@@ -103,7 +103,8 @@ def _integers(
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     least, greatest = int(info.min), int(info.max)
     if least < 0 and info.bits >= 32:
-        # TVM tells LLVM that these types never overflow, so the result of an overflow is undefined.
+        # TVM tells LLVM that signed types of 32 bits and more never overflow. The result of an
+        # overflow is therefore undefined.
         least, greatest = -(1 << info.bits // 2 - 1), 1 << info.bits // 2 - 1
     if below is not None:
         return rng.integers(0, min(below, greatest + 1), _POOL).astype(dtype)

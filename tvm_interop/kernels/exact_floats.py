@@ -13,9 +13,9 @@ for NaN or infinity. The kernel of a single operator seldom contains such a patt
 of several fused operators does.
 
 This pass writes the same arithmetic in a form that TVM does not simplify and that LLVM compiles to
-the intended instructions. A difference becomes the sum with a product by -1. The result of a
-comparison is cast to an 8-bit integer and compared with 0. A constant zero in a product or quotient
-is written as its bit pattern.
+the intended instructions. A difference `x - y` becomes `x + y * -1`. The result of a comparison is
+cast to an 8-bit integer and compared with 0. A constant zero in a product or quotient is written as
+its bit pattern.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ExactFloats:
 
 
 def _difference(node: Any) -> Any:
-    # A constant minuend stays: nothing cancels, and `0 - x` gives a zero of another sign than `-x`.
+    # `c - x` with a constant `c` stays: nothing cancels, and `0 - x` differs from `-x` if x is 0.
     if not _is_float(node) or _is_number(node.a):
         return node
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, str(node.ty.dtype))))

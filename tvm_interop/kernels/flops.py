@@ -7,7 +7,7 @@ from tvm import tirx
 
 
 def kernel_flops(kernel: tirx.PrimFunc) -> int:
-    """The number of floating-point operations as TVM counts them; 0 if TVM cannot.
+    """The number of floating-point operations as TVM counts them; 0 if TVM cannot count them.
 
     TVM cannot count them if a loop's length depends on data. Call this function before the kernel
     is scheduled: TVM counts too many operations in loops that a schedule splits unevenly.

@@ -17,7 +17,7 @@ _ALIKE = {"amd64": "x86_64", "arm64": "aarch64"}
 _ANSWERS_IN_S = 10.0
 """Seconds that a compiler has to name its architecture."""
 _LINES = 3
-"""Lines of a linker's output that an error message quotes."""
+"""Number of lines of a linker's output that an error message quotes."""
 
 
 class Linker(NamedTuple):

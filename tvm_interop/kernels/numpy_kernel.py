@@ -29,10 +29,13 @@ _FACTORS_TOGETHER = 1 << 23
 _MOST = 1 << 27
 """Most places of a reduction that is not a sum of products.
 
-With more places, it takes NumPy longer than to compile a reference and to run it.
+With more places, a compiled reference is faster, including the time to compile it.
 """
 _MOST_SUMMED = 1 << 24
-"""Most numbers that such a reduction combines into one: all of them are in memory at once."""
+"""Most numbers that a reduction other than a sum of products combines into one result.
+
+All of these numbers are in memory at once.
+"""
 
 
 class _Step(NamedTuple):
@@ -44,7 +47,8 @@ class _Step(NamedTuple):
         it combines `value` with the element there.
     sizes: the sizes of the axes, by their variables.
     summed: the variables of the axes that are reduced.
-    combined: the function that combines two numbers in a reduction; None if it is not one.
+    combined: the function that combines two numbers in a reduction; None if the block is not a
+        reduction.
     first: the reduction's initial value.
     """
 
@@ -189,7 +193,8 @@ def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
     if places <= together or not free:
         yield whole
         return
-    # Parts of the outermost axis that is long enough are contiguous. Else take the longest axis.
+    # Divide the outermost axis that is long enough for parts of `together` places: its parts are
+    # contiguous. If no axis is long enough, divide the longest one.
     enough = (v for v in free if step.sizes[v] * together >= places)
     chosen = next(enough, max(free, key=lambda v: step.sizes[v]))
     size = step.sizes[chosen]
@@ -214,7 +219,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            values = values.astype(np.int64)  # These have room; the next cast keeps the low bits.
+            values = values.astype(np.int64)  # The next cast keeps the low bits.
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
         values = step.combined(first, values)
@@ -297,14 +302,14 @@ def _product(value: Any) -> tuple[Any, Any] | None:
 
 
 def _load_in(factor: Any) -> Any:
-    """The expression inside the casts around `factor`."""
+    """`factor` without its outer casts."""
     return _load_in(factor.value) if isinstance(factor, tirx.Cast) else factor
 
 
 def _is_exact(factor: Any) -> bool:
-    """Whether doubles represent the element exactly.
+    """Whether doubles represent the values of `factor` exactly.
 
-    Integers have at most 16 bits, so that their products and the sums of these are exact too.
+    Integers may have at most 16 bits, so that sums of their products are exact too.
     """
     if isinstance(factor, tirx.Cast):
         return np.can_cast(dtype_of(factor.value), dtype_of(factor)) and _is_exact(factor.value)
@@ -325,7 +330,8 @@ def _sum_of_products(
 
     Returns
     -------
-    The sums. None if a factor lacks a summed axis, or if both lack another axis.
+    The sums. None if one factor does not vary along a summed axis, or if neither varies along
+    another axis.
     """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]

@@ -239,7 +239,7 @@ def _binary(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any], 
 
 
 def _divided(function: Callable[[Array, Array], Any]) -> Callable[[Places, Any], Array]:
-    """A rule for a division in which integer divisors must not be 0."""
+    """A function that evaluates a kind of division, in which integer divisors must not be 0."""
 
     def rule(places: Places, node: Any) -> Array:
         a, b = places.value(node.a), places.value(node.b)
@@ -276,7 +276,7 @@ def _number(places: Places, node: Any) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    # TVM's maximum compares in this way, which decides its result for NaN.
+    # `np.maximum` always keeps NaN, but TVM's maximum is this selection.
     return np.where(a > b, a, b)
 
 
@@ -309,7 +309,10 @@ def _erf(x: Array) -> Array:
 _ERF_IS_1 = 5.5
 """From this argument on, the error function differs from 1 by less than 1e-14."""
 _TERMS = 110
-"""Number of terms of the series; at `_ERF_IS_1` the remaining terms add up to less than 1e-14."""
+"""Number of terms of the series for `_erf`.
+
+At `_ERF_IS_1` the remaining terms add up to less than 1e-14.
+"""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
@@ -355,7 +358,7 @@ _CALLS: dict[str, Callable[[Places, Any], Array]] = {
     "if_then_else": _either,
     "reinterpret": _bits,
 }
-"""The rule for each TIR function, by the part of its name after the last dot."""
+"""The function that evaluates each TIR function, by the part of its name after the last dot."""
 
 _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tirx.Add: _binary(np.add),
@@ -391,4 +394,4 @@ _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tvm.ir.Call: _call,
     tvm.ir.TensorLoad: _load,
 }
-"""The rule for each class of TIR expressions."""
+"""The function that evaluates each class of TIR expressions."""

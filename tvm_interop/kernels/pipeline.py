@@ -1,4 +1,7 @@
-"""The pipeline that lowers kernels to machine code: TVM's passes, and ours that keep it right."""
+"""The pipeline of passes that lowers kernels to machine code.
+
+It adds passes of this package to TVM's own passes. They prevent wrong results and warnings.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def is_refusal(error: Exception) -> bool:
 
 @contextmanager
 def unless_refused() -> Iterator[None]:
-    """Run the body of the `with` statement, and ignore an error by which TVM refuses."""
+    """Run the body of the `with` statement, and ignore errors that TVM's native code raises."""
     try:
         yield
     except Exception as error:

@@ -25,9 +25,9 @@ _FEWEST_TURNS = 4
 def vectorize_along_sum(schedule: s_tir.Schedule, block: Any, registers: Registers) -> bool:
     """Sum each row in vectors, then add up their lanes.
 
-    The number of lanes depends only on the tensor's shape and on the width of vectors. The bits of
-    the sum therefore depend on nothing else either. Maxima and minima stay unchanged: TVM cannot
-    split reductions that handle NaN.
+    The number of lanes depends only on the tensor's shape and on the width of vectors. The same
+    holds for the order of additions, and so for the rounding of the sum. Maxima and minima stay
+    unchanged: TVM cannot split reductions that handle NaN.
 
     Returns
     -------
@@ -77,8 +77,8 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 
     Parameters
     ----------
-    length: the row's elements.
-    width: lanes of the widest vector.
+    length: the number of the row's elements.
+    width: the number of lanes of the widest vector.
     """
     lanes = max(n for n in range(1, width + 1) if length % n == 0)
     if lanes < _FEWEST_LANES or length < _FEWEST_TURNS * lanes:
@@ -112,7 +112,10 @@ def _axes_in_row(block: tirx.SBlock) -> int:
 
 
 def _in_a_row(load: Any, axes: list[Any], most: int) -> int:
-    """How many of the last axes, at most `most`, are the last indices of a load in that order."""
+    """How many of the last axes are also the last indices of `load`, in the same order.
+
+    The result is at most `most`.
+    """
     count = 0
     for index, axis in zip(reversed(load.indices), reversed(axes), strict=False):
         if count == most or not index.same_as(axis):

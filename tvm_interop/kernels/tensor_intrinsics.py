@@ -1,8 +1,8 @@
 """Imports TVM's tensor intrinsics in two seconds instead of twenty.
 
-TVM's meta-schedule imports all of them. Each of their 200 functions asks for the whole call stack
-with `inspect.stack`, which looks for the source lines of every frame in every module. TVM reads
-no source line there, only the frames.
+TVM's MetaSchedule imports all of these intrinsics. Each of their 200 functions asks for the whole
+call stack with `inspect.stack`, which looks for the source lines of every frame in every module.
+TVM needs only the frames, without their source lines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MODULE = "tvm.s_tir.tensor_intrin"
 
 
 def import_tensor_intrinsics() -> None:
-    """Import them, unless this process has done so."""
+    """Import TVM's tensor intrinsics, unless this process has imported them already."""
     if _MODULE in sys.modules:
         return
     whole = inspect.stack

@@ -14,7 +14,7 @@ from ..machine.cpu_features import Registers
 _FEWEST_LANES = 4
 """Fewest lanes in a vector: a narrower vector gains nothing."""
 _LEAST_WORK = 1 << 10
-"""Fewest elements for which tiles pay: smaller tensors stay in the L1 cache anyway."""
+"""Fewest elements for which tiles save time: smaller tensors fit into the L1 cache."""
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:
@@ -25,8 +25,8 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
 
     Returns
     -------
-    The loop around the tiles, into which all outer loops are fused. None if the block does not read
-    an input that way or is small; then the schedule is unchanged.
+    The loop around the tiles, into which all outer loops are fused. None if the block has
+    no such input or is small; then the schedule is unchanged.
     """
     found = schedule.get(block)
     loops = schedule.get_loops(block)
@@ -46,7 +46,7 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
     others = [loop for i, loop in enumerate(loops) if i not in (across, inner)]
     schedule.reorder(*others, tiles, columns, row, lane)
     if extents[inner] % lanes == 0 and lanes >= _FEWEST_LANES:
-        # Otherwise a condition cuts the last tile short, and a vector cannot have a condition.
+        # If the tile does not divide the axis, the loop has a condition, which vectors cannot have.
         schedule.vectorize(lane)
     return schedule.fuse(*others, tiles)
 

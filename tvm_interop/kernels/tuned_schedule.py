@@ -1,4 +1,7 @@
-"""Schedules kernels by MetaSchedule's tuning records if these are faster than our default."""
+"""Schedules kernels by MetaSchedule's tuning records.
+
+A record is used only if the kernel is then faster than with our default schedule.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _PLACE_STORAGE = tvm.transform.Sequential(
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
     ]
 )
-"""Passes that TVM applies too when it compiles; the second moves allocations close to their use."""
+"""Passes that TVM also runs when it compiles; the second moves allocations close to their use."""
 
 
 @module_pass(opt_level=0, name="TunedSchedule")

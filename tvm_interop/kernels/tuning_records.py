@@ -28,9 +28,9 @@ _HOW = "make some with `tvm-interop tune MODEL --kernels`"
 
 
 class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The times of a tuned kernel and of the same kernel in our default schedule.
+    """The latencies of a kernel with its tuned schedule and with our default schedule.
 
-    Both are run in turn on one thread.
+    The two scheduled kernels run in turn on one thread.
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ _MINUS_INFINITY_BITS = int(np.float32(-math.inf).view(np.int32))
 _ROUNDING_64 = 6755399441055744.0
 _ROUNDING_64_BITS = 0x4338000000000000
 
-# (e**r - 1 - r) / r**2, |r| <= ln(2) / 2.
+# (e**r - 1 - r) / r**2 as a polynomial of r, for |r| <= ln(2) / 2.
 _EXP = (
     0.5,
     0.1666666716337204,
@@ -47,7 +47,7 @@ _EXP = (
     0.0013946190010756254,
     0.000199179703486152,
 )
-# The same function in float64.
+# (e**r - 1 - r) / r**2 as a polynomial of r in float64, on the same range.
 _EXP_64 = (
     0.49999999999600503,
     0.16666666666571128,
@@ -58,7 +58,7 @@ _EXP_64 = (
     2.4882438293009877e-05,
     2.764330854005516e-06,
 )
-# (tanh(x) / x - 1) / x**2 by x**2, |x| <= 0.625.
+# (tanh(x) / x - 1) / x**2 as a polynomial of x**2, for |x| <= 0.625.
 _TANH = (
     -0.3333333134651184,
     0.13333210349082947,
@@ -67,7 +67,7 @@ _TANH = (
     -0.00818267185240984,
     0.00214753532782197,
 )
-# erf(x) / x - 1 by x**2, |x| <= 0.93.
+# erf(x) / x - 1 as a polynomial of x**2, for |x| <= 0.93.
 _ERF = (
     0.12837916612625122,
     -0.37612631916999817,
@@ -77,7 +77,7 @@ _ERF = (
     -0.0008130012429319322,
     8.316773164551705e-05,
 )
-# ln(1 - erf(x)), 0.92 <= x <= 4.
+# ln(1 - erf(x)) as a polynomial of x, for 0.92 <= x <= 4.
 _ERF_TAIL = (
     0.00017468392616137862,
     -1.1295149326324463,
@@ -88,7 +88,7 @@ _ERF_TAIL = (
     0.00043446235940791667,
     -2.1095027477713302e-05,
 )
-# (ln(1 + f) - f + f**2 / 2) / f**3, sqrt(1/2) <= 1 + f <= sqrt(2).
+# (ln(1 + f) - f + f**2 / 2) / f**3 as a polynomial of f, for sqrt(1/2) <= 1 + f <= sqrt(2).
 _LOG = (
     0.3333331346511841,
     -0.25000008940696716,
@@ -100,7 +100,8 @@ _LOG = (
     -0.11675652861595154,
     0.06746608018875122,
 )
-# (ln((1 + s) / (1 - s)) - 2 s) / s**3 by s**2 in float64, on the same range of (1 + s) / (1 - s).
+# (ln((1 + s) / (1 - s)) - 2 s) / s**3 as a polynomial of s**2 in float64, for
+# sqrt(1/2) <= (1 + s) / (1 - s) <= sqrt(2).
 _LOG_64 = (
     0.6666666666658717,
     0.40000000052262846,
@@ -192,7 +193,7 @@ def log(x: Expr) -> Expr:
             return n * _f32(_LN2_HIGH) + (f + small)
 
         def with_special(found: Expr) -> Expr:
-            found = tirx.Select(x < _f32(math.inf), found, x)  # Infinity and NaN stay.
+            found = tirx.Select(x < _f32(math.inf), found, x)  # Infinity and NaN are unchanged.
             found = tirx.Select(x == _f32(0), _f32(-math.inf), found)
             return tirx.Select(x < _f32(0), _f32(math.nan), found)
 
@@ -336,7 +337,7 @@ def _power(x: Expr, y: Expr) -> Expr:
 
 
 def power_exponent(x: Expr, y: Expr) -> Expr:
-    """The logarithm to base 2 of the absolute value of a power, in float64."""
+    """The logarithm to base 2 of the absolute value of `x ** y`, in float64."""
     return _let(_as_float64(tirx.abs(x)), _log2_64) * _as_float64(y)
 
 
@@ -370,8 +371,8 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 
 def _square_root(x: Expr) -> Expr:
-    """`x` to the power of 0.5, which differs from the root for minus zero and minus infinity."""
-    # The bits are compared: TVM assumes that no number is below the smallest finite one.
+    """`x ** 0.5`: the square root, except for minus zero and minus infinity."""
+    # The bits are compared, because TVM assumes that no number is below the lowest finite one.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))
     return tirx.Select(x == _f32(0), _f32(0), root)

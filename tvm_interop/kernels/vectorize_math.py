@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tirx.sigmoid": vector_math.sigmoid,
     "tirx.tanh": vector_math.tanh,
 }
-"""For each TIR operator, the function that makes its expression of float32."""
+"""The functions that write TIR operators out as float32 arithmetic, by the operators' names."""
 
 
 @prim_func_pass(opt_level=0, name="VectorizeMath")
@@ -48,10 +48,10 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` with each of `FUNCTIONS` of float32 and float16 written out; `func` if it has none.
 
     TVM's analyzer replaces each variable by the expression it is bound to. A written-out function
-    of a function would therefore take minutes to compile, and a third level hours. So an argument
-    that contains a function is first stored in a buffer, and then read from there. In a branch of a
-    condition nothing may be computed before the condition holds. There the outer function stays a
-    call.
+    of a function would therefore take minutes to compile, and three nested functions hours. So an
+    argument that contains a function is first stored in a buffer, and then read from there. An
+    argument in a branch of a condition may be computed only if the condition holds. There the outer
+    function stays a call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)
@@ -216,7 +216,7 @@ _STEPPED: dict[str, Callable[..., Any]] = {
     "tirx.pow": _power_in_steps,
     "tirx.sigmoid": _sigmoid_in_steps,
 }
-"""Functions whose formulas contain other functions: their parts become steps as well."""
+"""Functions whose formulas contain other functions; the parts of these formulas become steps."""
 
 
 def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:

@@ -30,7 +30,7 @@ _TOLERANCE = 2e-6
 Constants such as 1/6 are rounded to float32, so results are not exact.
 """
 _LARGE = 1e30
-"""The bound of a clip that has no bound."""
+"""The number that stands for a missing bound of a clip."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ class ActivationChain:
 
     Attributes
     ----------
-    vars: the variables that they define, in order. Only the last is read by other operators.
-    activation: the activation that they compute.
+    vars: the variables that the operators define, in order. Operators outside of the chain read
+        only the last one.
+    activation: the activation that the operators compute.
     """
 
     vars: tuple[relax.Var, ...]
@@ -171,7 +172,7 @@ def _next(
     computed: Mapping[relax.Var, _Array],
     source: relax.Var,
 ) -> relax.Var | None:
-    """The next element-wise operator whose arguments are all computed or constant; None if none."""
+    """The next element-wise operator with only computed or constant arguments, or None."""
     for known in computed:
         for user in users.get(known, ()):
             if user not in computed and _is_elementwise(values[user], computed, source):
@@ -204,11 +205,11 @@ def _only_leaves_by(
     values: Mapping[relax.Var, relax.Expr],
     uses: Mapping[relax.Var, int],
 ) -> bool:
-    """Whether only `last` among the computed variables is read outside of the chain."""
+    """Whether `last` is the only computed variable that is read outside of the chain."""
     inside = [
         arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
     ]
-    # `inside` has no arguments of `source` itself: they are not in `computed`.
+    # `source` adds nothing to `inside`, because its own arguments are not in `computed`.
     return uses[last] > 0 and all(
         uses[var] == sum(1 for arg in inside if arg.same_as(var))
         for var in computed
@@ -219,7 +220,7 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # A bound at the end of the samples comes from the samples, not from the function.
+        # A bound at the first or last sample is only the end of the samples.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:
             return Activation("relu")

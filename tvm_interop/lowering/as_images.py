@@ -1,8 +1,8 @@
-"""Rewrites operators of tensors with fewer or more axes as operators of images (N, C, H, W).
+"""Rewrites operators of sequences and volumes as operators of images (N, C, H, W).
 
-Kernel libraries, and the passes for convolutions here, handle only convolutions of images. A change
-of shape ends a group of operators that a library computes in one call. Therefore the element-wise
-operators and concatenations between two convolutions become operators of images too.
+Kernel libraries and this package's passes for convolutions handle only convolutions of images. A
+change of shape ends a group of operators that a library computes in one call. Therefore the
+element-wise operators and concatenations between two convolutions become operators of images too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AsImages(ABC):
     anchors: frozenset[tvm.ir.Op]
 
     def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """`mod` with operators of images; each of them keeps the name of the one it replaces."""
+        """`mod` with operators of images; each keeps the name of the operator that it replaces."""
         main = mod["main"]
         bindings = [b for b in bindings_of(main) if isinstance(b, relax.VarBinding)]
         if not any(getattr(b.value, "op", None) in self.anchors for b in bindings):
@@ -66,7 +66,10 @@ class AsImages(ABC):
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        """An expression that makes an image of `expr`, of `rank` axes; a constant if possible."""
+        """An expression that makes `expr` an image; a constant if possible.
+
+        `expr` has `rank` axes.
+        """
 
     @abstractmethod
     def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
@@ -112,7 +115,7 @@ class AsImages(ABC):
         return var
 
     def kernel(self, compute: Any, *args: relax.Expr, name: str) -> relax.Expr:
-        """A call of a new kernel with the inputs `args`; `compute` defines it on TE tensors."""
+        """A call with inputs `args` of a new kernel, which `compute` defines on TE tensors."""
         return self._builder.call_te(compute, *args, primfunc_name_hint=name)
 
     def _replaced(self, binding: relax.Binding) -> Iterable[relax.Binding]:
@@ -151,7 +154,7 @@ class AsImages(ABC):
         return relax.Call(call.op, made, call.attrs, call.ty_args)
 
     def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
-        """The argument of an element-wise operator of images for `arg`; None if there is none.
+        """The argument that replaces `arg` in an element-wise operator of images, or None.
 
         `shape` is the shape of the original operator's result.
         """

@@ -32,8 +32,8 @@ class ConvChain:
     Attributes
     ----------
     name: the name of the convolution's binding, and so of its schedule unit.
-    vars: the variables that the operators define, in order. Only the next operator reads each of
-        them, except the last.
+    vars: the variables that the operators define, in order. Each of them except the last is read
+        only by the next operator.
     conv: the call of the convolution.
     data: the convolution's input.
     weight: the weights, of shape (O, C, KH, KW).
@@ -99,7 +99,7 @@ def find_conv_chains(main: relax.Function) -> dict[str, ConvChain]:
 
 
 def mergeable_sets(chains: dict[str, ConvChain]) -> list[tuple[str, ...]]:
-    """The sets of two or more convolutions of the same kind; some of each set might be merged."""
+    """Sets of two or more convolutions of the same kind; only convolutions of one set can merge."""
     sets: dict[Hashable, list[str]] = {}
     for name, chain in chains.items():
         sets.setdefault(chain.kind(), []).append(name)
@@ -110,8 +110,9 @@ def why_not_merged(chains: Sequence[ConvChain]) -> str | None:
     """The reason why these convolutions cannot be merged (IOS, section 3); None if they can.
 
     They must read the same tensor, and have the same data type, strides, output height and width,
-    and activation. Each kernel is placed into a kernel of the largest height and width. Its offset
-    is the largest padding less its own padding. It must fit.
+    and activation. The merged kernel has the largest height and width of all kernels. Each kernel
+    is placed into it at an offset, and must fit there. This offset is the largest padding less the
+    kernel's own padding.
     """
     first = chains[0]
     if len(chains) < 2:
@@ -155,7 +156,12 @@ def merged_window(chains: Sequence[ConvChain]) -> tuple[tuple[int, ...], tuple[i
 
 
 def offsets(chain: ConvChain, padding: tuple[int, ...]) -> tuple[int, int]:
-    """The row and column of the chain's kernel in a merged kernel with this larger padding."""
+    """The row and column of a merged kernel at which the chain's kernel begins.
+
+    Parameters
+    ----------
+    padding: the padding of the merged kernel: top, left, bottom and right.
+    """
     return padding[0] - chain.padding[0], padding[1] - chain.padding[1]
 
 

@@ -38,10 +38,10 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     -------
     program
         A program with one operator for each `call_tir`, in the order of the bindings. A reshape
-        becomes a value that is an alias of another. So does a kernel that only copies its input to
-        another shape; TVM leaves such a kernel for an output. Equal constants become one weight.
-        If an output is also an input, a weight or another output, the program gives that same
-        value. It gives an alias of the value if the output has another name.
+        becomes a value that is an alias of another value. A kernel that only copies its input to
+        another shape becomes an alias too: TVM keeps such a kernel if its result is an output.
+        Equal constants become one weight. An output that is also an input, a weight or another
+        output is an alias of that value. If both have the same name, they are one value.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class _Extractor:
         )
 
     def _visit(self, binding: relax.Binding) -> _Tensors:
-        """The value that `binding` defines; adds the operator or alias that makes it."""
+        """Add the operator or alias for `binding`, and return the value that `binding` defines."""
         where = f"binding `{binding.var.name}`"
         if not isinstance(binding, relax.VarBinding):
             _refuse(where, "checks a shape as it runs", "give every input a static shape")
@@ -139,7 +139,7 @@ class _Extractor:
         kernel = self._kernel(call.args[0], where)
         inputs = tuple(self._tensor(arg, where) for arg in call.args[1].fields)
         if len(inputs) == 1 and self._is_view(call, inputs[0], self._kernels[kernel]):
-            del self._kernels[kernel]  # Every call of this kernel is such a view.
+            del self._kernels[kernel]  # All calls of this kernel only change a shape.
             return self._add_alias(var, call.args[1].fields[0], where)
         name = self._operator_names.take(var.name if is_meaningful(var.name) else kernel)
         out_ty = call.ty_args[0]
@@ -150,7 +150,7 @@ class _Extractor:
         )
         for v in (*inputs, *outputs):
             shape = self._values[v].shape
-            if 0 in shape:  # A model imported from ONNX has none here (see `frontend.empty`).
+            if 0 in shape:  # Imported ONNX models have no empty tensors (`frontend.empty`).
                 what = f"is or reads an empty tensor of shape {shape}"
                 _refuse(where, what, "give every input a size above 0")
         if var.name in self._narrow:
@@ -244,8 +244,8 @@ class _Extractor:
     def _named_output(self, value: int, name: str, fixed: set[int]) -> int:
         """The value that is the output `name`.
 
-        It is `value` itself, renamed. If `value` is in `fixed` and has another name, it is an alias
-        of `value`.
+        If `value` is not in `fixed`, it is renamed and becomes the output. If it is in `fixed` and
+        has another name, the output is an alias of `value`.
         """
         known = self._values[value]
         if value not in fixed:
@@ -264,13 +264,13 @@ def _output_names(func: relax.Function) -> list[str]:
 
 
 def _library_ops(func: relax.Function, attribute: str) -> dict[str, LibraryOp]:
-    """The descriptions that an attribute of `func` holds, by the names of their units."""
+    """The descriptions in an attribute of `func`, by the names of the described units."""
     table = func.attrs[attribute] if func.attrs and attribute in func.attrs else {}
     return {str(unit): LibraryOp.from_json(str(text)) for unit, text in table.items()}
 
 
 def _narrow_units(func: relax.Function) -> set[str]:
-    """The names of the units whose result is bfloat16; its Relax type is a word of 16 bits."""
+    """The names of the units whose results are bfloat16, although their Relax type is uint16."""
     units = func.attrs[NARROW] if func.attrs and NARROW in func.attrs else []
     return {str(unit) for unit in units}
 

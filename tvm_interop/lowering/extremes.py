@@ -151,7 +151,7 @@ def _better_of(better: Better, a: Any, b: Any) -> Any:
 
 
 def _within(x: te.Tensor, at: tuple[Any, ...]) -> list[Any]:
-    """The indices in `x` of the element at the indices `at` of a broadcast result."""
+    """The indices of the element of `x` that is broadcast to the indices `at` of a result."""
     behind = at[len(at) - len(x.shape) :]
     return [0 if int(size) == 1 else i for size, i in zip(x.shape, behind, strict=True)]
 
@@ -178,7 +178,7 @@ def _over_axes(name: str, better: Better, worst: float) -> Legalization:
 def _position(name: str, better: Better) -> Legalization:
     """Make a kernel of the index of the extreme element.
 
-    It is the first of equal elements. If there are NaNs, it is the first NaN.
+    The first of several equal elements counts. If there are NaNs, the first NaN counts.
     """
 
     def first(a: Any, b: Any) -> tuple[Any, Any]:

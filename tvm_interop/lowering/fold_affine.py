@@ -33,7 +33,7 @@ _Array = npt.NDArray[np.float64]
 
 @module_pass(opt_level=0, name="FoldAffine")
 class FoldAffine:
-    """Make each chain of batch norms and per-channel constants one scale and one shift.
+    """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
     After a convolution with constant weights, the scale is multiplied into the weights. Otherwise
     it stays as one multiplication. Only values with a single use are folded away. The convolution
@@ -41,7 +41,7 @@ class FoldAffine:
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Fold in `mod`; called by TVM's pass machinery."""
+        """Fold the scales and shifts of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         folded = mod.clone()
         folded.update_func(
@@ -67,7 +67,7 @@ class _Chain:
 
 
 class _Chains:
-    """The values of a function that are another value times a scale plus a shift."""
+    """The variables of a function that equal another variable times a scale plus a shift."""
 
     def __init__(self, main: relax.Function) -> None:
         self._values = {

@@ -51,7 +51,7 @@ class FoldArrays:
     """Replace each binding of `main` that NumPy can compute from constants and shapes."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Fold in `mod`; called by TVM's pass machinery."""
+        """Fold the constants of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         known = _Known(main)
         if not known.folded:
@@ -127,7 +127,7 @@ class _Known:
 
 
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
-    """The result of `relax.take`; None if an index is out of bounds, for which modes differ."""
+    """The result of `relax.take`; None if an index is out of bounds, where modes differ."""
     axis = None if attrs.axis is None else int(attrs.axis)
     size = array.size if axis is None else array.shape[axis]
     if indices is None or indices.dtype.kind not in "iu":

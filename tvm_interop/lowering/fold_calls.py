@@ -22,7 +22,7 @@ class FoldCalls:
     """Replace each operator of `main` that reads only constants by a constant."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Fold in `mod`; called by TVM's pass machinery."""
+        """Fold the constants of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         bindings = _on_constants(main)
         if not bindings:
@@ -39,7 +39,7 @@ class FoldCalls:
 
 
 def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
-    """The bindings that read only constants and each other; empty if no operator is among them."""
+    """The bindings that depend only on constants; empty if no operator is among them."""
     found: list[relax.VarBinding] = []
     known: set[relax.Var] = set()
 
@@ -70,14 +70,14 @@ def _on_constants(main: relax.Function) -> list[relax.VarBinding]:
 
 
 def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
-    """The results of these bindings as constants, except bindings that are constants already."""
+    """The results of `bindings` as constants, without bindings that are constants already."""
     wanted = [
         binding.var
         for binding in bindings
         if isinstance(binding.var.ty, relax.TensorType)
         and not isinstance(binding.value, tvm.ir.GenericConst)
     ]
-    if not wanted:  # All of them are shapes, which are not tensors.
+    if not wanted:  # All results are shapes, which are not tensors.
         return {}
     all_of_them = relax.BlockBuilder().normalize(relax.Tuple(wanted))
     result = relax.Var("result", all_of_them.ty)

@@ -33,7 +33,7 @@ class FuseAndName:
     """Run `FuseOps` and name each unit of `main` by the rule that `LowerToUnits` states."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Fuse `mod`; called by TVM's pass machinery."""
+        """Fuse the operators of `mod`; called by TVM's pass machinery."""
         fused = _fused(mod, ctx)
         main = fused["main"]
         refused = (main.attrs or {}).get(REFUSED, {})
@@ -77,7 +77,8 @@ def _fused(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
     A limit in the configuration of `ctx` takes precedence.
     """
     config = {_DEPTH: _MOST_FUSED, **ctx.config}
-    # The new context has no instruments: they would take its end for the end of all passes.
+    # The new context has no instruments. An instrument would take the end of this context for the
+    # end of all passes.
     with PassContext(
         ctx.opt_level, list(ctx.required_pass), list(ctx.disabled_pass), config=config
     ):
@@ -94,7 +95,7 @@ class _Matcher:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # The value of each variable of the fused `main`, in terms of variables of `before`.
+        # The key of each variable of the fused `main`, in terms of variables of `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):
@@ -118,7 +119,7 @@ class _Matcher:
     def _play(
         self, value: relax.Expr, held: dict[relax.Var, Hashable], members: list[_Member]
     ) -> Hashable:
-        """The value of `value` in terms of `before`; the bindings found are added to `members`."""
+        """The key of `value` in terms of `before`; adds the bindings it computes to `members`."""
         if not isinstance(value, relax.Call):
             return self._key(value, held)
         key = self._key(value, held)
@@ -137,8 +138,8 @@ class _Matcher:
     def _number(self, key: Hashable) -> Hashable:
         """A short key for the result of the call `key`, the same for all equal calls.
 
-        Equal calls are therefore interchangeable. Keys nested in keys would instead grow with every
-        path through the model.
+        Equal calls are therefore interchangeable. Without short keys, the key of a call would
+        contain the keys of its arguments, and grow with every path through the model.
         """
         return self._numbers.setdefault(key, ("call", len(self._numbers)))
 
@@ -182,7 +183,7 @@ def _unit_name(mod: tvm.IRModule, kernel: tvm.ir.GlobalVar, members: list[_Membe
 
 
 def _weight(mod: tvm.IRModule, value: relax.Expr) -> int:
-    """A rank of the work that `value` is likely to take: the number of its kernel's TVM kind."""
+    """An estimate of the work of `value`, as a rank: the `op_pattern` that TVM gives its kernel."""
     is_kernel = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
     attrs = mod[value.args[0]].attrs if is_kernel else None
     pattern = int(attrs["op_pattern"]) if attrs and "op_pattern" in attrs else -1

@@ -1,4 +1,4 @@
-"""Groups of operators that a library may compute as one, and the dataflow they are found in.
+"""Groups of operators that a library may compute as one, and the dataflow that they are found in.
 
 The rules that find groups of each kind are in `recognise/`.
 """
@@ -167,10 +167,10 @@ no group that a library could compute.
 """
 
 RECOGNISERS: dict[str, list[Recogniser]] = {}
-"""The recognisers of groups that begin with each Relax operator; the first that finds one wins."""
+"""The recognisers for each Relax operator; the first that finds a group decides."""
 
 MAKES_IMAGES: set[str] = set()
-"""Relax operators for which a library computes an image."""
+"""Relax operators whose result is an image that a library computes."""
 
 
 def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogniser], Recogniser]:
@@ -216,7 +216,7 @@ def group_of(
 
 
 def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
-    """The fields of `Window` for a window of this size and the attributes of a Relax operator."""
+    """The fields of `Window` for the size `window`; a Relax operator's `attrs` give the others."""
     return {
         "window": window,
         "strides": tuple(int(s) for s in attrs.strides),

@@ -1,12 +1,12 @@
 """Makes the kernels of operators for which TVM's own kernels give wrong results.
 
 - An operator of float16 that adds up many terms (a mean, a sum, a softmax, an average pooling)
-  adds them up in float32. So does GELU, whose terms cancel. TVM would compute in float16, whose
-  second digit is wrong after some hundred terms. The casts are part of the operator's kernel, so
-  the operator stays one kernel.
+  adds them up in float32. So does GELU, whose terms cancel. TVM would compute in float16, where
+  the second digit of a sum is wrong after some hundred terms. The casts are part of the
+  operator's kernel, so the operator stays one kernel.
 - Numbers are rounded to integers of 8 bits as ONNX specifies: halves go to the even integer.
 - Products and quotients with a constant zero are computed, so that infinity and NaN give NaN. TVM
-  would put the zero into the kernel as a number, and simplify `x * 0` to 0.
+  would write the constant into the kernel and simplify `x * 0` to 0.
 
 `extremes` makes the kernels of operators that compare numbers.
 """
@@ -43,7 +43,7 @@ _HAVE_NO_HALF = tuple(
     f"relax.{name}"
     for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 )
-"""Functions that LLVM calls from the C library, which has no float16 versions."""
+"""Functions that LLVM calls in the C library, which has no float16 versions of them."""
 _WITH_ZERO = (
     "relax.divide",
     "relax.floor_divide",
@@ -126,7 +126,10 @@ def _wide(name: str) -> Legalization:
 
 
 class _WideBuilder:
-    """A block builder for TVM's legalizations, whose kernels compute in float32."""
+    """A block builder to pass to TVM's legalizations.
+
+    The kernels that they build with it compute in float32.
+    """
 
     def __init__(self, bb: relax.BlockBuilder) -> None:
         self._bb = bb

@@ -31,9 +31,9 @@ class GroupLibraryCalls:
     """Make each group of operators that one of `libraries` computes a function of its own.
 
     A group is a convolution, a matrix product, a pooling or another operator that `recognise/`
-    finds. Some kinds are followed by operators that the library can compute in the same call: a
-    bias, the sum with another tensor, an activation. A concatenation is a group if its parts could
-    be written into place.
+    finds. Some kinds of groups also contain the operators that follow, if the library can compute
+    them in the same call: a bias, the sum with another tensor, an activation. A concatenation is a
+    group if its inputs could be computed directly in its result.
 
     If a sum adds the results of two groups, it joins the group that is deeper in the network. The
     other group can then run in parallel with the operators before the deeper one.
@@ -43,7 +43,7 @@ class GroupLibraryCalls:
         self._libraries = libraries
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Group in `mod`; called by TVM's pass machinery."""
+        """Group the operators of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         graph = Dataflow(main)
         groups, refused = self._groups(graph)
@@ -72,7 +72,7 @@ class GroupLibraryCalls:
         return grouped
 
     def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
-        """The groups to make, and the descriptions that all libraries refuse, by operator."""
+        """The groups to make, and by operator the descriptions that all libraries refuse."""
         import_files(f"{__package__}.recognise")
         groups = []
         refused = {}
@@ -104,7 +104,7 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add the operators that follow, as far as a library computes them in the same call."""
+    """Add to the group the following operators, if a library computes them in the same call."""
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return
@@ -116,7 +116,7 @@ def _add_activation(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
-    """Add the activation that follows, if there is one that a library supports.
+    """Add the following activation to the group, if there is one that a library supports.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def _with_scalars(call: relax.Call) -> relax.Call:
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
-    """Add the sum that follows: with a bias, or with another tensor of the output's shape.
+    """Add the following sum to the group: with a bias, or with a tensor of the output's shape.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Turns the workspaces of GPU kernels into tensors of the program, planned like all others."""
+"""Turns workspaces of GPU kernels into tensors of the program, so that their memory is planned."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def lift_workspaces(program: Program) -> Program:
     TVM would instead take a workspace from a pool at the launch, and return it when the launch
     returns, long before the GPU has finished. This has two faults. On another stream the next
     kernel may get the same bytes. A CUDA graph would keep the address of memory that the pool gives
-    to others. Waits between operators in launch order would prevent the first fault, but not the
-    second.
+    to other kernels. If each operator waited for the one launched before it, the first fault would
+    not occur, but the second would.
 
     Only buffers that a kernel allocates around all of its loops are lifted.
     `kernels_with_workspace` finds the kernels that have other buffers in GPU memory. Operators that
@@ -51,7 +51,7 @@ def lift_workspaces(program: Program) -> Program:
 
 
 def lift_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Any]]:
-    """`func` with each buffer that it allocates for all threads as an additional last parameter.
+    """`func` with one more parameter at the end for each buffer that it allocates for all threads.
 
     Returns
     -------

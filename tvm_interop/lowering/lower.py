@@ -61,7 +61,8 @@ class LowerToUnits:
     libraries
         Kernel libraries, loaded already, that may take over units. A group of operators that one of
         them can compute becomes a unit of its own, and an attribute of `main` holds its
-        description. The same is true of a concatenation that may cost nothing.
+        description. A concatenation also becomes a unit of its own if its inputs can be computed
+        directly in its result.
     int8_libraries
         The members of `libraries` that compute the products of a quantised model in integers (see
         `QuantisedProducts`). Without any, these products are computed in floats.

@@ -17,7 +17,10 @@ from .names import bindings_of, rename_bindings, replace_bindings
 
 _CONCAT = tvm.ir.Op.get("relax.concat")
 _NAMELESS = "lv"
-"""A name that does not count for units: a part that is fused with its reader must not name it."""
+"""The name of the parts of a merged convolution; no unit is named after it.
+
+A part may be fused with the operator that reads it. Their unit is named after that operator.
+"""
 
 
 def fold_for_merging() -> tvm.transform.Sequential:
@@ -60,7 +63,7 @@ class MergeConvs:
         self._groups = [tuple(group) for group in groups]
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Merge in `mod`; called by TVM's pass machinery."""
+        """Merge the convolutions of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
         chains = find_conv_chains(main)
         for name, times in Counter(name for group in self._groups for name in group).items():
@@ -112,7 +115,7 @@ def pick_chains(chains: dict[str, ConvChain], names: Sequence[str]) -> list[Conv
 
     Raises
     ------
-    ScheduleError: there is no suitable convolution of a name, or the chains cannot be merged.
+    ScheduleError: no suitable convolution has one of the names, or the chains cannot be merged.
     """
     for name in names:
         if name not in chains:
@@ -211,7 +214,7 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The first convolution of a merge; the tensor that all of them read is defined before it."""
+    """The variable of a merge's first convolution; the tensor that the merge reads comes before."""
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
 
@@ -262,7 +265,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The index in `fields` at which all `parts` follow each other in order; None if nowhere."""
+    """The index in `fields` at which all `parts` follow each other in order, or None."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i
@@ -275,7 +278,7 @@ def _reads(expr: relax.Expr, variables: Sequence[relax.Var]) -> bool:
 
 
 def _concatenated(binding: relax.Binding) -> list[relax.Expr]:
-    """The inputs of a concat along channels of images; none for anything else."""
+    """The inputs of a concat along channels of images; empty for anything else."""
     value = binding.value if isinstance(binding, relax.VarBinding) else None
     if not isinstance(value, relax.Call) or value.op != _CONCAT:
         return []

@@ -15,7 +15,7 @@ _MADE_UP = re.compile(r"(lv|gv)(\d*|_\d+)(_\d+)?")
 
 
 def is_meaningful(name: str) -> bool:
-    """Whether a person or a model chose `name`, not Relax (`lv7`, `gv`)."""
+    """Whether a person or a model chose `name`; Relax makes up names such as `lv7` and `gv`."""
     return bool(name) and _MADE_UP.fullmatch(name) is None
 
 
@@ -26,7 +26,7 @@ class UniqueNames:
         self._taken = set(taken or ())
 
     def take(self, name: str) -> str:
-        """`name`, or if it is taken the first free one of `name_1`, `name_2`, ..."""
+        """`name` if it is free, else the first free name of `name_1`, `name_2`, ..."""
         name = str(name)  # TVM's names are of a subclass of `str` that some functions refuse.
         candidate, suffix = name, 0
         while candidate in self._taken:

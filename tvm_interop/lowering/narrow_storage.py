@@ -3,8 +3,8 @@
 A bfloat16 number has the exponent of float32 and 8 of its 24 significant bits. It takes half the
 bytes, and CPUs with AVX512-BF16 multiply twice as many numbers at once. Only two kinds of numbers
 are rounded: the results that an operator passes to others, and the factors of convolutions and
-matrix products, including weights. All others stay float32: sums of products, norms, softmax,
-activations, and the model's inputs, outputs and stored weights.
+matrix products, including weights. All other numbers stay float32: sums of products, norms,
+softmax, activations, and the model's inputs, outputs and stored weights.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NarrowStorage:
         self._keep = tuple(keep)
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Narrow `mod`; called by TVM's pass machinery."""
+        """Make the tensors of `mod` narrow; called by TVM's pass machinery."""
         main = mod["main"]
         described = {
             str(unit): LibraryOp.from_json(str(text))

@@ -45,7 +45,7 @@ class PadsIntoConvs:
 
 
 def _with_padding(conv: Any, values: dict[relax.Var, relax.Expr]) -> relax.Expr | None:
-    """The convolution `conv` with the padding of its input folded in; None if it cannot be."""
+    """The convolution `conv` with its input's padding folded in; None if that is not possible."""
     if not isinstance(conv, relax.Call) or conv.op not in _CONVS:
         return None
     pad = values.get(conv.args[0])

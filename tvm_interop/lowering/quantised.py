@@ -3,8 +3,8 @@
 A model in QDQ format has operators of floats between roundings: `DequantizeLinear`, a convolution
 or matrix product, a bias, ReLU or clip, `QuantizeLinear`. Each such chain becomes one operator of
 integers that a kernel library computes. Operators that only move or select numbers (reshapes,
-max-pooling, concatenations of one scale) work on the integers directly. All other operators stay in
-floats between the roundings. The attribute `QUANTISED` lists them.
+max-pooling, concatenations with one scale) work on the integers directly. All other operators stay
+in floats between the roundings. The attribute `QUANTISED` lists them.
 """
 
 from __future__ import annotations
@@ -176,7 +176,10 @@ class _Rewriter:
     # Products.
 
     def _product(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
-        """Begin a chain of integers with this product; the chain is written where it ends."""
+        """Begin a chain of integers with this product, if a library can compute the chain.
+
+        The operator that replaces the chain is written at the chain's last binding.
+        """
         words = self._words.get(value.args[0])
         if words is None:
             return None
@@ -335,7 +338,7 @@ class _Rewriter:
             return None
         end, (scale, zero, dtype) = rounded
         if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
-            return None  # The padding is 0 in floats, which is not the integer 0.
+            return None  # The padding is the float 0, not the integer 0.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
         op = library_op(
@@ -362,7 +365,7 @@ class _Rewriter:
         return self._end_of([*chain, end], value, write)
 
     def _mean_of_floats(self, var: relax.Var, value: relax.Call) -> relax.Expr:
-        """The mean of an image of floats, computed with channels last if it has that layout."""
+        """The mean of a float image, computed with channels last if the image has that layout."""
         image = value.args[0]
         last = self._channels_last.get(image) if isinstance(image, relax.Var) else None
         if last is None or mean_of(value) is None:
@@ -418,7 +421,7 @@ class _Rewriter:
         return relax.op.permute_dims(result, _LAST_TO_FIRST)
 
     def _arranged(self, arg: relax.Expr) -> relax.Expr | None:
-        """`arg` with its channels last; None if it is not available in that layout at no cost."""
+        """`arg` with its channels last; None if `arg` is not available in that layout."""
         if isinstance(arg, relax.Var):
             return self._channels_last.get(arg)
         if isinstance(arg, tvm.ir.GenericConst):
@@ -431,7 +434,7 @@ class _Rewriter:
         return arg if not isinstance(getattr(arg, "ty", None), relax.TensorType) else None
 
     def _lastly(self, words: relax.Expr) -> relax.Var:
-        """`words` with the channels last; transposed if it is not known in that layout."""
+        """`words` with the channels last; a transposition is added if `words` lacks that layout."""
         if words not in self._channels_last:
             moved = relax.op.permute_dims(words, _FIRST_TO_LAST)
             self._channels_last[words] = self._emit(moved, f"{words.name}_channels_last")

@@ -284,9 +284,9 @@ def epilogue(
 
 
 def mean_of(call: relax.Call) -> dict[str, Any] | None:
-    """The window of a mean over an image, as fields of `LibraryOp`, and the item `shapes`.
+    """The window and the shapes of a mean over an image, as fields of `LibraryOp`.
 
-    The item `shapes` holds the shapes of the input and of the result, N,C,H,W. The result is None
+    The field `shapes` holds the shapes N,C,H,W of the input and of the output. None is returned
     unless the mean goes over windows of height and width.
     """
     data, attrs = static_shape(call.args[0].ty), call.attrs

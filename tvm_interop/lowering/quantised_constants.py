@@ -97,7 +97,7 @@ def _found(values: Mapping[relax.Var, relax.Expr], expr: Any, deep: int) -> _Con
         shape = tuple(int(d) for d in value.ty.shape)
         single = source.scale is None or source.scale.size == 1
         if source.scale is not None and not single:
-            # A bias with a scale for each element becomes a tensor of four dimensions.
+            # A bias with a scale for each element gets four dimensions, and so do its scales.
             if source.array.shape != source.scale.shape:
                 return None
             return _each(source, lambda array: array.reshape(shape))

@@ -18,7 +18,7 @@ _POOLS = {
 
 @module_pass(opt_level=0, name="RowsAsImages")
 class RowsAsImages:
-    """Replace each convolution and pooling of sequences by one of images.
+    """Replace each convolution and pooling of sequences by the same operator of images.
 
     The result of the original operator becomes a view of the image. The operators between two
     convolutions become operators of images too (see `AsImages`).

@@ -74,7 +74,7 @@ class _Splitter:
     weights: set[int]
 
     def library_parts(self, op: Operator, parts: int) -> list[Operator]:
-        """The parts of `op`; only `op` itself if it is too small or cannot be divided."""
+        """The parts of `op`; `[op]` if `op` is too small or cannot be divided."""
         assert op.description is not None
         if op.description.row_axis is not None:
             return self._parts_by_rows(op, parts, op.description.row_axis)
@@ -158,7 +158,11 @@ class _Splitter:
         return result
 
     def _slice(self, v: int, shape: tuple[int, ...], cut: Cut, begin: int, end: int) -> int:
-        """A new alias of the part of value `v` from step `begin` to step `end` of `cut`.
+        """Add an alias of a part of value `v`.
+
+        Parameters
+        ----------
+        begin, end: the part's bounds along `cut.axis`, in steps of `cut.step` elements.
 
         Returns
         -------
@@ -209,6 +213,6 @@ def _cut_shape(shape: tuple[int, ...], cut: Cut, begin: int, end: int) -> tuple[
 
 
 def _cut_of(op: LibraryOp, argument: int, cut: Cut, begin: int) -> tuple[int, ...]:
-    """The field `LibraryOp.cut` of a part that begins after `begin` steps of `cut`."""
+    """The field `LibraryOp.cut` of a part that begins at element `begin * cut.step`."""
     assert cut.axis is not None
     return (argument, cut.axis, begin * cut.step, op.shapes[argument][cut.axis])

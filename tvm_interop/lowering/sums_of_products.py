@@ -14,8 +14,8 @@ def sum_of_products(
 ) -> Group | None:
     """A group of a convolution or matrix product; None if libraries cannot compute it.
 
-    With float16 inputs the result is float32 (see `WideSums`). The cast back to float16 must follow
-    then, and joins the group.
+    With float16 inputs the result is float32 (see `WideSums`). A cast back to float16 must
+    then follow, and it joins the group.
     """
     if float_shape(call.args[0], "float16") is None:
         return group_of(op, var, call, True, **fields)

@@ -81,7 +81,7 @@ class _Volumes(AsImages):
                 name="depth_taps",
             )
             image = self.bound(taps, "taps")
-        # From (O, C, D, H, W) to (O, D * C, H, W).
+        # The shape of the weights changes from (O, C, D, H, W) to (O, D * C, H, W).
         flat = np.ascontiguousarray(weights.transpose(0, 2, 1, 3, 4))
         flat = flat.reshape(len(weights), -1, *weights.shape[3:])
         return relax.op.nn.conv2d(
@@ -98,7 +98,9 @@ class _Volumes(AsImages):
 def _taps(
     images: te.Tensor, depth: int, made: int, reach: int, stride: int, dilation: int, before: int
 ) -> te.Tensor:
-    """The input slices of each result slice: a tensor of shape (N * made, reach * C, H, W).
+    """The input slices that each result slice needs, as one tensor.
+
+    The tensor has the shape (N * made, reach * C, H, W).
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def _taps(
     made: the number of result slices of each volume.
     reach: the number of slices that the kernel reaches.
     stride, dilation: stride and dilation of the convolution along the depth.
-    before: the number of slices of zeros before the first.
+    before: the number of slices of zeros before the first input slice.
     """
     slices, channels, height, width = (int(size) for size in images.shape)
 

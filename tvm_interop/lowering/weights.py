@@ -15,7 +15,7 @@ def is_supported_dtype(dtype: str) -> bool:
         found = np.dtype(dtype)
     except TypeError:
         return False
-    # Packages may register more types with NumPy, but NumPy cannot pass their arrays to others.
+    # Packages may register more types with NumPy, but other libraries cannot read such arrays.
     return found.isbuiltin == 1 and found.kind in "biuf"
 
 
@@ -34,7 +34,10 @@ class WeightTable:
     def index_of(
         self, tensor: tvm.runtime.Tensor, add: Callable[[tuple[int, ...], str], int]
     ) -> int:
-        """Index of the value that holds `tensor`; `add(shape, dtype)` makes one if none does."""
+        """Index of the value that holds `tensor`.
+
+        If there is none, `add(shape, dtype)` makes it and returns its index.
+        """
         array = np.from_dlpack(tensor)  # The array shares memory: weights may be gigabytes.
         dtype = str(tensor.dtype)
         key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())

@@ -1,7 +1,7 @@
-"""Recognises concatenations that may cost nothing, because their parts are written into place.
+"""Recognises concatenations whose inputs may be computed in the result itself, at no cost.
 
 Conditions: float32 images of layout N,C,H,W and known shapes are joined along their channels. N is
-1, so each part is contiguous in the result. Each part would begin at an aligned address.
+1, so each input is contiguous in the result. Each input would begin at an aligned address there.
 """
 
 from __future__ import annotations

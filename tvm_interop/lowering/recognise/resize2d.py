@@ -6,8 +6,8 @@ one of two kinds:
 - A linear resize, in which each pixel of the result is a weighted mean of four. Its coordinates
   treat pixels as squares (`half_pixel`).
 - A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
-  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel, which is unique.
-  Both give the same result.
+  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both give the
+  same result; there is always exactly one nearest pixel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recognises products of an image with one number for each channel that libraries can compute.
+"""Recognises products of an image and one number per channel, if libraries can compute them.
 
 Conditions: a library makes the image, which has the layout N,C,H,W and more than one pixel. Image
 and factor are float32 and have known shapes.

@@ -143,7 +143,7 @@ def ios(
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names).tolist()
-        # Wherever the parts run, a stage takes at least their total latency over the streams.
+        # A stage takes at least the total latency of its parts divided by the number of streams.
         options = replace(options, cores=cores or streams, work_us=wholes.work_us(op_us))
     found = search_ios("ios", wholes.graph, wholes.latency(model), options)
     stages = wholes.divided(found.stages, op_us, streams)

@@ -190,8 +190,8 @@ class ServedModel:
     def divided(self, count: int) -> ServedModel:
         """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division minimises the latency of the longest block. Ties are broken by making the first
-        blocks as long as fits.
+        The division minimises the latency of the longest block. The first blocks are then as long
+        as this latency allows.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

@@ -91,7 +91,7 @@ class GpgConfig:
 
 @dataclass(frozen=True)
 class Task:
-    """A block to train on, and the latency model that prices its stages."""
+    """A block to train on, and the latency model for its stages."""
 
     block: Block
     latency: LatencyModel
@@ -111,7 +111,15 @@ class Task:
 
 @dataclass(frozen=True)
 class _Step:
-    """One chosen stage: the remaining operators before it, its ending, m, and its latency."""
+    """One chosen stage.
+
+    Attributes
+    ----------
+    before: the operators that remained before the choice.
+    ending: the chosen ending.
+    m: the number by which `gpg` chose the ending.
+    us: latency of the stage in microseconds.
+    """
 
     before: Mask
     ending: Ending

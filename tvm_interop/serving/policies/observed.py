@@ -206,9 +206,10 @@ class Observed:
         return variance
 
     def snapshot(self) -> Observed:
-        """Return a copy of the record since the latest decision, which `look` does not change.
+        """Return a copy of the record since the latest decision.
 
-        The copy has the total count of arrivals, but not the arrivals before the decision.
+        Later calls of `look` do not change the copy. The copy has the total count of arrivals, but
+        not the arrivals before the decision.
         """
         copy = Observed(self._num_models, self._arrivals.maxlen or 0, self._compared)
         copy._took_us = {kind: list(us) for kind, us in self._took_us.items()}

@@ -280,7 +280,7 @@ class _Score:
 
     def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
-        # Requests served beyond the proportions of the mix only break ties.
+        # Requests beyond the proportions of `rates` count so little that they only break ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
         return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
 

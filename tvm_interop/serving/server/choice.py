@@ -58,8 +58,8 @@ class Choice:
     def num_instances(self) -> int:
         """The number of instances that each model needs.
 
-        A policy that runs blocks needs one instance per request between its first block and its
-        end.
+        If a policy runs blocks, each request occupies one instance from its first block until it is
+        served.
         """
         return max(self.blocks, self.instances) if self.runs_blocks else self.num_running
 

@@ -49,7 +49,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
             self._watch()
 
         def _read_at_once(self, size: int) -> None:
-            """Set how many bytes are read from this connection before others have their turn."""
+            """Set how many bytes are read at once, before other connections have their turn."""
             # In event loops other than asyncio's own, such as uvloop, this number is fixed.
             with contextlib.suppress(AttributeError):
                 self.transport.max_size = size

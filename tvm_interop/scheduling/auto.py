@@ -102,8 +102,8 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. Of the
-        rest, 60% are for the latencies of stages of `ios`. A candidate is dropped if there is no
+    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. 60% of
+        the rest are for the latencies of stages of `ios`. A candidate is dropped if there is no
         time to ask for the latency of one of its stages. Single operators and the stages of
         `sequential` get their latencies in any case. If no time is left then to run schedules,
         `sequential` wins.
@@ -117,11 +117,12 @@ def auto(
         runs operators in order, the parts of each side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
-    `chosen_by_us` holds the medians by finalist in the rounds that chose. `measured_us` holds the
-    medians of `sequential` and the chosen schedule in the rounds that confirmed, and `confirmation`
-    compares the two in these rounds. If no rounds confirmed the choice, both come from the rounds
-    that chose. `measuring_us` is the time of all rounds. `stages_refused` is the number of stages
-    that got no latency for lack of time. `budget_used_up` says whether time ran out.
+    `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
+    times of `sequential` and of the chosen schedule in step 4. `confirmation` compares these two
+    schedules in the rounds of step 4. If there were no such rounds, `measured_us` and
+    `confirmation` come from step 3. `measuring_us` is the time of all rounds. `stages_refused` is
+    the number of stages that got no latency for lack of time. `budget_used_up` says whether time
+    ran out.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)

@@ -34,9 +34,9 @@ def hios_lp(
     for circular waits only along the data. Here a window stays only if it is better. Circular waits
     along the order of a GPU are ruled out too.
 
-    Ties: equal priorities are ordered by topological order. Of equally long paths, the path whose
-    first operator comes first in that order is taken, then the shorter path, then the path whose
-    next operator comes first. After that, the lowest GPU and the smallest window are taken.
+    Ties: equal priorities are ordered by topological order. Among equally long paths, the path
+    whose first operator comes first in that order is taken, then the shorter path, then the path
+    whose next operator comes first. After that, the lowest GPU and the smallest window are taken.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Asks a latency model for the latencies of the stages that IOS searches.
 
-It asks for all stages, or only for those stages whose latency can change the schedule.
+It asks for all stages, or only for the stages whose latencies can change the schedule.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _BATCH = 32
 """Smallest number of stages in one call. A call has fewer stages only if the latencies of all other
 stages cannot change the schedule. A measuring model interleaves the stages of one call."""
 _GROWTH = 8
-"""The number of stages with a latency, divided by this, is the least number of stages in a call
-too. This keeps the number of calls low when there are many stages."""
+"""A call also asks for at least 1 / `_GROWTH` as many stages as have a latency already. This keeps
+the number of calls low when there are many stages."""
 
 Floats = npt.NDArray[np.float64]
 

@@ -192,10 +192,10 @@ def least_possible_us(
 ) -> float:
     """A lower bound of a block's latency in microseconds.
 
-    It holds if no stage is shorter than its operators suggest. The bound is the longer of two
-    times, plus the fixed cost of one stage. One is the longest path through the block. The other is
-    the work of the block divided by the largest number of groups or streams of a stage. If some
-    latency was below its bound, the result is multiplied by `prices.scale`.
+    The bound holds if every stage takes at least as long as its longest group. It is the longer of
+    two times, plus the fixed cost of one stage. One is the longest path through the block. The
+    other is the work of the block divided by the largest number of groups or streams of a stage. If
+    some latency was below its bound, the result is multiplied by `prices.scale`.
     """
     alone_us = prices.alone_us
     inside = set(ops)

@@ -65,8 +65,8 @@ class Simulation:
     Attributes
     ----------
     makespan_us: microseconds from the start to the end of the last operator.
-    timeline: each operator as (op, stream, start_us, finish_us), in order of start; ids are those
-        of the graph.
+    timeline: each operator as (op, stream, start_us, finish_us), in order of start. `op` is an
+        id of the graph.
     """
 
     makespan_us: float

@@ -86,8 +86,8 @@ class Space:
         """Return features of actions: (..., size) to (..., num_features).
 
         Actions that stand for the same decision have the same features. The first features are the
-        interval of each model, one-hot encoded if there are levels. The others say for each pair of
-        blocks whether both are in one combined block.
+        interval of each model, one-hot encoded if there are levels. The other features say for each
+        pair of blocks whether both are in one combined block.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:

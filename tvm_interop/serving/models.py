@@ -36,7 +36,7 @@ class ServingDevice:
     barrier_us: microseconds that the host needs to notice the end of a stage, for schedules with
         barriers.
     launch_us: microseconds that the single host thread needs to launch an operator. 0 if the
-        latencies of the operators include the launch, as those of `DeviceDescription` do.
+        latencies of the operators include the launch, as latencies of `DeviceDescription` do.
     """
 
     cores: float = math.inf
@@ -176,7 +176,7 @@ class ServedModel:
     ) -> ServedModel:
         """Create a model with costs from latency models.
 
-        `latency` gives the costs at batch size 1, and `batches` those at other batch sizes.
+        `latency` gives the costs at batch size 1. `batches` gives the costs at other batch sizes.
         """
         by_batch = {1: latency, **(batches or {})}
         costs = {batch: OperatorCosts.of(prices, graph) for batch, prices in by_batch.items()}

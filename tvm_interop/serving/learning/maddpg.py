@@ -2,10 +2,10 @@
 
 The agents are a launcher and one agent per model. Each agent has a critic that sees the whole state
 and all actions. The algorithm is Algorithm 1 with Equations 3 and 4 of Lin et al., TPDS 36(2),
-2025. Layer sizes, learning rates and the first step that learns are those of the paper. Equation 3
+2025. Layer sizes, learning rates and the first step that learns come from the paper. Equation 3
 is printed with y where the error of the critic is expected. This implementation minimises the
 squared error of the critic. The paper specifies no target rate, no replay buffer and no
-exploration. The target rate and the buffer are those of the MADDPG paper (Lowe et al., NeurIPS
+exploration. The target rate and the buffer come from the MADDPG paper (Lowe et al., NeurIPS
 2017), and exploration is Gaussian noise. `agents="one"` gives DDPG: one agent for the whole action.
 """
 
@@ -448,7 +448,7 @@ class MaddpgTraining:
     def _climb(self, states: Any, actions: Any) -> None:
         """Update the actors by Equation 4.
 
-        The gradient passes through an agent's own part of the action. The other parts are those of
+        The gradient passes through an agent's own part of the action. The other parts come from
         the recorded step.
         """
         logits = self.actors.logits(states)

@@ -445,7 +445,7 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
     """Return a sort key for a candidate with one run per load.
 
     Candidates that reach `share` of the best throughput at each load come first, by their 99th
-    percentile of latency. The others follow, by throughput.
+    percentile of latency. The other candidates follow, by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):

@@ -129,7 +129,7 @@ class Observed:
         return any(given_us < math.inf for _, _, given_us in self._arrivals)
 
     def excess(self, other: Observed) -> tuple[float, float] | None:
-        """Compare the latencies of instances with those in another record.
+        """Compare the latencies of instances with the latencies in another record.
 
         Only instances of the same kind are compared: the same models in a batch or a joint graph,
         started beside the same number of instances. The result is the mean over kinds of the

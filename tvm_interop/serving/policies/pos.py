@@ -21,8 +21,9 @@ class Pos(Policy):
     ----------
     absent: what to do when some queue is empty: `wait` for a request of each model, or `skip` the
         models without a request.
-    schedule: name of the scheduler of the joint graph. `best` takes the one of `greedy`, `lios`,
-        `opara` and `nimble` whose schedule has the lowest latency when all models are present.
+    schedule: name of the scheduler of the joint graph. `best` takes the scheduler among `greedy`,
+        `lios`, `opara` and `nimble` whose schedule has the lowest latency if all models are
+        present.
     barriers: whether the host waits after each stage, see `Start.barriers`.
     """
 

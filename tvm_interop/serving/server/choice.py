@@ -37,7 +37,7 @@ class Choice:
     policy: name of a registered policy, or a function that creates a `Policy`.
     instances: maximum number of instances that run at the same time.
     max_batch: maximum number of rows in one batch.
-    max_delay_us: maximum time in microseconds that a request waits for others to join its batch.
+    max_delay_us: maximum time in microseconds that a request waits for other requests to join it.
     blocks: maximum number of blocks per model, for policies that run blocks.
     agents: file of trained agents, which the policy `top` needs.
     """

@@ -28,7 +28,7 @@ _LOG = logging.getLogger("tvm_interop.serving")
 _PROBE = 16
 """One in `_PROBE` requests that are expected to miss their deadline runs nevertheless.
 
-The others of these requests are refused. The expected latency comes from recent runs. If it is
+All other such requests are refused. The expected latency comes from recent runs. If it is
 wrong, only another run can correct it.
 """
 

@@ -40,12 +40,12 @@ from .sequential import sequential
 _STARTS = 2
 """Number of schedules over several GPUs that are refined."""
 _ROUNDS = 2
-"""Number of rounds of refinement for each schedule. Before each round, the latencies of more
-windows near the schedule are asked for."""
+"""Number of rounds of refinement for each schedule. Before each round, the model is asked for
+latencies of more windows of the current schedule."""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Number of operators, next in order of start, with which an operator is paired to form windows."""
+"""Each operator is paired with this many of the operators that start next after it."""
 _PRICING_SHARE = 0.5
 """Share of a round's time for the latencies of windows. The annealing has the rest."""
 _IOS_SHARE = 0.25

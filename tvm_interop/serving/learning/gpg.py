@@ -61,7 +61,7 @@ class GpgConfig:
     steps: number of updates. One block is scheduled before each update.
     pack: number of blocks per update. The graph network evaluates each of them once.
     states: number of states per block in an update.
-    replay: number of latest stages of each block that are kept.
+    replay: number of stages kept for each block; older stages are dropped.
     noise: exploration at the beginning and at the end of the training, with linear change between
         them. For `gpg`, it is the standard deviation of the noise added to the number m that
         chooses an ending. For `gpg-scored`, it is the probability to draw one of the eight best

@@ -165,7 +165,7 @@ class MaddpgTraining:
 
     Attributes
     ----------
-    curve: mean reward of all agents in each step, from the first step with a `score` on.
+    curve: mean reward of all agents in each step since `score` was set.
     score: z-scores for the rewards; None until `random_steps` steps are done, unless it was given.
     """
 

@@ -11,7 +11,7 @@ _SCHEDULES = ("greedy", "lios", "opara", "nimble")
 
 @register_policy("pos")
 class Pos(Policy):
-    """A policy that runs joint graphs, each with one request of every model, one at a time.
+    """A policy that runs one joint graph at a time, with one request of every model.
 
     TOP's paper compares TOP with POS (IPSN 2023), which has no public code. This policy runs the
     joint graph of POS with a scheduler of this project. The papers on POS do not say what happens

@@ -391,13 +391,13 @@ def _is_settled(so_far: Floats) -> bool:
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:
-    """An estimate of the seconds that it takes to choose and confirm in the fewest rounds."""
+    """Estimated seconds of the fewest rounds that can choose a schedule and confirm the choice."""
     runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
     return runs * entered.candidates["sequential"].predicted_us * 1e-6
 
 
 def _finalists(entered: _Field, count: int) -> list[str]:
-    """The names of the candidates to run, in the order of the candidates, without `sequential`."""
+    """The names of the candidates to run against `sequential`, in the order of the candidates."""
     seeded = [name for name in (entered.best(staged=True), entered.best(staged=False)) if name]
     others = [name for name in entered.ranked() if name not in seeded]
     chosen = {*seeded, *others[: count - len(seeded)]}

@@ -107,8 +107,8 @@ def endings(
     max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
         both 1 or more; r and s in the paper.
     """
-    # For each operator, the operator with all its direct and indirect readers. An ending that
-    # holds the operator must hold them all.
+    # For each operator: the set of the operator and all its direct and indirect readers. An
+    # ending that holds the operator must hold this whole set.
     behind: dict[int, Mask] = {}
     for op in reversed(bits(remaining)):
         mask = 1 << op

@@ -1,6 +1,6 @@
-"""The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages (TOP).
+"""The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages.
 
-The stages are chosen from the last to the first.
+They come from TOP (Lin et al., TPDS 36(2), 2025). The stages are chosen from the last to the first.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def gpg_scored(
                     stages = [_groups(block, candidates[i]) for i in order]
                     stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
                 if not np.isfinite(stage_us[order]).any():
-                    # A budget refused all stages. A single operator always has a latency.
+                    # A budget refused all stages. The last operator becomes a stage by itself: the
+                    # latency of a single operator is always known.
                     leaf = remaining.bit_length() - 1
                     candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
                     stage_us = block.us[[leaf]]

@@ -29,9 +29,9 @@ FEATURES = 9
 WIDTH = 32
 """Length of an embedding."""
 STATE_SCALARS = 5
-"""Number of scalars beside the embedding of a state; see `Block.state_scalars`."""
+"""Number of scalars that describe a state beside its embedding; see `Block.state_scalars`."""
 ENDING_SCALARS = 4
-"""Number of scalars beside the embedding of an ending; see `Block.ending_scalars`."""
+"""Number of scalars that describe an ending beside its embedding; see `Block.ending_scalars`."""
 
 
 @dataclass(frozen=True)

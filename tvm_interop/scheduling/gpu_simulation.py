@@ -35,7 +35,8 @@ class StageOnGpu(Protocol):
 class OnGpus(Protocol):
     """The fields of a schedule that the simulation reads.
 
-    `Schedule` has them. This file does not import that class.
+    The class `Schedule` has these fields. This file does not import it, because `schedules` imports
+    this file.
     """
 
     @property
@@ -123,7 +124,7 @@ def simulate_gpus(
 
 @dataclass(frozen=True)
 class _Launch:
-    """Operators that start and end together, by the schedule's ids.
+    """Operators that start and end together. `ops` are their ids in the schedule.
 
     A lane is a stream, or the GPU of a stage. A lane runs one launch at a time. A launch takes `us`
     microseconds.

@@ -1,4 +1,7 @@
-"""Searches blocks that are too large for exact IOS: good stages soon, better stages later."""
+"""Searches blocks that are too large for exact IOS.
+
+The search finds good stages soon, and improves them for as long as it may.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +183,7 @@ class LargeBlock:
             if windows == 1:
                 return  # This window held the whole block, so its stages are the fastest.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
-            # Next come windows with other borders and, after three rounds in vain, wider windows.
+            # The next round has other borders. After three rounds in vain, it has wider windows.
             first = (first + 2) % 5
             if rounds_in_vain == 3:
                 rounds_in_vain = 0

@@ -130,7 +130,7 @@ class _StageSearch:
         return self.gain(change) > _LEAST_GAIN * self._us(change.before)
 
     def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
-        """The changes that might gain and were not tried before, the most promising first."""
+        """The changes that might save time and were not tried before, the most promising first."""
         found: list[tuple[float, _Change]] = []
         for i in range(len(stages)):
             for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):
@@ -157,7 +157,7 @@ class _StageSearch:
         return max(sum(map(self._op_us.__getitem__, ops)) for ops in streams)
 
     def _within(self, streams: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Changes of one stage into another stage, or into two."""
+        """Ways to replace one stage by another stage, or by two stages."""
         for s, ops in enumerate(streams):
             for op in ops:
                 rest = tuple(other for other in ops if other != op)

@@ -55,7 +55,7 @@ _MAX_TRANSITIONS = 1_000_000
 several schedulers here. `ios` runs again with the default only if its makespan on one GPU is nearly
 as short as the best makespan; see `_CLOSE`."""
 _CLOSE = 1.25
-"""Largest ratio of the makespan of `ios` to the best makespan at which `ios` runs again."""
+"""`ios` runs again if its makespan is below this multiple of the best makespan."""
 
 
 @register_scheduler("multi-gpu")
@@ -176,7 +176,8 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # The makespan of streams ignores that operators slow each other down.
+            # The predicted makespan of a streamed schedule ignores that operators slow each other
+            # down.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan

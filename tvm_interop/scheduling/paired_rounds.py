@@ -69,7 +69,7 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the contestant is faster by more than 1%, at a level of 5%."""
+        """Whether the contestant is faster by more than 1%, at a significance level of 5%."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
@@ -143,7 +143,7 @@ def confirm(
 
 
 def confirmation_of(rounds: Floats) -> Confirmation:
-    """The comparison that rounds give of a schedule with sequential execution.
+    """Compare a schedule with sequential execution by rounds that have run.
 
     Parameters
     ----------

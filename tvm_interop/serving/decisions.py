@@ -24,7 +24,7 @@ from .run import ServingRun
 
 Floats = npt.NDArray[np.float64]
 SAMPLES = 10
-"""The number of samples of a step that form a state (TOP's n)."""
+"""The number of samples that form a state; all are taken during one step (TOP's n)."""
 
 
 @dataclass(frozen=True)

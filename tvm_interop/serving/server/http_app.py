@@ -220,7 +220,7 @@ async def _infer(service: Service, request: Request) -> Response:
 
 
 async def _while_connected(request: Request, work: Any) -> Any:
-    """Return the result of some work.
+    """Return the result of `work`.
 
     If the client disconnects first, the work is cancelled and `ClientDisconnect` is raised.
     """

@@ -57,7 +57,7 @@ class Statistics:
         self.outcomes = dict.fromkeys(("served", "failed", "rejected", "late", "cancelled"), 0)
 
     def ran(self, tickets: list[Ticket]) -> None:
-        """Record a run that has served these tickets. The tickets must have their times."""
+        """Record a run that has served these tickets. The times of the tickets must be set."""
         first = tickets[0]
         run = (first.input_us, first.infer_us, first.output_us)
         with self._lock:
@@ -114,7 +114,10 @@ class Statistics:
         return alone_us * (recent[3 * len(recent) // 4] if recent else 1.0)
 
     def median_us(self, size: int) -> float:
-        """Return the median latency of a batch that runs alone, in us; 0 if not measured."""
+        """Return the median latency in microseconds of a batch that runs alone.
+
+        The result is 0 if the batch size was not measured.
+        """
         with self._lock:
             return self._alone_us.get(size, 0.0)
 

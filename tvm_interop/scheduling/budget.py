@@ -101,7 +101,7 @@ class BudgetedLatency(LatencyModel):
         return prices
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `model` measure stages again while there is time; return the number of them."""
+        """Let `model` measure stages again while there is time; return how many were measured."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:

@@ -1,6 +1,7 @@
 """The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages.
 
-They come from TOP (Lin et al., TPDS 36(2), 2025). The stages are chosen from the last to the first.
+`gpg` comes from TOP (Lin et al., TPDS 36(2), 2025), and `gpg-scored` goes beyond the paper. The
+stages are chosen from the last to the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scheduler `hios-lp`: the longest remaining path goes to the GPU of lowest latency."""
+"""The scheduler `hios-lp`: the longest path goes to the GPU that gives the lowest latency."""
 
 from __future__ import annotations
 

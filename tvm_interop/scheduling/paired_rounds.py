@@ -9,8 +9,8 @@ Methods", chapter 3) assumes no more than that, and its significance level is ex
 The number of rounds depends on how far the two times of a round are apart. It does not depend on
 which of them is shorter. The test is made once, at the end. So it does no harm to look at the
 rounds as they come. A repeated search for a significant result would raise the chance of a false
-one. Giving up early does no harm either, because nothing ships where the schedule is plainly not
-faster.
+result. Giving up early does no harm either, because a schedule that is plainly not faster is not
+used.
 """
 
 from __future__ import annotations

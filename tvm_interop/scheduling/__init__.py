@@ -1,4 +1,7 @@
-"""Schedules, and the schedulers that make them: one file for each scheduler, found by name."""
+"""Schedules, and the schedulers that make them.
+
+Each scheduler has a file of its own, and `registry.schedule` finds it by its name.
+"""
 
 # Importing a module registers its schedulers under their names.
 from ..program.traits import OperatorTraits

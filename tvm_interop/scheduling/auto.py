@@ -41,22 +41,22 @@ from .sequential import sequential
 _LOG = logging.getLogger("tvm_interop")
 
 Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
-"""Runs schedules against each other. It gives one round after another. A round holds the
-microseconds of each schedule, in order."""
+"""A function that runs schedules against each other, round by round. A round holds the time of each
+schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
 """Share of the time budget for the search, if schedules can be run. The runs have the rest."""
 _IOS_SHARE = 0.6
-"""Share of the search's time for the latencies of the stages of `ios`. Local search has the
+"""Share of the search time in which `ios` may ask for latencies of stages. Local search has the
 rest."""
 _CHOOSING_SHARE = 0.6
-"""Share of the runs' time for choosing a schedule. The rest is for confirming the choice."""
+"""Share of the time for runs that chooses a schedule. The other runs confirm the choice."""
 _MOST_CHOOSING_ROUNDS = 120
-"""Most rounds for choosing. They tell apart finalists that differ by 3% if runs vary by 10%.
-Finalists nearer to each other are equally good."""
+"""Largest number of rounds for choosing. If runs vary by 10%, so many rounds tell apart finalists
+that differ by 3%. Finalists that differ by less count as equally good."""
 _MAX_TRANSITIONS = 1_000_000
-"""Limit of `ios`, which is one of several schedulers here. It is lower than the default of
-`ios`."""
+"""Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
+several schedulers here."""
 
 
 @register_scheduler("auto")
@@ -88,12 +88,12 @@ def auto(
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
        Without `evaluate` the prediction decides.
     4. The fastest of several schedules is in part the luckiest. So `evaluate` runs the chosen
-       schedule again, against `sequential` alone. It wins if it is faster by more than 1% in these
-       new rounds, at a significance level of 5% (`paired_rounds`). Otherwise `sequential` wins. If
-       the rounds of step 3 show no gain already, there are no new rounds.
+       schedule again, against `sequential` alone. The chosen schedule wins if it is faster by more
+       than 1% in these new rounds, at a significance level of 5% (`paired_rounds`). Otherwise
+       `sequential` wins. If the rounds of step 3 show no gain already, there are no new rounds.
 
-    Operators keep their own kernels, and so the bits of their results. Merging of operators is left
-    to `ios-both`.
+    Operators keep their own kernels, so their results are the same bit by bit. `auto` does not
+    merge operators; `ios-both` does.
 
     Ties go to the candidate that comes first in the order above. Refined candidates come last. The
     same latencies and measurements give the same schedule, as long as the time budget is not used
@@ -102,26 +102,27 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. Of the
-        rest, 60% are for the latencies of stages of `ios`. A candidate is dropped if there is no
+    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. 60% of
+        the rest are for the latencies of stages of `ios`. A candidate is dropped if there is no
         time to ask for the latency of one of its stages. Single operators and the stages of
         `sequential` get their latencies in any case. If no time is left then to run schedules,
         `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
-    evaluate: runs schedules against each other. It gives one round after another, for as long as
-        `auto` takes more. A round holds the microseconds of all schedules, in order.
+    evaluate: runs schedules against each other. It gives one round after another until `auto`
+        stops asking. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
     baseline: a schedule in place of `sequential` on one stream. A compilation gives a schedule that
         runs operators in order, the parts of each side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
-    `chosen_by_us` holds the medians by finalist in the rounds that chose. `measured_us` holds the
-    medians of `sequential` and the chosen schedule in the rounds that confirmed, and `confirmation`
-    compares the two in these rounds. If no rounds confirmed the choice, both come from the rounds
-    that chose. `measuring_us` is the time of all rounds. `stages_refused` is the number of stages
-    that got no latency for lack of time. `budget_used_up` says whether time ran out.
+    `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
+    times of `sequential` and of the chosen schedule in step 4. `confirmation` compares these two
+    schedules in the rounds of step 4. If there were no such rounds, `measured_us` and
+    `confirmation` come from step 3. `measuring_us` is the time of all rounds. `stages_refused` is
+    the number of stages that got no latency for lack of time. `budget_used_up` says whether time
+    ran out.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -153,7 +154,7 @@ def auto(
             _MAX_TRANSITIONS,
             parts=parts,
         )
-        entered.enter(found)  # The latencies of its stages are known already.
+        entered.enter(found)  # `ios` asks for the latencies of all stages that it chooses.
         most = streams or max(graph.num_ops, 1)
         in_time = _refine_best(entered, for_stages, op_us, most, searching)
         refused = for_ios.refused + for_stages.refused
@@ -196,7 +197,7 @@ class _Candidate:
 
 
 class _Field:
-    """The candidates by name, at most one for the same streams and launch order."""
+    """The candidates by name. No two of them have the same streams and launch order."""
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
         self.graph = graph
@@ -210,8 +211,8 @@ class _Field:
         Parameters
         ----------
         in_budget: a latency model with a budget that is asked for the candidate's stages first. If
-            it refuses one, the candidate is left out. None if the latencies are known already or
-            are needed in any case.
+            the model refuses a stage, the candidate is left out. None if the latencies are known
+            already or are needed in any case.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:
@@ -243,9 +244,10 @@ def _refine_best(
     num_streams: int,
     budget: Budget,
 ) -> bool:
-    """Refine the best streamed candidate, then the best staged one; return whether in time.
+    """Refine the best streamed candidate, then the best staged candidate.
 
-    Streams come first, because refining them needs no new latencies.
+    Streams come first, because refining them needs no new latencies. The function returns whether
+    the time budget was long enough.
     """
     graph = entered.graph
     for_streams = budget.share(0.5)
@@ -260,7 +262,7 @@ def _refine_best(
     if staged is not None:
         found = entered.candidates[staged].schedule
         stages = refine_stages(graph, in_budget, found.stages, op_us, num_streams, budget)
-        # The search takes only stages with known latencies, so this needs no budget.
+        # All refined stages have known latencies, so `enter` needs no budget.
         entered.enter(Schedule(f"{staged} refined", graph.names, stages=stages))
     return in_time and budget.left_s() > 0
 
@@ -287,7 +289,7 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
     if not finals:
         return _Verdict("sequential")
     if evaluate is None:
-        # `finals` is in the order of the candidates, so that ties go to the first.
+        # `min` gives ties to the first candidate: `finals` is in the order of the candidates.
         best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
         return _Verdict(best)
     if _least_s(entered, finals) > budget.left_s():
@@ -368,7 +370,11 @@ def _in_the_race(so_far: Floats) -> list[bool]:
 
 
 def _is_settled(so_far: Floats) -> bool:
-    """Whether no finalist gains anything, or none may be faster than the best by more than 1%.
+    """Whether more rounds would not help to choose a finalist.
+
+    This is so in two cases. In the first case, no finalist may be faster than `sequential`
+    (`PairedRatio.may_be_faster`). In the second case, the best finalist is slower than any other
+    finalist by at most 1%, at a level of 5%.
 
     Parameters
     ----------
@@ -385,13 +391,13 @@ def _is_settled(so_far: Floats) -> bool:
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:
-    """An estimate of the seconds that it takes to choose and confirm in the fewest rounds."""
+    """Estimated seconds of the fewest rounds that can choose a schedule and confirm the choice."""
     runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
     return runs * entered.candidates["sequential"].predicted_us * 1e-6
 
 
 def _finalists(entered: _Field, count: int) -> list[str]:
-    """The names of the candidates to run, in the order of the candidates, without `sequential`."""
+    """The names of the candidates to run against `sequential`, in the order of the candidates."""
     seeded = [name for name in (entered.best(staged=True), entered.best(staged=False)) if name]
     others = [name for name in entered.ranked() if name not in seeded]
     chosen = {*seeded, *others[: count - len(seeded)]}

@@ -17,9 +17,9 @@ now_s = time.perf_counter
 
 _FIRST_CHUNK = 8
 _CHUNK = 32
-"""Number of stages in the first request to the model, and in later requests. The clock is checked
-between requests. A measuring model interleaves the stages of one request, so a request holds
-several."""
+"""Number of stages in a request to the model. The first request holds `_FIRST_CHUNK` stages. The
+clock is checked between requests. A request holds several stages, because a measuring model
+interleaves the stages of one request."""
 _QUICK_S = 0.1
 """A request that takes less than this, in seconds, is followed by a request of twice the size."""
 
@@ -35,7 +35,7 @@ class Budget:
         return max(self._end_s - now_s(), 0.0)
 
     def share(self, part: float) -> Budget:
-        """A budget of the time that is left times `part`, a number from 0 to 1."""
+        """A budget of the share `part`, from 0 to 1, of the time that is left."""
         return Budget(self.left_s() * part)
 
 
@@ -101,7 +101,7 @@ class BudgetedLatency(LatencyModel):
         return prices
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `model` measure stages again while there is time; returns how many it measured."""
+        """Let `model` measure stages again while there is time; return how many were measured."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:
@@ -110,7 +110,7 @@ class BudgetedLatency(LatencyModel):
         return again
 
     def _affordable(self, chunk: int) -> int:
-        """How many stages, out of a chunk, should fit into the time that is left; at least 1."""
+        """How many stages of a chunk probably fit into the time that is left; at least 1."""
         if not self._stage_s:
             return chunk
         return max(int(min(chunk, self._budget.left_s() / self._stage_s)), 1)

@@ -9,7 +9,7 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Largest number of endings of one cluster that are kept. They are the first in order."""
+"""Largest number of choices that are kept for a cluster: the first in lexicographic order."""
 
 
 def bits(mask: Mask) -> list[int]:
@@ -24,7 +24,7 @@ def bits(mask: Mask) -> list[int]:
 
 @dataclass
 class Endings:
-    """All endings of the remaining operators, as a product of few choices.
+    """All endings of the remaining operators, stored as the choices of each cluster.
 
     An ending is a set of operators that no other remaining operator reads. Its groups are its
     connected components (Ding et al., MLSys 2021, section 4.1). A group is an ending by itself, and
@@ -72,7 +72,11 @@ class Endings:
         return tuple(groups)
 
     def _table(self) -> list[list[int]]:
-        """Entry [i][k] is the number of ways to choose from cluster i on with at most k groups."""
+        """The numbers of ways to choose groups from the clusters.
+
+        Entry [i][k] counts the ways to choose at most k groups in all from cluster i and all later
+        clusters.
+        """
         if not self._ways:
             rows = [[1] * (self.max_groups + 1)]
             for choices in reversed(self.clusters):
@@ -103,8 +107,8 @@ def endings(
     max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
         both 1 or more; r and s in the paper.
     """
-    # For each operator, the operator with all its direct and indirect readers. An ending that
-    # holds the operator must hold them all.
+    # For each operator: the set of the operator and all its direct and indirect readers. An
+    # ending that holds the operator must hold this whole set.
     behind: dict[int, Mask] = {}
     for op in reversed(bits(remaining)):
         mask = 1 << op
@@ -160,8 +164,8 @@ def _clusters(groups: list[Mask]) -> list[list[Mask]]:
 def _choices(cluster: list[Mask], max_groups: int) -> list[tuple[Mask, ...]]:
     """The choices of a cluster: sets of groups that share no operator.
 
-    They are in lexicographic order, the empty choice first. The list ends with one choice more than
-    are kept.
+    The choices are in lexicographic order, the empty choice first. The list holds at most one
+    choice more than `_MOST_OF_CLUSTER`, so that the caller sees whether choices are left out.
     """
     found: list[tuple[Mask, ...]] = []
 

@@ -1,4 +1,4 @@
-"""Combines streams where a scheduler found more of them than there may be."""
+"""Combines streams if a scheduler found more streams than are allowed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def fold_streams(
     num_streams: int,
     order: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
-    """Combine whole streams into `num_streams`, the longest first, each onto the least loaded.
+    """Combine whole streams into `num_streams` streams.
+
+    The longest stream comes first. Each stream is put onto the least loaded one of the new streams.
 
     Parameters
     ----------
-    op_us: (num_ops,) latency of each operator in microseconds, for the length of a stream. None
-        counts operators instead.
+    op_us: (num_ops,) latency of each operator in microseconds. The length of a stream is the sum of
+        its latencies. With None, it is the number of its operators.
     order: order in which operators of the same stream run. If empty, they run in the order of their
         earliest start.
     """

@@ -1,6 +1,7 @@
-"""The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages (TOP).
+"""The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages.
 
-The stages are chosen from the last to the first.
+`gpg` comes from TOP (Lin et al., TPDS 36(2), 2025), and `gpg-scored` goes beyond the paper. The
+stages are chosen from the last to the first.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from .stages import Stage, pack_onto_streams
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
 """Largest number of operators in a group, and of groups in a stage; r and s in TOP."""
 _ALL, _KEPT = 512, 48
-"""A state with at most `_ALL` endings has all of them scored. If there are more, a beam of `_KEPT`
-endings is scored."""
+"""If a state has at most `_ALL` endings, all of them are scored. If a state has more, its endings
+are built cluster by cluster, and the best `_KEPT` endings of each step are kept."""
 
 Ending = tuple[Mask, ...]
 
@@ -60,9 +61,9 @@ def gpg(
     by block (`OpGraph.blocks`), from the last stage of a block to the first. A graph network embeds
     the operators of the block that remain. A policy network then gives a number m in [0, 1). Let M
     be the number of endings of the remaining operators. The ending with number floor(m * M) in
-    order of enumeration (`endings.Endings.numbered`) becomes the stage before the stages made so
-    far. The latencies of stages are not needed. The networks were trained with the corrected
-    reward; see `serving.learning.gpg`.
+    order of enumeration (`endings.Endings.numbered`) becomes the stage that runs just before the
+    stages chosen so far. The latencies of stages are not needed. The networks were trained with the
+    corrected reward; see `serving.learning.gpg`.
 
     Parameters
     ----------
@@ -101,20 +102,22 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG with a score for each ending: the latency of its stage, plus that of the rest.
+    """GPG with a score for each ending: the latency of its stage plus the latency of the rest.
 
     `gpg-scored` differs from `gpg` only in how an ending is chosen. The networks estimate two
     latencies for each ending. The latency of the stage lies between its longest group and the sum
     of its operators. The latency of the operators that remain lies between their longest path and
-    their sum. In a state with more than 512 endings, a beam of 48 is scored, built cluster by
-    cluster (`endings.Endings`). This goes beyond the paper. The single number of the paper must
-    learn steps that move with the number of endings.
+    their sum. In a state with more than 512 endings, endings are built cluster by cluster
+    (`endings.Endings`), and the best 48 endings of each step are kept. This variant is not in the
+    paper. In the paper, the ending that a number m chooses changes with the number of endings, and
+    the policy network must learn this.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state, those with the lowest scores, for which the latency model
-        is asked. Its latency replaces the estimate of the stage. 0 asks for none.
+    priced: number of endings per state for which the latency model is asked. These are the endings
+        with the lowest scores. The latency from the model replaces the estimate for the stage. With
+        0, the model is not asked.
     width: number of states that are followed at the same time, as in a beam search. They are the
         states with the lowest sum of latency so far and estimated rest. The paper follows 1.
 
@@ -148,7 +151,8 @@ def gpg_scored(
                     stages = [_groups(block, candidates[i]) for i in order]
                     stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
                 if not np.isfinite(stage_us[order]).any():
-                    # A budget refused all stages. A single operator always has a latency.
+                    # A budget refused all stages. The last operator becomes a stage by itself: the
+                    # latency of a single operator is always known.
                     leaf = remaining.bit_length() - 1
                     candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
                     stage_us = block.us[[leaf]]
@@ -189,7 +193,7 @@ def numbered_by(
     leaves = block.leaves(block.rows([remaining]))
     z = states(weights, leaves @ summands)
     m = min(float(sigmoid(perceptron(weights, "mu", z))[0, 0]), 1 - 1e-6)
-    # Integers, because there may be more endings than a float can tell apart.
+    # Use integers, because there may be more endings than a float can tell apart.
     return int(m * 2**53) * found.count >> 53
 
 

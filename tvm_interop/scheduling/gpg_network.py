@@ -1,6 +1,7 @@
-"""The graph network of TOP over a block, in NumPy. It runs `gpg` and `gpg-scored`.
+"""The graph network of TOP (Lin et al., TPDS 36(2), 2025), in NumPy.
 
-Training is in `serving.learning`.
+The network embeds the operators of a block, for the schedulers `gpg` and `gpg-scored`. The module
+`serving.learning.gpg` trains it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ FEATURES = 9
 WIDTH = 32
 """Length of an embedding."""
 STATE_SCALARS = 5
-"""Number of scalars beside the embedding of a state; see `Block.state_scalars`."""
+"""Number of scalars that describe a state beside its embedding; see `Block.state_scalars`."""
 ENDING_SCALARS = 4
-"""Number of scalars beside the embedding of an ending; see `Block.ending_scalars`."""
+"""Number of scalars that describe an ending beside its embedding; see `Block.ending_scalars`."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,11 @@ class Block:
 
     @cached_property
     def levels(self) -> list[npt.NDArray[np.int64]]:
-        """The operators by level: the number of operators before one on its longest chain."""
+        """The operators of each level.
+
+        The level of an operator is the number of operators before it on the longest chain that ends
+        in it.
+        """
         level = np.zeros(len(self), dtype=np.int64)
         for source, target in self.edges.tolist():
             level[target] = max(level[target], level[source] + 1)
@@ -159,8 +164,8 @@ class Block:
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
         """(k,) and (k,) latency bounds of each state in microseconds.
 
-        The first is the longest path, and no schedule is faster. The second is the latency in
-        sequence.
+        The first array holds the latency of the longest path of each state. No schedule is faster.
+        The second array holds the sum of the latencies of the operators of each state.
         """
         path = np.where(remaining, self.path_us, 0.0).max(axis=1, initial=0.0)
         return path, remaining @ self.us
@@ -182,7 +187,8 @@ class Block:
     def ending_bounds_us(self, groups: Sequence[Sequence[Mask]]) -> tuple[Floats, Floats]:
         """(k,) and (k,) latency bounds of each ending in microseconds.
 
-        The first is its longest group. The second is all its operators in sequence.
+        The first array holds the latency of the longest group of each ending. The second array
+        holds the sum of the latencies of all operators of each ending.
         """
         longest = np.zeros(len(groups))
         total = np.zeros(len(groups))
@@ -245,7 +251,7 @@ def embeddings(weights: Weights, block: Block) -> Floats:
 
 
 def pooled(weights: Weights, block: Block) -> Floats:
-    """(n, WIDTH) g2 of each operator's embedding. Equation 6 sums these rows."""
+    """(n, WIDTH) network g2 applied to each embedding. Equation 6 sums these rows."""
     return perceptron(weights, "g2", embeddings(weights, block))
 
 

@@ -35,7 +35,8 @@ class StageOnGpu(Protocol):
 class OnGpus(Protocol):
     """The fields of a schedule that the simulation reads.
 
-    `Schedule` has them. This file does not import that class.
+    The class `Schedule` has these fields. This file does not import it, because `schedules` imports
+    this file.
     """
 
     @property
@@ -83,8 +84,8 @@ def simulate_gpus(
     A stage starts when the stage before it on its GPU has ended and all inputs of its operators are
     there. It takes the latency that `latency` gives for the stage, and its operators end together
     (HIOS, section III-B). An operator of a stream starts when its stream is free and its inputs are
-    there. The operator takes its latency alone. So operators on one GPU slow each other down only
-    as far as the latencies of stages say so.
+    there. The operator takes its latency alone. So the simulation includes contention between the
+    operators of a GPU only as far as the latencies of stages include it.
 
     With `fifo` links, copies leave in the order in which their operators are launched. If readers
     on one GPU read different values of an operator, the longest of their transfers counts.
@@ -123,7 +124,7 @@ def simulate_gpus(
 
 @dataclass(frozen=True)
 class _Launch:
-    """Operators that start and end together, by the schedule's ids.
+    """Operators that start and end together. `ops` are their ids in the schedule.
 
     A lane is a stream, or the GPU of a stage. A lane runs one launch at a time. A launch takes `us`
     microseconds.

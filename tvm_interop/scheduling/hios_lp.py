@@ -1,4 +1,4 @@
-"""The scheduler `hios-lp`: the longest remaining path goes to the GPU that suits it best."""
+"""The scheduler `hios-lp`: the longest path goes to the GPU that gives the lowest latency."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def hios_lp(
     for circular waits only along the data. Here a window stays only if it is better. Circular waits
     along the order of a GPU are ruled out too.
 
-    Ties: equal priorities are ordered by topological order. Of equally long paths, the path whose
-    first operator comes first in that order is taken, then the shorter path, then the path whose
-    next operator comes first. After that, the lowest GPU and the smallest window are taken.
+    Ties: equal priorities are ordered by topological order. Among equally long paths, the path
+    whose first operator comes first in that order is taken, then the shorter path, then the path
+    whose next operator comes first. After that, the lowest GPU and the smallest window are taken.
 
     Parameters
     ----------

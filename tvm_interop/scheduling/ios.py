@@ -43,8 +43,8 @@ def ios(
     (`OpGraph.blocks`). The search first finds the distinct stages. Then it calls `latency.stages`,
     as few times as it can, for the stages that an optimal schedule may need.
 
-    Ties: of equally fast endings of a state, the first in order of enumeration is taken. Groups are
-    ordered by their first operator in topological order, then smaller groups first, then lowest
+    Ties: the first of equally fast endings of a state, in order of enumeration, is taken. Groups
+    are ordered by their first operator in topological order, then smaller groups first, then lowest
     operators first. Endings are in lexicographic order of their groups.
 
     Parameters
@@ -75,15 +75,16 @@ def ios(
         for stages that no optimal schedule needs. A stage takes at least as long as its longest
         group, and a group takes the sum of its operators' latencies alone. The schedule is the same
         as without bounds, as long as no latency is below its bound. `stats["below_bound"]` counts
-        latencies below their bound, and the log reports them. All bounds are then lowered to the
-        worst ratio seen, and the search goes on. Without bounds, one call asks for the latency of
-        every stage.
+        latencies below their bound, and the log reports them. All bounds are then multiplied
+        by the lowest ratio of a latency to its bound, and the search goes on. Without bounds, one
+        call asks for the latency of every stage.
     cores: number of operators that can truly run at once. A stage then takes at least the total
         latency of its operators divided by `cores`. None if groups use more than one core each, or
         if the number is unknown.
-    bound_tolerance, bound_slack_us: how far a latency may fall below its bound, as a share, and in
-        microseconds on top. Caches are warm after a producer, and clocks are noisy. All bounds are
-        lowered by both from the start, so that no stage is left out wrongly.
+    bound_tolerance, bound_slack_us: how far a latency may fall below its bound: a share of the
+        bound, plus a number of microseconds. A latency may be low because a producer has warmed the
+        caches, or because clocks are noisy. All bounds are lowered by both numbers from the start,
+        so that no stage is left out wrongly.
     parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
         The list of an operator that is not divided holds one id. The search then treats the parts
         of an operator as one operator, which uses all streams. A group holds one such operator,
@@ -116,8 +117,8 @@ def ios(
     transitions, stages (distinct), stages_spared (distinct stages that the model was not asked for)
     and schedules (ways through the states of all blocks; inf past the range of a double). It also
     holds below_bound, and bound_scale, the share to which the bounds were lowered; 0 without
-    bounds. `lower_bound_us` is a lower bound of the makespan, if no stage is faster than its
-    operators suggest. The makespan minus this bound is the most that more searching can gain.
+    bounds. `lower_bound_us` is a lower bound of the makespan, if no latency is below its
+    bound. The makespan minus this bound is the most that more searching can gain.
     `optimal` says whether all blocks were searched completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
@@ -143,7 +144,7 @@ def ios(
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names).tolist()
-        # Wherever the parts run, a stage takes at least their total latency over the streams.
+        # A stage takes at least the total latency of its parts divided by the number of streams.
         options = replace(options, cores=cores or streams, work_us=wholes.work_us(op_us))
     found = search_ios("ios", wholes.graph, wholes.latency(model), options)
     stages = wholes.divided(found.stages, op_us, streams)

@@ -1,4 +1,7 @@
-"""Searches blocks that are too large for exact IOS: good stages soon, better stages later."""
+"""Searches blocks that are too large for exact IOS.
+
+The search finds good stages soon, and improves them for as long as it may.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from .ios_pricing import StagePrices
 from .stages import unpack_stages
 
 BEAM_SHARE = 0.5
-"""Share of a block's transitions for beams. A transition of a beam takes longer than one of a
-window."""
+"""Share of a block's transitions for beams. Windows get the rest. A transition of a beam takes
+longer than a transition of a window."""
 _LEAST_GAIN = 1e-9
-"""Smallest share by which a sum must be lower to count as better. Rounding depends on the order of
-a sum."""
+"""Share by which a makespan must be shorter to count as shorter. A makespan is a sum of latencies,
+and the rounding of a sum depends on the order of its terms."""
 _FIRST_WINDOW = 2_000
 """Largest number of transitions in a window at first."""
 _WIDEST_WINDOW = 8_000_000
@@ -57,7 +60,7 @@ class Allowance:
         self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
-        """Subtract transitions here, and in the allowance that this one is a share of."""
+        """Subtract transitions from this allowance and from the allowance it is part of."""
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
@@ -124,7 +127,7 @@ class LargeBlock:
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Take over stages if they are faster in total. The stages must respect the limits."""
+        """Replace the sequence by these stages if they are faster. They must respect the limits."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:
@@ -137,10 +140,11 @@ class LargeBlock:
         return [*StageBatch.from_bytes(native.ios_stages(search))]
 
     def run_beams(self, allowance: Allowance) -> None:
-        """Run beams of width 1, 2, 4, ... until the allowance is spent or they find no more.
+        """Run beams of width 1, 2, 4, ... until the allowance is spent.
 
-        Beams of width 1 are quick, and are not limited in transitions. If the model is costly to
-        ask, beams use estimated latencies instead.
+        The last width is the first one above 1024 times the number of operators. Beams of width 1
+        are quick, and are not limited in transitions. If the model is costly to ask, beams use
+        estimated latencies instead (`_run_guessing`).
         """
         if self._prices.are_costly:
             self._run_guessing(allowance)
@@ -179,7 +183,7 @@ class LargeBlock:
             if windows == 1:
                 return  # This window held the whole block, so its stages are the fastest.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
-            # Next come windows with other borders and, after three rounds in vain, wider windows.
+            # The next round has other borders. After three rounds in vain, it has wider windows.
             first = (first + 2) % 5
             if rounds_in_vain == 3:
                 rounds_in_vain = 0
@@ -200,7 +204,7 @@ class LargeBlock:
         )
 
     def _greedy(self) -> StageBatch:
-        """The stages of `greedy` for this block. A stage of `greedy` never holds two blocks."""
+        """The stages of `greedy` for this block. No stage holds operators of two blocks."""
         inside = set(self.ops)
         place = {op: i for i, op in enumerate(self._graph.topological_order())}
         stages = (
@@ -212,7 +216,7 @@ class LargeBlock:
         )
 
     def _run(self, backward: bool, width: int, allowance: Allowance, ask: Any) -> bool:
-        """Run one beam, and return whether it got to the end."""
+        """Run one beam; return whether it was done before the transitions or the time ran out."""
         if self._beam is None:
             self._beam = self._make_beam()
         work_us = float(self._prices.alone_us[self.ops].sum())
@@ -260,7 +264,7 @@ class LargeBlock:
                 return
             asked = self._prices.num_asked
             for backward in (False, True):
-                # Make a new beam: the last one did not know the latencies learned since.
+                # Make a new beam: the old beam keeps its estimates where latencies are known now.
                 self._beam = None
                 if not self._run(backward, 8, allowance, self._guess):
                     self._run(backward, 1, allowance, self._guess)

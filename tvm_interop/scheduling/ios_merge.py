@@ -37,7 +37,7 @@ def ios_both(
 
     A merged operator computes its sums in another order. Its results are close to the results of
     other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
-    is that of `ios`.
+    is the same as with `ios`.
 
     Parameters
     ----------

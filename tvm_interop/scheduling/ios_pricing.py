@@ -1,6 +1,6 @@
 """Asks a latency model for the latencies of the stages that IOS searches.
 
-It asks for all stages, or only for those stages whose latency can change the schedule.
+It asks for all stages, or only for the stages whose latencies can change the schedule.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .stages import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Smallest number of stages in one call, as long as so many stages may matter. A measuring model
-interleaves the stages of one call."""
+"""Smallest number of stages in one call. A call has fewer stages only if the latencies of all other
+stages cannot change the schedule. A measuring model interleaves the stages of one call."""
 _GROWTH = 8
-"""A call asks for at least one stage per this many stages that have a latency already. This keeps
+"""A call also asks for at least 1 / `_GROWTH` as many stages as have a latency already. This keeps
 the number of calls low when there are many stages."""
 
 Floats = npt.NDArray[np.float64]
@@ -125,7 +125,7 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """The share of the longest path that every schedule takes; 0 if merging may shorten it."""
+        """Every schedule takes at least this share of the longest path; 0 if stages may merge."""
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0
@@ -165,9 +165,10 @@ class StagePrices:
     def guess(self, stages: StageBatch) -> Floats:
         """Latencies in microseconds: the known ones, and estimates for the other stages.
 
-        An estimate is the longest stream of the stage, by its operators' latencies alone. It is inf
-        once a time budget has refused a stage. For stages that can be merged the model is asked,
-        because an estimate says nothing about merging.
+        The estimate for a stage is the latency of its longest stream, plus `stage_us`. The latency
+        of a stream is the sum of `alone_us` of its operators. All estimates are inf once a time
+        budget has refused a stage. The model is asked for the stages that can be merged, because an
+        estimate says nothing about merging.
         """
         mergeable = self._mergeable(stages)
         if len(mergeable):

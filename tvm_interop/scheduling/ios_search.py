@@ -25,10 +25,12 @@ from .stages import Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
 """Share of the transitions left over by exact searches that goes to blocks too large for an exact
-search. Each such transition takes longer. Four times this share gained 0.2% to 1.5% on NASNet-A."""
+search. A transition takes longer in such a block. Four times this share gained 0.2% to 1.5% on
+NASNet-A."""
 _WIDE_OPS = 500
-"""Number of operators in a block. If a large block has more, a transition takes longer in
-proportion. All large blocks then get fewer transitions."""
+"""Number of operators up to which a large block gets all its transitions. In a block with more
+operators, a transition takes longer in proportion. If there is such a block, all large blocks get
+fewer transitions, in the same proportion."""
 ENUMERATION_SHARE = 0.3
 """Share of a time budget for exact search. The other searches have the rest."""
 
@@ -118,7 +120,7 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # The windows below need its memory, which may be large.
+    del search  # It may hold much memory, which the windows below need.
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]
@@ -190,10 +192,10 @@ def least_possible_us(
 ) -> float:
     """A lower bound of a block's latency in microseconds.
 
-    It holds if no stage is shorter than its operators suggest. The bound is the longer of two
-    times, plus the fixed cost of one stage. One is the longest path through the block. The other is
-    the work of the block divided by the largest number of groups or streams of a stage. If some
-    latency was below its bound, the result is multiplied by `prices.scale`.
+    The bound holds if every stage takes at least as long as its longest group. It is the longer of
+    two times, plus the fixed cost of one stage. One is the longest path through the block. The
+    other is the work of the block divided by the largest number of groups or streams of a stage. If
+    some latency was below its bound, the result is multiplied by `prices.scale`.
     """
     alone_us = prices.alone_us
     inside = set(ops)
@@ -217,7 +219,7 @@ def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
 def enumerate_stages(
     graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
 ) -> Any:
-    """The native search after it has found all stages, before any latency is known.
+    """Let a native search find all stages, and return the search. No latency is known yet.
 
     Parameters
     ----------

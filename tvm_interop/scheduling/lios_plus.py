@@ -18,7 +18,7 @@ def lios_plus(
     streams: int | None = None,
     wait_us: float = 0.0,
 ) -> Schedule:
-    """LIOS by longest remaining path, with a cost per wait. Beyond the LIOS paper.
+    """LIOS by longest remaining path, with a cost per wait. This is not in the LIOS paper.
 
     `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
     the operator to the end of the graph, its own latency included. Second, an operator starts

@@ -38,11 +38,13 @@ def refine_stages(
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
 
-    Each round collects the changes that could gain 1% of the stages that they replace. For this
-    estimate, a stage takes as long as its longest stream, by its operators' latencies alone. One
-    call of `latency.stages` then gives the latencies of the new stages, the most promising first.
-    The changes that do gain 1% are made, the largest gains first, as far as they touch different
-    stages. Ties go to the more promising change, then to earlier stages.
+    Each round collects the changes that could save more than 1% of the latency of the stages that
+    they replace. This estimate takes the longest stream of a stage as the latency of the stage. The
+    length of a stream is the sum of its operators' latencies alone. One call of `latency.stages`
+    then gives the latencies of the new stages, the most promising change first. The changes that do
+    save more than 1% are made, the largest savings first. A change is skipped if an earlier change
+    of the round replaces one of its stages. Ties go to the more promising change, then to earlier
+    stages.
 
     The result is deterministic as long as the budget lasts. The budget is checked between rounds,
     and by `latency`.
@@ -128,7 +130,7 @@ class _StageSearch:
         return self.gain(change) > _LEAST_GAIN * self._us(change.before)
 
     def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
-        """The changes that might gain and were not tried before, the most promising first."""
+        """The changes that might save time and were not tried before, the most promising first."""
         found: list[tuple[float, _Change]] = []
         for i in range(len(stages)):
             for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):
@@ -155,7 +157,7 @@ class _StageSearch:
         return max(sum(map(self._op_us.__getitem__, ops)) for ops in streams)
 
     def _within(self, streams: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Changes of one stage into another stage, or into two."""
+        """Ways to replace one stage by another stage, or by two stages."""
         for s, ops in enumerate(streams):
             for op in ops:
                 rest = tuple(other for other in ops if other != op)
@@ -174,7 +176,7 @@ class _StageSearch:
             )
 
     def _between(self, first: _Streams, second: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Changes of two neighbouring stages: an operator moves over, or both stages are joined."""
+        """Changes of two neighbouring stages: move an operator to the other stage, or join them."""
         yield (self._joined((*first, *second)),)
         for source, target, forwards in ((first, second, True), (second, first, False)):
             staying = [op for ops in source for op in ops]
@@ -194,8 +196,8 @@ class _StageSearch:
 
         Two operators touch if one of them directly depends on the other. If `op` touches operators
         of one stream, it joins that stream. If it touches operators of several streams, there is no
-        result. Otherwise `op` joins any stream, or a new one if there may be more. Stream `skip` is
-        left out.
+        result. Otherwise there is one result for each stream, and one more for a new stream if the
+        stage has fewer than the largest number of streams. Stream `skip` is left out.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:
@@ -207,13 +209,13 @@ class _StageSearch:
             yield self.canonical((*streams, (op,)))
 
     def _touching(self, op: int, others: Sequence[int]) -> bool:
-        """Whether `op` depends directly on one of `others`, or one of `others` on `op`."""
+        """Whether `op` directly depends on one of `others`, or one of them directly on `op`."""
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
         """Whether an operator in `staying` keeps `op` from moving to the neighbouring stage.
 
-        `forwards` stands for the stage after, and otherwise for the stage before.
+        If `forwards` is True, `op` moves to the stage after its own, otherwise to the stage before.
         """
         near = self._readers[op] if forwards else self._sources[op]
         return not near.isdisjoint(staying)

@@ -40,21 +40,22 @@ from .sequential import sequential
 _STARTS = 2
 """Number of schedules over several GPUs that are refined."""
 _ROUNDS = 2
-"""Number of rounds of refinement for each schedule. Before each round, the latencies of more
-windows near the schedule are asked for."""
+"""Number of rounds of refinement for each schedule. Before each round, the model is asked for
+latencies of more windows of the current schedule."""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Number of operators, next in order of start, with which an operator is paired to form windows."""
+"""Each operator is paired with this many of the operators that start next after it."""
 _PRICING_SHARE = 0.5
 """Share of a round's time for the latencies of windows. The annealing has the rest."""
 _IOS_SHARE = 0.25
 """Share of the time budget for the latencies of the stages of `ios`. Annealing has the rest."""
 _MAX_TRANSITIONS = 1_000_000
-"""Limit of `ios`, which is one of several schedulers here. `ios` runs again without this limit only
-if one GPU is nearly good enough; see `_CLOSE`."""
+"""Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
+several schedulers here. `ios` runs again with the default only if its makespan on one GPU is nearly
+as short as the best makespan; see `_CLOSE`."""
 _CLOSE = 1.25
-"""Largest ratio of the makespan of `ios` to the best makespan at which `ios` runs again."""
+"""`ios` runs again if its makespan is below this multiple of the best makespan."""
 
 
 @register_scheduler("multi-gpu")
@@ -68,16 +69,16 @@ def multi_gpu(
     streams: int | None = None,
     seed: int = 0,
 ) -> Schedule:
-    """The best schedule that is found in some seconds, over `gpus` GPUs or fewer.
+    """The best schedule that is found within the time budget, over at most `gpus` GPUs.
 
     1. `hios-lp`, `hios-mr`, `heft` and HEFT with look-ahead (Bittencourt et al., 2010) make
        schedules over all GPUs. Each schedule has the windows of `hios-lp`.
-    2. `sequential`, `greedy`, windows along the priorities, and `ios` make schedules for one GPU.
-       `lios`, `lios+`, `nimble` and `opara` do so too, if the model says that operators side by
-       side do not slow each other down at all.
+    2. `sequential`, `greedy`, `hios-lp` and `ios` make schedules for one GPU. `lios`, `lios+`,
+       `nimble` and `opara` make schedules for one GPU too. Each of these counts only if the model
+       says that its operators do not slow each other down at all when they run side by side.
     3. The best two schedules of step 1 are refined by simulated annealing. It moves operators to
-       other GPUs and other places, and into windows and out of them. It also exchanges stages, and
-       whole tails of GPUs.
+       other GPUs and other places, and into windows and out of them. It also exchanges two stages
+       between GPUs. For two GPUs, it also exchanges all stages from some place in the order on.
     4. The schedule with the shortest makespan wins, as `latency` predicts it (`Schedule.simulate`).
        Ties go to the fewest GPUs, then to the first in the order above. So the result is no worse
        than any of these schedules.
@@ -89,8 +90,8 @@ def multi_gpu(
     ----------
     gpus, window, intra: as in `hios-lp`.
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
-        Operators are put side by side only if their latency together is known by then. The
-        latencies for the schedules of step 1 take extra time.
+        Annealing puts operators side by side only if the model has given their latency together
+        within this time. The latencies for the schedules of step 1 take extra time.
     streams: number of streams on the one GPU of step 2; None for no limit.
     seed: seed of the random changes.
 
@@ -158,7 +159,7 @@ def _on_one_gpu(
     best_us: float,
     budget: Budget,
 ) -> tuple[list[_Candidate], int]:
-    """Schedules for one GPU, and the number of stages that had no time to get a latency."""
+    """Schedules for one GPU, and the number of stages without a latency for lack of time."""
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]
@@ -175,7 +176,8 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # The makespan of streams ignores that operators slow each other down.
+            # The predicted makespan of a streamed schedule ignores that operators slow each other
+            # down.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan
@@ -246,7 +248,7 @@ class _Search:
         return _Candidate(refined, float(makespan))
 
     def _price_windows(self, stages: GpuStages, budget: Budget) -> None:
-        """Ask for the latencies of windows: operators that run at about the same time."""
+        """Ask for the latencies of windows, and of operators that start at similar times."""
         if self._window < 2:
             return
         orders = [[op for stage in gpu for op in stage] for gpu in stages]

@@ -24,9 +24,9 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     different streams has fewer waits.
 
     A second matching lets chains share a stream. It does so only where sharing neither orders
-    independent operators nor costs a wait. No assignment with as few waits has fewer streams. On
-    networks there are as many streams as the graph is wide. Where the fewest waits and the fewest
-    streams conflict, there are a few streams more.
+    independent operators nor costs a wait. No assignment with as few waits has fewer streams. For
+    neural networks, the number of streams is the width of the graph. It is a little larger only
+    where the fewest waits need more streams.
 
     Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
     topological order.
@@ -34,10 +34,10 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     Parameters
     ----------
     streams: number of streams; None for as many as the matchings find. With fewer, whole streams
-        are combined: the longest stream first, each onto the least loaded one, ties to the lowest.
-        The length of a stream is the sum of `latency.op`, or its number of operators without a
-        latency model. Operators that then share a stream run in the order of their earliest start,
-        ties in topological order.
+        are combined. The longest stream comes first. Each stream is put onto the least loaded one
+        of the new streams; ties go to the lowest. The length of a stream is the sum of
+        `latency.op`, or its number of operators without a latency model. Operators that then share
+        a stream run in the order of their earliest start, ties in topological order.
 
     `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
 

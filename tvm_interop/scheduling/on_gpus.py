@@ -137,7 +137,7 @@ class GpuPrices:
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """The windows that are possible in these orders; see `passes/schedulers/gpu_windows.h`."""
+    """The possible windows in these orders of operators; see `passes/schedulers/gpu_windows.h`."""
     costs = prices.costs(len(orders))
     return StageBatch.from_bytes(
         native.window_candidates(*costs, [list(o) for o in orders], window)

@@ -14,8 +14,8 @@ def one_after_another(program: Program, streams: int) -> Schedule:
 
     Each operator has one stage, or more if it has more parts than there are streams. A framework
     that divides each operator among its threads runs a model in this way. There are no barriers: an
-    operator waits only for its inputs and its stream. So this is the best execution of its kind,
-    and a fair baseline.
+    operator waits only for its inputs and its stream. Barriers would only make
+    the schedule slower, so it is a fair baseline.
     """
     names = tuple(op.name for op in program.operators)
     ids = range(len(names))
@@ -26,5 +26,6 @@ def one_after_another(program: Program, streams: int) -> Schedule:
         for begin in range(0, len(groups), streams):
             some = tuple(groups[begin : begin + streams])
             stages.append(Stage(groups=some, streams=tuple(range(len(some)))))
-    stats = {"search_us": 0.0, "pricing_us": 0.0}  # Nothing is searched and nothing priced.
+    # There is no search, and no latency model is asked.
+    stats = {"search_us": 0.0, "pricing_us": 0.0}
     return Schedule("sequential", names, stages=tuple(stages), stats=stats)

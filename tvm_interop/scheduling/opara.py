@@ -24,7 +24,7 @@ def opara(
     streams: int | None = None,
     flops_per_byte: float = 10.0,
 ) -> Schedule:
-    """Opara: small demand launches first, memory-bound and compute-bound operators in turn.
+    """Opara: memory-bound and compute-bound operators launch in turn, the least demand first.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately, a memory-bound
@@ -39,12 +39,13 @@ def opara(
 
     Parameters
     ----------
-    traits: what each operator asks of the device, by id. With None all operators are alike, so that
-        the dependencies and the ids decide the order.
+    traits: the demand of each operator on the device, by id. With None all operators are alike. The
+        dependencies and the ids then decide the order.
     streams: number of streams; None for as many as the algorithm opens. With fewer, whole streams
-        are combined: the longest stream first, each onto the least loaded one, ties to the lowest.
-        The length of a stream is the sum of `latency.op`, or its number of operators without a
-        latency model. Operators that then share a stream run in launch order.
+        are combined. The longest stream comes first. Each stream is put onto the least loaded one
+        of the new streams; ties go to the lowest. The length of a stream is the sum of
+        `latency.op`, or its number of operators without a latency model. Operators that then share
+        a stream run in launch order.
     flops_per_byte: operators of lower arithmetic intensity, in floating-point operations per byte,
         are memory-bound unless their traits say otherwise.
 

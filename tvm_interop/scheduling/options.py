@@ -21,7 +21,12 @@ def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
 
 
 def check_counts(at_least: int = 0, **options: int) -> None:
-    """Check that options are whole numbers of `at_least` or more; ScheduleError names a bad one."""
+    """Check that options are whole numbers of at least `at_least`.
+
+    Raises
+    ------
+    ScheduleError: an option has another value; the message names the option.
+    """
     for option, value in options.items():
         if not is_whole(value) or not at_least <= value <= LARGEST:
             raise ScheduleError(
@@ -32,7 +37,12 @@ def check_counts(at_least: int = 0, **options: int) -> None:
 
 
 def check_numbers(below: float = math.inf, **options: float) -> None:
-    """Check that options are finite and from 0 to under `below`; ScheduleError names a bad one."""
+    """Check that options are finite numbers of at least 0, and below `below`.
+
+    Raises
+    ------
+    ScheduleError: an option has another value; the message names the option.
+    """
     for option, value in options.items():
         if not is_finite(value) or not 0 <= value < below:
             upwards = "or more" if below == math.inf else f"to under {below}"

@@ -9,8 +9,8 @@ Methods", chapter 3) assumes no more than that, and its significance level is ex
 The number of rounds depends on how far the two times of a round are apart. It does not depend on
 which of them is shorter. The test is made once, at the end. So it does no harm to look at the
 rounds as they come. A repeated search for a significant result would raise the chance of a false
-one. Giving up early does no harm either, because nothing ships where the schedule is plainly not
-faster.
+result. Giving up early does no harm either, because a schedule that is plainly not faster is not
+used.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from .budget import Budget
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
-"""Significance level: the highest probability that a schedule passes for faster although it is
-not."""
+"""Significance level: the highest probability that a schedule that is not faster is taken for
+faster."""
 LEAST_GAIN = 0.01
 """A schedule passes only if it is faster by more than this share. Two copies of one program already
 differ by this share, only because their tensors lie at different addresses."""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
-"""Probability with which a gain of `_SOUGHT_GAIN` is found. There are enough rounds for that, as
-far as the limits allow."""
+"""Probability with which a gain of `_SOUGHT_GAIN` is found. The number of rounds is chosen for this
+probability, within the limits on rounds and time."""
 _LEAST_US = 1e-3
 """Shortest time in microseconds. A time that the clock measured as 0 counts as this."""
 FEWEST_ROUNDS = 5
-"""Smallest number of rounds that can say anything at this level."""
+"""Smallest number of rounds that can show a gain at the significance level `LEVEL`."""
 _FIRST_ROUNDS = 6
 """Number of rounds before the first check whether a schedule gains nothing. At least 12 rounds are
-needed to find that it gains (see `_rounds_needed`)."""
+needed to show a gain (see `_rounds_needed`)."""
 _MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
 
@@ -69,12 +69,14 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the contestant is faster by more than 1%, at a level of 5%."""
+        """Whether the contestant is faster by more than 1%, at a significance level of 5%."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
     def may_be_faster(self) -> bool:
-        """Whether the contestant may be faster by 2%, half-way between passing and sought gain.
+        """Whether the contestant may be faster by 2%.
+
+        This share is half-way between `LEAST_GAIN` and `_SOUGHT_GAIN`.
 
         If this is False, the contestant is faster by 2% in at most 5% of cases. Further rounds
         would hardly let it pass.
@@ -141,7 +143,7 @@ def confirm(
 
 
 def confirmation_of(rounds: Floats) -> Confirmation:
-    """The comparison that rounds give of a schedule with sequential execution.
+    """Compare a schedule with sequential execution by rounds that have run.
 
     Parameters
     ----------
@@ -168,18 +170,21 @@ def take_rounds(
     earlier: Floats | None = None,
     ends: Callable[[Floats], bool] | None = None,
 ) -> Floats:
-    """Take as many rounds as are needed to tell two contestants apart; (rounds, contestants).
+    """Take as many rounds as are needed to tell two contestants apart.
+
+    The function returns the microseconds of these rounds: (rounds, contestants).
 
     Parameters
     ----------
-    rounds: each round holds the microseconds of all contestants. There may be no end of rounds.
+    rounds: each round holds the microseconds of all contestants. The iterable may be endless.
     budget: time limit. Once it is spent and there are `at_least` rounds, no further round begins.
     most: largest number of rounds.
     earlier: (rounds, contestants) microseconds of earlier rounds, which count too.
     pair: positions of the two contestants to tell apart.
-    gain: share by which the first of the two must be faster in the end; 0 for two that are alike.
-    ends: called now and then with the rounds so far. It returns whether they are enough for another
-        reason.
+    gain: the rounds tell whether the first contestant of the pair is faster than the second by more
+        than this share, or by less. 0 for whether it is faster or slower.
+    ends: a function that is called now and then with the rounds so far. It returns whether to stop
+        for another reason.
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
     wanted = len(taken) + _FIRST_ROUNDS
@@ -193,7 +198,7 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Check again before all of them are taken: a machine that calms down needs fewer.
+            # Check again before all needed rounds are taken: fewer are needed if the noise falls.
             wanted = int(min(needed, 2 * len(taken)))
     return np.array(taken)
 
@@ -237,8 +242,8 @@ def _rounds_needed(apart: Floats) -> float:
     """Number of rounds in which the sought gain is found (Noether, JASA 1987, section 2.2).
 
     The number follows from the probability that the mean of two rounds shows the gain. The rounds
-    taken so far give an estimate of this probability. Each of them counts with either sign, as if
-    nobody knew which contestant was faster.
+    taken so far give an estimate of this probability. The difference of each round counts with both
+    signs, so that the number does not depend on which contestant was faster.
 
     Parameters
     ----------
@@ -258,8 +263,8 @@ def _signed_rank_quantile(rounds: int) -> int | None:
     """The 5% quantile of the number of Walsh averages above 0, for equally fast contestants.
 
     The quantile is the largest k such that at most k averages are above 0 in 5% of cases or less.
-    None if even k = 0 is more likely than that. The distribution is exact: a sum of ranks, in which
-    each rank is counted or not by chance.
+    The quantile is None if k = 0 has a higher probability than 5%. The distribution is exact: a sum
+    of ranks, in which each rank is counted or not by chance.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

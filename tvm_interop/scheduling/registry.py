@@ -81,7 +81,7 @@ def schedulers() -> list[str]:
 
 def is_own(name: str) -> bool:
     """Whether scheduler `name` belongs to this package, and was not registered by a user."""
-    module: str | None = _lookup(name).__module__  # None in code that `exec` ran.
+    module: str | None = _lookup(name).__module__  # None if `exec` defined the function.
     return module is not None and module.startswith(f"{__package__}.")
 
 

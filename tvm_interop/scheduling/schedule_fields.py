@@ -31,7 +31,10 @@ def as_ids(ops: Any, where: str) -> tuple[int, ...]:
 
 
 def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
-    """Return the stream or device (`kind`) of each `owner`; ScheduleError for a bad number."""
+    """Return stream or device numbers as a tuple; ScheduleError for an invalid number.
+
+    In the error message, `kind` says what the numbers count, and `owner` says what has a number.
+    """
     checked = as_tuple(numbers, f"the {kind}s of each {owner}")
     for i, number in enumerate(checked):
         if not is_whole(number) or not 0 <= number <= LARGEST:

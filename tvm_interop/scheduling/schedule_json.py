@@ -35,7 +35,8 @@ class StageLike(Protocol):
 class ScheduleLike(Protocol):
     """The fields of a schedule that `write_schedule` writes.
 
-    `Schedule` has them. This file does not import that class.
+    The class `Schedule` has these fields. This file does not import it, because `schedules` imports
+    this file.
     """
 
     @property
@@ -137,7 +138,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct):
-    """The fields that tell a schedule of another version from text that is no schedule."""
+    """The fields that say whether a text is a schedule, and of which version."""
 
     format: str | None = None
     version: int | None = None

@@ -282,7 +282,7 @@ class Schedule:
         return [float(next(of_kind[stage.kind])) for stage in self.stages]
 
     def measure_again(self, graph: OpGraph, latency: LatencyModel) -> int:
-        """Let `latency` measure the stages once more, so that `simulate` does not promise too much.
+        """Let `latency` measure the stages once more, so that `simulate` is not too optimistic.
 
         Returns
         -------

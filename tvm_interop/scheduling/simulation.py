@@ -65,8 +65,8 @@ class Simulation:
     Attributes
     ----------
     makespan_us: microseconds from the start to the end of the last operator.
-    timeline: each operator as (op, stream, start_us, finish_us), in order of start; ids are those
-        of the graph.
+    timeline: each operator as (op, stream, start_us, finish_us), in order of start. `op` is an
+        id of the graph.
     """
 
     makespan_us: float
@@ -92,8 +92,8 @@ def simulate(
     Raises
     ------
     ScheduleError: as in `Schedule.validate`; for a stage of kind `merge`, because `latency` does
-        not know the merged operator; for a contention of another number of operators; for a
-        contention that makes the run longer than a float can hold.
+        not know the merged operator; for a contention with another number of operators than the
+        graph has; for a contention that makes the run longer than a float can hold.
     LatencyError: where `latency` gives no usable number, naming the operator.
 
     Complexity: O(operators * streams), after the plan of the waits.

@@ -27,8 +27,8 @@ BUFFER = 2
 """The default limit on the number of requests that wait for a block.
 
 TOP's paper does not specify this limit. Under overload, TOP's rule runs the first blocks of models
-until the buffers behind them are full. Large buffers therefore fill up before the first request is
-served.
+until the buffers of the next blocks are full. Large buffers therefore fill up before the first
+request is served.
 """
 
 

@@ -24,7 +24,7 @@ from .run import ServingRun
 
 Floats = npt.NDArray[np.float64]
 SAMPLES = 10
-"""The number of samples of a step that form a state (TOP's n)."""
+"""The number of samples that form a state; all are taken during one step (TOP's n)."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Space:
         """Return features of actions: (..., size) to (..., num_features).
 
         Actions that stand for the same decision have the same features. The first features are the
-        interval of each model, one-hot encoded if there are levels. The others say for each pair of
-        blocks whether both are in one combined block.
+        interval of each model, one-hot encoded if there are levels. The other features say for each
+        pair of blocks whether both are in one combined block.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -105,8 +105,8 @@ class Space:
 
         All actions that stand for the same decision have the same canonical action. With levels, a
         number for an interval moves to the middle of its level. All blocks of a combined block get
-        the same number, the middle of a cell (see `_cells`). The index of the cell is that of the
-        first block. So a canonical action is as far as possible from other decisions.
+        the same number, the middle of a cell (see `_cells`). The index of the cell is the index of
+        the first of these blocks. So a canonical action is as far as possible from other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:
@@ -117,7 +117,7 @@ class Space:
         return np.concatenate([x, middle], axis=-1).astype(actions.dtype)
 
     def _cells(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Return the cell of each block: (..., number of blocks).
+        """Return the index of the cell of each block's number: (..., number of blocks).
 
         The range from 0 to 1 is divided into as many equal cells as there are blocks.
         """
@@ -230,7 +230,7 @@ class Agents:
 
         Parameters
         ----------
-        num_blocks: number of blocks of each model that the agents must be for.
+        num_blocks: number of blocks of each model. The agents must be trained for these numbers.
 
         Raises
         ------
@@ -406,7 +406,7 @@ class Score:
             return np.zeros(len(self.mean) - 1)
         z = (figures - self.mean) / self.deviation
         latency = np.concatenate([[z[2:].mean()], z[2:]])
-        # Exponents below -10 or above 10 do not change the reward any further.
+        # The exponent stays between -10 and 10, so that no reward becomes huge.
         found: Floats = np.exp(np.clip(0.4 * z[0] - 0.4 * latency - 0.2 * z[1], -10.0, 10.0))
         return found
 

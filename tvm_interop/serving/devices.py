@@ -14,7 +14,7 @@ SHEETS: Mapping[str, DeviceDescription] = {
 }
 """Descriptions of an A100 with 40 GB and of the Jetsons Xavier NX, TX2 and Nano.
 
-The arithmetic rates are from the paper (Lin et al., TPDS 36(2), 2025, Table I); those of the
-Jetsons are for float16. Memory bandwidth, the number of multiprocessors and the threads per
+The arithmetic rates are from the paper (Lin et al., TPDS 36(2), 2025, Table I). The rates
+of the Jetsons are for float16. Memory bandwidth, the number of multiprocessors and the threads per
 multiprocessor are NVIDIA's figures. The launch latency is an assumption of this project.
 """

@@ -36,7 +36,7 @@ class ServingDevice:
     barrier_us: microseconds that the host needs to notice the end of a stage, for schedules with
         barriers.
     launch_us: microseconds that the single host thread needs to launch an operator. 0 if the
-        latencies of the operators include the launch, as those of `DeviceDescription` do.
+        latencies of the operators include the launch, as latencies of `DeviceDescription` do.
     """
 
     cores: float = math.inf
@@ -176,7 +176,7 @@ class ServedModel:
     ) -> ServedModel:
         """Create a model with costs from latency models.
 
-        `latency` gives the costs at batch size 1, and `batches` those at other batch sizes.
+        `latency` gives the costs at batch size 1. `batches` gives the costs at other batch sizes.
         """
         by_batch = {1: latency, **(batches or {})}
         costs = {batch: OperatorCosts.of(prices, graph) for batch, prices in by_batch.items()}
@@ -190,8 +190,8 @@ class ServedModel:
     def divided(self, count: int) -> ServedModel:
         """Return the model with neighbouring blocks joined into at most `count` blocks.
 
-        The division minimises the latency of the longest block. Ties are broken by making the first
-        blocks as long as fits.
+        The division minimises the latency of the longest block. The first blocks are then as long
+        as this latency allows.
         """
         if not is_whole(count) or count < 1:
             raise InputError(f"a model cannot be divided into {count!r} blocks; give 1 or more")

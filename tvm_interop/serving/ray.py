@@ -83,8 +83,8 @@ class Replica:
         from .server.http_app import http_app
         from .server.service import Service
 
-        # Ray listens on the network, under any host name. With this address, the server checks the
-        # hosts of requests only if the options name allowed hosts.
+        # Ray listens on the network, under any host name. With the host 0.0.0.0, the server checks
+        # the `Host` header of requests only if the options name allowed hosts.
         self._service = Service(ServerConfig(host="0.0.0.0", **options))
         self._service.load(dict(models))
         self._app = http_app(self._service)
@@ -110,7 +110,7 @@ async def answered(app: Any, request: Any) -> Any:
     async def receive() -> MutableMapping[str, Any]:
         if messages:
             return messages.pop()
-        # This call returns when the client disconnects.
+        # The whole body was read above, so this call waits until the client disconnects.
         received: MutableMapping[str, Any] = await request.receive()
         return received
 

@@ -88,7 +88,10 @@ class ServingRun:
         return self._latency(self.arrived_us, since_us, model)
 
     def latency_from_dequeue(self, since_us: float = 0.0, model: int | None = None) -> Latency:
-        """Return the latency from leaving the queue to completion; otherwise as `latency`."""
+        """Return the latency from leaving the queue to completion.
+
+        The same requests count as in `latency`.
+        """
         return self._latency(self.dequeued_us, since_us, model)
 
     def backlog(self, at_us: npt.ArrayLike) -> npt.NDArray[np.int64]:

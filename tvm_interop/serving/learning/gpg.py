@@ -61,7 +61,7 @@ class GpgConfig:
     steps: number of updates. One block is scheduled before each update.
     pack: number of blocks per update. The graph network evaluates each of them once.
     states: number of states per block in an update.
-    replay: number of latest stages of each block that are kept.
+    replay: number of stages kept for each block; older stages are dropped.
     noise: exploration at the beginning and at the end of the training, with linear change between
         them. For `gpg`, it is the standard deviation of the noise added to the number m that
         chooses an ending. For `gpg-scored`, it is the probability to draw one of the eight best
@@ -91,7 +91,7 @@ class GpgConfig:
 
 @dataclass(frozen=True)
 class Task:
-    """A block to train on, and the latency model that prices its stages."""
+    """A block to train on, and the latency model for its stages."""
 
     block: Block
     latency: LatencyModel
@@ -111,7 +111,15 @@ class Task:
 
 @dataclass(frozen=True)
 class _Step:
-    """One chosen stage: the remaining operators before it, its ending, m, and its latency."""
+    """One chosen stage.
+
+    Attributes
+    ----------
+    before: the operators that remained before the choice.
+    ending: the chosen ending.
+    m: the number by which `gpg` chose the ending.
+    us: latency of the stage in microseconds.
+    """
 
     before: Mask
     ending: Ending

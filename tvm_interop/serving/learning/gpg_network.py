@@ -107,7 +107,7 @@ class Union:
             begin += len(ops)
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Return rows over the operators of each block as rows over all operators of the union.
+        """Extend rows over the operators of each block to rows over all operators of the union.
 
         Parameters
         ----------

@@ -2,10 +2,10 @@
 
 The agents are a launcher and one agent per model. Each agent has a critic that sees the whole state
 and all actions. The algorithm is Algorithm 1 with Equations 3 and 4 of Lin et al., TPDS 36(2),
-2025. Layer sizes, learning rates and the first step that learns are those of the paper. Equation 3
+2025. Layer sizes, learning rates and the first step that learns come from the paper. Equation 3
 is printed with y where the error of the critic is expected. This implementation minimises the
 squared error of the critic. The paper specifies no target rate, no replay buffer and no
-exploration. The target rate and the buffer are those of the MADDPG paper (Lowe et al., NeurIPS
+exploration. The target rate and the buffer come from the MADDPG paper (Lowe et al., NeurIPS
 2017), and exploration is Gaussian noise. `agents="one"` gives DDPG: one agent for the whole action.
 """
 
@@ -91,14 +91,14 @@ _STATE_SCALE, _DECISION_SCALE = 0.1, 5.0
 """The scales of the state and of the decision in the input of critics that see decisions.
 
 A state has many numbers, and they differ between steps of the same decision because they are
-samples. Without the scales they would hide the few numbers that distinguish decisions.
+samples. Without the scales, the state would hide the few numbers that distinguish decisions.
 """
 _STATES = 8
 """The number of states of a batch for which agents choose among candidates."""
 _ROUNDS = 3
-"""The number of rounds of candidates. Each round draws around the best one of the last round."""
+"""The number of rounds of candidates. Half of a round is drawn near the best candidate so far."""
 _REDRAWN = 2.0
-"""The mean number of redrawn entries of an action in a candidate near the best one."""
+"""The mean number of entries of the best candidate that a candidate near it draws again."""
 _AS_GOOD = 0.01
 """The tolerance for candidates that count as equally good.
 
@@ -165,7 +165,7 @@ class MaddpgTraining:
 
     Attributes
     ----------
-    curve: mean reward of all agents in each step, from the first step with a `score` on.
+    curve: mean reward of all agents in each step since `score` was set.
     score: z-scores for the rewards; None until `random_steps` steps are done, unless it was given.
     """
 
@@ -402,8 +402,8 @@ class MaddpgTraining:
 
         The agents choose among candidates jointly, because a better decision may need several
         agents to change. The current decision is one of the candidates, and stays if no other one
-        is better. The actors learn the canonical action of the chosen decision, as in Greedy
-        Actor-Critic (Neumann et al., ICLR 2023) for the best candidate.
+        is better. The actors learn the canonical action of the chosen decision. In the same way,
+        the actors of Greedy Actor-Critic (Neumann et al., ICLR 2023) learn the best candidates.
 
         Among candidates about as good as the best one, the nearest to the current action is chosen.
         Otherwise noise in the critics could favour two equal decisions in turn. The actors would
@@ -448,7 +448,7 @@ class MaddpgTraining:
     def _climb(self, states: Any, actions: Any) -> None:
         """Update the actors by Equation 4.
 
-        The gradient passes through an agent's own part of the action. The other parts are those of
+        The gradient passes through an agent's own part of the action. The other parts come from
         the recorded step.
         """
         logits = self.actors.logits(states)
@@ -471,7 +471,9 @@ def _nearest_of_the_best(
     values: npt.NDArray[np.float32],
     chosen: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """Return for each row the nearest to `chosen` among the candidates about as good as the best.
+    """Return, for each row, one of the candidates that are about as good as the best candidate.
+
+    `_AS_GOOD` says which candidates these are. The one nearest to `chosen` is returned.
 
     The shape of `candidates` is (count, rows, size), of `values` (count, rows), and of the result
     (rows, size).

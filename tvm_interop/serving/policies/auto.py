@@ -34,8 +34,9 @@ Smaller differences are by chance.
 _FIRST, _GROWTH, _MOST = 128, 2, 4096
 """The numbers of arrivals at which the policy decides.
 
-The first decision comes after `_FIRST` arrivals. The number of arrivals grows by the factor
-`_GROWTH` from one decision to the next. At most the `_MOST` latest arrivals are kept.
+The first decision comes after `_FIRST` arrivals. The total number of arrivals grows by the factor
+`_GROWTH` from one decision to the next. Later, decisions come every `_MOST` arrivals. Only the
+`_MOST` latest arrivals are kept.
 """
 _FEW = 32
 """The number of arrivals before the first decision if some of them have deadlines."""
@@ -48,7 +49,7 @@ simulation of `_SIMULATED` requests. The observed arrivals are repeated at most 
 _FINALISTS = 6
 """The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
-"""The counterpart of `_AS_FAST` for short simulations."""
+"""The share of the best throughput, as `_AS_FAST`, but for short simulations."""
 _UNCERTAIN = 2.0
 """The number of standard deviations by which the true load may exceed the observed load."""
 _KEEP = 1.03
@@ -130,9 +131,9 @@ class Auto(Policy):
     """A policy that chooses the best of several other policies by simulation.
 
     The best policy serves the most requests by their deadlines. Among policies within 0.3% of that
-    number, the best one has the lowest 99th percentile of latency. Both are simulated at the
-    observed load, and at the highest load that is plausible given the number of arrivals. These
-    simulations refuse requests that would be late, as servers do.
+    number, the best one has the lowest 99th percentile of latency. Both numbers come from
+    simulations at the observed load, and at the highest load that is plausible given the number of
+    arrivals. These simulations refuse requests that would be late, as servers do.
 
     The policy begins with the best choice for a saturated device and requests without deadlines. It
     decides after 128 arrivals, or after 32 if some of them have deadlines. It decides again each
@@ -145,7 +146,7 @@ class Auto(Policy):
     Parameters
     ----------
     rates: expected requests per second of each model; None if they are unknown.
-    candidates: policies to choose from; None for those of `candidates_for`.
+    candidates: policies to choose from; None for the policies that `candidates_for` returns.
     background: whether to decide again in a background thread while serving goes on; meant for
         servers. The thread takes a tenth of a core while it decides, and a thirtieth of a core on
         average. Simulations are then not deterministic.
@@ -209,7 +210,8 @@ class Auto(Policy):
     def decide(self, view: View) -> Start | Admit | Wait:
         """Return the decision of the chosen policy.
 
-        The method first records what is new, and chooses another policy if that is due.
+        The method first records new arrivals and ended instances. It also chooses a policy again if
+        a choice is due.
         """
         self._observed.look(view)
         if self._thread is not None:
@@ -309,9 +311,11 @@ class Auto(Policy):
     def _correct(self, seen: Observed) -> None:
         """Fit the believed interference and speed to the observed latencies of instances.
 
-        Instances that ran beside few others and instances that ran beside many tell interference
-        from speed. If all instances ran beside the same number of others, the deviation counts as
-        one of speed.
+        A wrong speed changes the latencies of all instances by the same factor. A wrong
+        interference changes latencies more if more instances run at the same time. The method
+        takes the interference of `_INTERFERENCES` that best explains the observed latencies, and
+        corrects the speed by the mean deviation that is left. Small corrections are not applied
+        (`_AS_BELIEVED`, `_CORRECTED`).
         """
         models, device = self._programs.models, self._programs.device
         arrivals, seconds = seen.since_decision()
@@ -418,11 +422,14 @@ class _Watched(Policy):
 _COMPARED = 1024
 """The number of arrivals after a decision during which latencies are compared with a simulation."""
 _AS_BELIEVED = 0.02
-"""The logarithm of a latency ratio below which a deviation is ignored, about 2%."""
+"""The limit below which deviations are ignored, about 2%.
+
+A deviation is the logarithm of the ratio of an observed latency to a simulated latency.
+"""
 _SPREAD_OF_SPEED = 0.2
 """The weight of the mean deviation relative to the spread between kinds of instances.
 
-A mean deviation can be a wrong speed. Only the spread shows that the interference is wrong.
+A wrong speed of the models changes only the mean. A spread shows that the interference is wrong.
 """
 _CORRECTED = 0.7
 """A correction is applied only if it reduces the error to this share or less."""
@@ -439,7 +446,7 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
     """Return a sort key for a candidate with one run per load.
 
     Candidates that reach `share` of the best throughput at each load come first, by their 99th
-    percentile of latency. The others follow, by throughput.
+    percentile of latency. The other candidates follow, by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):
@@ -448,7 +455,7 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
 
 
 def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, float]:
-    """Return the arrivals and their seconds with all rates multiplied by `load`."""
+    """Return arrivals at `load` times the rates, and the length of their period in seconds."""
     at_us, due_us = arrivals.at_us / load, arrivals.deadlines_us
     if due_us is not None:
         due_us = due_us - arrivals.at_us + at_us

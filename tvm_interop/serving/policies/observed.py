@@ -129,7 +129,7 @@ class Observed:
         return any(given_us < math.inf for _, _, given_us in self._arrivals)
 
     def excess(self, other: Observed) -> tuple[float, float] | None:
-        """Compare the latencies of instances with those in another record.
+        """Compare the latencies of instances with the latencies in another record.
 
         Only instances of the same kind are compared: the same models in a batch or a joint graph,
         started beside the same number of instances. The result is the mean over kinds of the
@@ -206,9 +206,10 @@ class Observed:
         return variance
 
     def snapshot(self) -> Observed:
-        """Return a copy of the record since the latest decision, which `look` does not change.
+        """Return a copy of the record since the latest decision.
 
-        The copy has the total count of arrivals, but not the arrivals before the decision.
+        Later calls of `look` do not change the copy. The copy has the total count of arrivals, but
+        not the arrivals before the decision.
         """
         copy = Observed(self._num_models, self._arrivals.maxlen or 0, self._compared)
         copy._took_us = {kind: list(us) for kind, us in self._took_us.items()}

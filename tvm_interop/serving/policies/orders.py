@@ -59,7 +59,7 @@ first. Within a queue, requests are sorted by priority, then by arrival.
 
 
 def order_named(name: str) -> Order:
-    """Return the order of a name.
+    """Return the order called `name`.
 
     Raises
     ------

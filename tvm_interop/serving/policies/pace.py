@@ -46,7 +46,7 @@ class Pace:
         Raises
         ------
         Closed
-            `close` was called, and the thread would have to rest.
+            A rest is due, but `close` was called.
         """
         if self._since_s is None:
             # Read the clock here and not in the constructor: another thread may have created this

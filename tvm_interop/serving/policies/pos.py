@@ -11,7 +11,7 @@ _SCHEDULES = ("greedy", "lios", "opara", "nimble")
 
 @register_policy("pos")
 class Pos(Policy):
-    """A policy that runs joint graphs, each with one request of every model, one at a time.
+    """A policy that runs one joint graph at a time, with one request of every model.
 
     TOP's paper compares TOP with POS (IPSN 2023), which has no public code. This policy runs the
     joint graph of POS with a scheduler of this project. The papers on POS do not say what happens
@@ -21,8 +21,9 @@ class Pos(Policy):
     ----------
     absent: what to do when some queue is empty: `wait` for a request of each model, or `skip` the
         models without a request.
-    schedule: name of the scheduler of the joint graph. `best` takes the one of `greedy`, `lios`,
-        `opara` and `nimble` whose schedule has the lowest latency when all models are present.
+    schedule: name of the scheduler of the joint graph. `best` takes the scheduler among `greedy`,
+        `lios`, `opara` and `nimble` whose schedule has the lowest latency if all models are
+        present.
     barriers: whether the host waits after each stage, see `Start.barriers`.
     """
 

@@ -40,7 +40,8 @@ The higher rates are for several combined blocks that run at the same time.
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
 """Parameters of the cross-entropy method.
 
-They are the samples per round, the number of best samples that count, and the smoothing factor.
+They are the number of samples per round, the number of best samples that count, and the smoothing
+factor.
 """
 
 
@@ -134,7 +135,8 @@ class Search(Policy):
     def decide(self, view: View) -> Start | Admit | Wait:
         """Admit a request whose interval has passed, or start the fullest combined block.
 
-        A combined block starts only while fewer than `in_flight` combined blocks run.
+        The fullest combined block has the largest share of blocks with input. A combined block
+        starts only while fewer than `in_flight` combined blocks run.
         """
         due_us = math.inf
         for model, queue in enumerate(view.queues):
@@ -280,7 +282,7 @@ class _Score:
 
     def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
-        # Requests served beyond the proportions of the mix only break ties.
+        # Requests beyond the proportions of `rates` count so little that they only break ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
         return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
 

@@ -26,7 +26,7 @@ from .sequential import Sequential
 class Top(Policy):
     """TOP's execution rule, with combined blocks and dequeue intervals from trained agents.
 
-    The algorithm is that of Lin et al., TPDS 36(2), 2025, Algorithm 1, from line 25 on. The policy
+    The policy follows Lin et al., TPDS 36(2), 2025, Algorithm 1, from line 25 on. The policy
     begins with the decision of the agents for the state in which all queues are empty. The agents
     decide again whenever the variance of the queue lengths is above `threshold`. The new combined
     blocks take over once the running combined block has ended. With one model the variance is

@@ -24,13 +24,13 @@ OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready"})
 Health probes only reveal that a server is running, which its open port reveals too.
 """
 OPEN_METHODS = frozenset({"ServerLive", "ServerReady"})
-"""The gRPC methods that need no token, as for `OPEN_PATHS`."""
+"""The gRPC methods that need no token, for the same reason as `OPEN_PATHS`."""
 _FORMS = ("text/plain", "multipart/form-data")
 """The content types that are refused, because the form of any web page can send them.
 
-A browser sends them without asking the server first, and no client of the protocol uses them. The
-third such type, `application/x-www-form-urlencoded`, is allowed. `curl -d` sends it, and a form
-cannot produce JSON with it.
+A browser sends these types without asking the server first, and no client of the protocol uses
+them. Forms can send a third type, `application/x-www-form-urlencoded`. This type is allowed,
+because `curl -d` sends it and a form cannot produce JSON with it.
 """
 
 
@@ -125,7 +125,7 @@ class Access:
     def _takes(self, origin: str, host: str | None) -> bool:
         """Return whether web pages of an origin may use this server.
 
-        Allowed are the listed origins and the origin of this server itself.
+        The listed origins and the origin of this server itself are allowed.
         """
         origin = origin.lower()
         if "*" in self._origins or origin in self._origins:

@@ -37,7 +37,7 @@ class Choice:
     policy: name of a registered policy, or a function that creates a `Policy`.
     instances: maximum number of instances that run at the same time.
     max_batch: maximum number of rows in one batch.
-    max_delay_us: maximum time in microseconds that a request waits for others to join its batch.
+    max_delay_us: maximum time in microseconds that a request waits for other requests to join it.
     blocks: maximum number of blocks per model, for policies that run blocks.
     agents: file of trained agents, which the policy `top` needs.
     """
@@ -58,8 +58,8 @@ class Choice:
     def num_instances(self) -> int:
         """The number of instances that each model needs.
 
-        A policy that runs blocks needs one instance per request between its first block and its
-        end.
+        If a policy runs blocks, each request occupies one instance from its first block until it is
+        served.
         """
         return max(self.blocks, self.instances) if self.runs_blocks else self.num_running
 

@@ -26,9 +26,9 @@ from .ticket import Ticket
 _LOG = logging.getLogger("tvm_interop.serving")
 
 _PROBE = 16
-"""The share 1 / `_PROBE` of requests that are expected to miss their deadline runs nevertheless.
+"""One in `_PROBE` requests that are expected to miss their deadline runs nevertheless.
 
-The other ones are refused. The expected latency comes from recent runs. If the expectation is
+All other such requests are refused. The expected latency comes from recent runs. If it is
 wrong, only another run can correct it.
 """
 

@@ -76,9 +76,10 @@ class Executor:
         self._instances = instances
         self._blocks = blocks
         self._began = time.monotonic()
-        self._changing = threading.Lock()  # One change of the models at a time.
+        self._changing = threading.Lock()  # Held while the models change.
         self._told: dict[AnyModel, ServedModel] = {}
-        # Used only by the thread that decides, or while no thread decides.
+        # Only the thread that decides changes this object. While no thread decides, another thread
+        # may change it.
         self._dispatcher = Dispatcher()
         self._wake = threading.Condition()
         # The lock of `_wake` guards all of the following attributes.

@@ -121,7 +121,7 @@ def _streamed(call: Any, asked: Access | None, held: HeldBytes) -> Any:
 
 
 def _admit(context: Any, asked: Access | None) -> None:
-    """Check the token of a call. With None, every client may call."""
+    """Check the token of a call. If `asked` is None, calls need no token."""
     if asked is not None:
         metadata = dict(context.invocation_metadata() or ())
         asked.check_token(metadata.get("authorization"))

@@ -1,6 +1,6 @@
 """The gRPC service `GRPCInferenceService` of the protocol.
 
-The messages and stubs are those of the package `tritonclient`. Clients use the same ones, and this
+The messages and stubs come from the package `tritonclient`, which clients use too. So this
 repository needs no generated code.
 """
 

@@ -31,7 +31,7 @@ _LARGE_PIECE = 2**18
 def _connections(config: ServerConfig) -> type[H11Protocol]:
     """Create a class of connections that are closed if a client is too slow.
 
-    The limits are `receive_timeout_s` to send a request, and `send_timeout_s` without reading.
+    A client has `receive_timeout_s` to send a request. It may stop reading for `send_timeout_s`.
     """
 
     class Connection(H11Protocol):  # type: ignore[misc]
@@ -49,7 +49,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
             self._watch()
 
         def _read_at_once(self, size: int) -> None:
-            """Set how many bytes are read from this connection before others have their turn."""
+            """Set how many bytes are read at once, before other connections have their turn."""
             # In event loops other than asyncio's own, such as uvloop, this number is fixed.
             with contextlib.suppress(AttributeError):
                 self.transport.max_size = size
@@ -78,7 +78,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # A close would wait for the client to read the rest.
+                self.transport.abort()  # Closing would wait until the client reads the rest.
             else:
                 super().timeout_keep_alive_handler()
 

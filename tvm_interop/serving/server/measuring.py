@@ -20,7 +20,7 @@ from .any_model import AnyModel
 _RUNS = 5
 """The minimum number of measured runs of a batch size."""
 _BUDGET_S = 0.2
-"""More runs are measured until this many seconds have passed or 20 runs are done."""
+"""After `_RUNS` runs, more runs follow until this many seconds are spent or 20 runs are done."""
 
 
 def warm_up(model: AnyModel) -> None:
@@ -79,7 +79,8 @@ def _busy_cores(model: AnyModel, size: int) -> float:
         return float(cores)
     together_s = _side_by_side(model, size)
     alone_s = model.statistics.median_us(size) / 1e6
-    # If each of two instances keeps x of 2 cores busy alone, both take x times as long together.
+    # Suppose that one instance keeps x of 2 cores busy when it runs alone. Then two instances
+    # that run at the same time each take x times as long.
     return float(np.clip(together_s / alone_s, 1.0, 2.0)) * cores / 2
 
 

@@ -232,7 +232,9 @@ def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
 
 
 def chosen_outputs(model: AnyModel, wanted: Sequence[str] | None) -> list[int]:
-    """Return the indices of the outputs that a request names; all if it names none.
+    """Return the indices of the outputs that a request names, or of all outputs.
+
+    All outputs are returned if the request names none.
 
     Raises
     ------
@@ -325,7 +327,7 @@ def check_counts(num_inputs: int, num_outputs: int) -> None:
     Raises
     ------
     InputError
-        There are too many; the message says how many are allowed.
+        There are too many inputs or outputs; the message says how many are allowed.
     """
     for kind, num in (("inputs", num_inputs), ("outputs", num_outputs)):
         if num > MOST_TENSORS:

@@ -57,7 +57,7 @@ class Statistics:
         self.outcomes = dict.fromkeys(("served", "failed", "rejected", "late", "cancelled"), 0)
 
     def ran(self, tickets: list[Ticket]) -> None:
-        """Record a run that has served these tickets. The tickets must have their times."""
+        """Record a run that has served these tickets. The times of the tickets must be set."""
         first = tickets[0]
         run = (first.input_us, first.infer_us, first.output_us)
         with self._lock:
@@ -104,9 +104,9 @@ class Statistics:
     def expected_us(self, size: int) -> float:
         """Return the expected latency of a batch size in microseconds; 0 if it was not measured.
 
-        The result is the latency alone, times the upper quartile of the slowdowns of recent runs.
-        The recent runs may have any batch size, because all sizes are slowed down by similar
-        causes.
+        The result is the latency of a run alone, times the upper quartile of the slowdowns of
+        recent runs. The recent runs may have any batch size, because all sizes are slowed down by
+        similar causes.
         """
         with self._lock:
             recent = sorted(self._recent)
@@ -114,7 +114,10 @@ class Statistics:
         return alone_us * (recent[3 * len(recent) // 4] if recent else 1.0)
 
     def median_us(self, size: int) -> float:
-        """Return the median latency of a batch size alone, in microseconds; 0 if not measured."""
+        """Return the median latency in microseconds of a batch that runs alone.
+
+        The result is 0 if the batch size was not measured.
+        """
         with self._lock:
             return self._alone_us.get(size, 0.0)
 

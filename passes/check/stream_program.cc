@@ -35,7 +35,8 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// The most comparisons of two accesses. Only a program made for the purpose needs more.
+// The largest number of steps that comparisons of accesses may take. Only a program that is built
+// to exceed this limit needs more.
 constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;

@@ -41,17 +41,19 @@ struct Fault {
   enum Kind {
     kRace,         // nothing orders the two operators, and at least one writes
     kOverwritten,  // `first` writes over a tensor before `second` has read it
-    kOverlap,      // an operator in `takes_no_overlap` writes where another of its accesses is
+    kOverlap,      // an operator in `takes_no_overlap` writes bytes that it also accesses otherwise
   };
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  int64_t begin;  // the bytes that both operators touch, or that were lost
+  // The bytes that both accesses touch; for `kOverwritten`, only the bytes that are lost.
+  int64_t begin;
   int64_t end;
 };
 
 struct Verdict {
-  std::vector<int> circle;  // operators that wait for each other; `faults` is then empty
+  // Operators that wait for each other in a circle; if there are any, `faults` is empty.
+  std::vector<int> circle;
   // At most one fault for each pair of operators and kind. The faults are sorted by the higher
   // number of the pair, then by the lower number.
   std::vector<Fault> faults;
@@ -65,7 +67,7 @@ struct Verdict {
 // and the waits. If the walk does not show this, every two accesses of the same bytes are compared.
 // There is a limit to these comparisons, and only the faults found within the limit are returned.
 //
-// Throws std::invalid_argument if a number in the program points nowhere. Throws std::length_error
+// Throws std::invalid_argument if a number in the program is out of range. Throws std::length_error
 // if the comparisons reach their limit without a fault, or if there are too many streams and
 // operators. So the check takes seconds at most, whatever the program.
 Verdict CheckStreamProgram(const StreamProgram& program);

@@ -95,7 +95,8 @@ ffi::Array<ffi::Any> RefineOnGpusOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Byt
   return found;
 }
 
-// Returns the start and end of each launch. A launch has operators, a lane, a device and a latency.
+// Returns the start times and the end times of the launches. Launch i has the operators `ops[i]`,
+// the lane `lanes[i]`, the device `devices[i]` and the latency `launch_us[i]`.
 ffi::Array<ffi::Bytes> SimulateGpusOf(OpGraphRef graph, IntLists ops, IntList lanes,
                                       IntList devices, ffi::Bytes launch_us, ffi::Bytes edge_us,
                                       bool fifo) {

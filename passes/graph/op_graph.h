@@ -19,14 +19,15 @@ using Edge = std::pair<int, int>;
 class OpGraph {
  public:
   // Throws GraphError for an empty or repeated name, an edge to or from an unknown operator, an
-  // edge from an operator to itself, and a cycle. The message about a cycle names the operators on
-  // one.
+  // edge from an operator to itself, and a cycle. If there is a cycle, the message names the
+  // operators on a cycle.
   OpGraph(std::vector<std::string> names, std::vector<Edge> edges);
 
   int num_ops() const { return static_cast<int>(names_.size()); }
   const std::vector<std::string>& names() const { return names_; }
   const std::string& name(int op) const { return names_[op]; }
-  // The edges as given. An operator that reads another's output twice has two edges from it.
+  // The edges as given. If an operator reads the output of another operator twice, there are two
+  // edges between the two operators.
   const std::vector<Edge>& edges() const { return edges_; }
   // The neighbours of an operator, each once, in ascending order.
   const std::vector<int>& predecessors(int op) const { return predecessors_[op]; }

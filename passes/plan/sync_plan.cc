@@ -48,7 +48,7 @@ std::vector<std::vector<int>> PlanSync(const OpGraph& graph,
     const int previous = position > 0 ? streams[stream][position - 1] : -1;
     if (previous >= 0) clocks.Join(op, previous);
     for (int source : candidates) {
-      // A wait for `source` is redundant if another operator that comes before op runs after
+      // A wait for `source` is redundant if `op` also comes after another operator that runs after
       // `source`.
       bool covered = previous >= 0 && is_behind(source, previous);
       for (size_t i = 0; i < candidates.size() && !covered; ++i) {

@@ -24,7 +24,8 @@ struct OparaSchedule {
 // the lowest id counts. If there is none, the operator opens a stream. Takes O(n log n + edges).
 //
 // The paper allocates streams along any topological order and does not say which successor is the
-// first. Its code launches first and allocates streams along the launches, and so do we.
+// first. Its code finds the launch order first and allocates streams along this order. This
+// function does the same.
 OparaSchedule ScheduleOpara(const OpGraph& graph, const std::vector<double>& demand,
                             const std::vector<char>& is_memory_bound);
 

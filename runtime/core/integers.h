@@ -19,7 +19,8 @@ namespace tvm_interop {
 struct Integers {
   int64_t data_zero = 0;
   int64_t weight_zero = 0;
-  std::vector<Step> steps;  // In order, before the activation.
+  // The steps in the order in which they are applied, all before the activation.
+  std::vector<Step> steps;
 
   void Visit(Fields* fields) {
     fields->Visit("data_zero", &data_zero);

@@ -235,7 +235,8 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  if (job->pool_ != this) job->pool_ = this;  // No needless write: a late helper may read it.
+  // This avoids a needless write, because a late helper may read `pool_`.
+  if (job->pool_ != this) job->pool_ = this;
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
   job->Announce(helpers);
@@ -339,7 +340,7 @@ void ThreadPool::WaitUntilLeft(const Job* job) {
 }
 
 void ThreadPool::RunHelper(Helper* helper, int number) {
-  runs_inside = 1;  // So a loop inside an operator does not count this thread again.
+  runs_inside = 1;  // Because of this, a loop inside an operator does not count this thread again.
   if (pins()) {
     const std::vector<int> cpus = AllowedCpus();
     PinThisThread({cpus[static_cast<size_t>(number) % cpus.size()]});

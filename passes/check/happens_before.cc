@@ -87,8 +87,8 @@ void HappensBefore::Learn(int op, int source) {
 }
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
-  // The path leads from each operator to an operator before it. The end of the path, read
-  // backwards, is the circle.
+  // Each operator on the path waits for the next operator on the path. So the end of the path, from
+  // `source` on, is the circle. It is stored in reverse order.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

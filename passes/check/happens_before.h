@@ -35,7 +35,7 @@ class HappensBefore {
   void Learn(int op, int source);
   void SetCircle(const std::vector<std::pair<int, size_t>>& path, int source);
 
-  std::vector<std::vector<int>> sources_;  // for each operator, the operators right before it
+  std::vector<std::vector<int>> sources_;  // the operators that each operator directly waits for
   // The stream of each operator, and its position on the stream.
   std::vector<uint32_t> stream_, place_;
   bool has_counts_;

@@ -171,8 +171,8 @@ class Checker {
             std::min(accesses_[a].end, accesses_[b].end)};
   }
 
-  // Counts steps, and returns false once there are too many. The faults found by then are still
-  // returned.
+  // Counts steps, and returns false once there are more than `kMostSteps`. The checker still
+  // returns the faults that it has found before.
   bool Spend(size_t steps) {
     steps_ += steps;
     return steps_ <= kMostSteps;

@@ -31,7 +31,7 @@ struct Access {
 struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
-  // For each operator, whether its writes must not overlap its other accesses.
+  // For each operator, whether its writes may overlap none of its other accesses.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
@@ -41,7 +41,7 @@ struct Fault {
   enum Kind {
     kRace,         // nothing orders the two operators, and at least one writes
     kOverwritten,  // `first` writes over a tensor before `second` has read it
-    kOverlap,      // an operator in `takes_no_overlap` writes bytes that it also accesses otherwise
+    kOverlap,      // two accesses of one operator in `takes_no_overlap` overlap, and one is a write
   };
   Kind kind;
   size_t first;  // indices into `accesses`
@@ -72,7 +72,7 @@ struct Verdict {
 // operators. So the check takes seconds at most, whatever the program.
 Verdict CheckStreamProgram(const StreamProgram& program);
 
-// The same check without the walk: it compares every two accesses. For tests.
+// Makes the same check without the walk, by comparing every two accesses. Tests use this function.
 Verdict CompareEachTwo(const StreamProgram& program);
 
 }  // namespace tvm_interop::check

@@ -184,7 +184,7 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
-// Returns the indices of the stages to price next, the most important first.
+// Returns the indices of the stages to price next, in the order of `WantedStages`.
 ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
                      int64_t at_least) {
   PricingProgress progress(search->search.parts().size());
@@ -195,7 +195,7 @@ ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_pri
 }
 
 StageBookRef StageBookMake() { return StageBookRef(ffi::make_object<StageBookObj>()); }
-// `op_us` has a number for each operator that stages may hold.
+// `op_us` holds the latency of each operator that the stages may hold.
 void StageBookWrite(StageBookRef book, ffi::Array<ffi::Bytes> stages, ffi::Bytes op_us,
                     ffi::Bytes price_us) {
   book->book.Write(ToBatch(stages, Unpack<double>(op_us)), Unpack<double>(price_us));

@@ -38,9 +38,9 @@ class OpGraph {
   // The position of each operator in `topological_order`.
   const std::vector<int>& positions() const { return positions_; }
 
-  // The operators that a path of at least one edge leads to (descendants) or comes from
-  // (ancestors). The first call of either function computes the sets of all operators, which take
-  // n * n / 8 bytes.
+  // `descendants` are the operators that a path of at least one edge from `op` leads to.
+  // `ancestors` are the operators from which such a path leads to `op`. The first call of either
+  // function computes the sets of all operators, which take n * n / 8 bytes.
   const BitSet& descendants(int op) const;
   const BitSet& ancestors(int op) const;
   // Whether a path of at least one edge leads from `from` to `to`.

@@ -8,8 +8,9 @@
 namespace tvm_interop {
 namespace {
 
-// Keeps the last operator of each stream, by ascending stream. `ops` are the operators of other
-// streams that one operator needs. A stream runs in order, so it is enough to wait for the last.
+// Returns the last operator of `ops` on each stream, by ascending stream. One operator of another
+// stream needs all of `ops`. A stream runs its operators in order, so it is enough to wait for the
+// last one.
 std::vector<int> LastOfEachStream(std::vector<int> ops, const std::vector<StreamPlace>& places) {
   std::sort(ops.begin(), ops.end(), [&](int a, int b) {
     if (places[a].stream != places[b].stream) return places[a].stream < places[b].stream;

@@ -72,7 +72,8 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      // This test comes first because most operators of a large state reach too many others.
+      // This test comes first because most operators of a large state reach too many others for a
+      // group.
       const int limit = limits_.max_group_ops;
       if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
       const Set group = up_sets_[u] & state;
@@ -80,8 +81,8 @@ class EndingEnumerator {
       found_.Insert(group);
     });
     if (!limits_.single_root) {
-      // Any connected group grows from a rooted group by union with other rooted groups that touch
-      // it.
+      // Any connected group is a union of rooted groups. It grows from one rooted group, and each
+      // further rooted group has an operator in common with the union so far.
       for (size_t i = 0; i < found_.size() && found_.size() <= max_groups; ++i) {
         const Set group = found_[i];
         for (const auto& [root, rooted] : rooted_) {

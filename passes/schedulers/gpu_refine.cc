@@ -185,7 +185,7 @@ class Annealed {
     for (int i = from; i < Size(); ++i) stages_[sequence_[i]].position = i;
   }
 
-  // Sets the latency of the stage. Returns false if it is unknown.
+  // Sets the latency of the stage. Returns false if the latency is unknown.
   bool Price(Stage* stage) const {
     if (stage->ranks.size() == 1) {
       stage->us = costs_.us(stage->ranks.front());
@@ -423,7 +423,7 @@ class Annealed {
     return s;
   }
 
-  // The following functions store what a change replaces, so that GoBack can restore it.
+  // The following functions store the state that a change replaces, so that GoBack can restore it.
 
   void Remember(int s) { old_stages_.emplace_back(s, stages_[s]); }
   void RememberSequence(int first, int last) {

@@ -11,7 +11,7 @@ namespace tvm_interop {
 
 struct RefineOptions {
   int window = 2;           // the most operators in a stage
-  int64_t trials = 0;       // changes to try
+  int64_t trials = 0;       // the largest number of changes to try
   double time_limit_s = 0;  // the search ends after this time, even if trials are left
   uint64_t seed = 0;
 };

@@ -30,8 +30,8 @@ std::vector<int> CommonOrder(const OpGraph& graph, const GpuOrders& orders) {
                       graph.name(cycle.front()) + "` wait for each other in a circle");
 }
 
-// All stages in one order that agrees with the dependencies and with each GPU, and the end of each
-// stage.
+// All stages of all GPUs in one order, and the end time of each stage. The order agrees with the
+// dependencies and with the order of each GPU.
 class Sequence {
  public:
   Sequence(const GpuCosts& costs, const GpuOrders& orders)
@@ -57,7 +57,7 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // The next operator on the same GPU. Returns -1 if there is none, or if its stage holds other
+  // Returns the next operator on the same GPU, or -1 if there is none or its stage holds other
   // operators too.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
@@ -71,9 +71,9 @@ class Sequence {
                        [this](int rank) { return is_critical_[stage_of_[rank]] != 0; });
   }
 
-  // The latency if these operators, one behind the other on a GPU, become one stage that takes
-  // `us`. Returns kNoLower if the latency is not below `limit_us` or if stages wait for each other
-  // in a circle.
+  // Returns the latency of the schedule if the operators in `ranks` become one stage that takes
+  // `us`. These operators follow each other on a GPU. Returns kNoLower if the latency is not below
+  // `limit_us` or if stages wait for each other in a circle.
   double Try(const std::vector<int>& ranks, double us, double limit_us) {
     const Region region = RegionOf(ranks);
     if (region.has_circle) return kNoLower;

@@ -28,7 +28,8 @@ class Recurrence {
   // GPU that led there. Fills `gpu_of_`.
   template <typename Visit>
   void WalkBack(int rank, int gpu, Visit visit);
-  // Puts `rank` on each GPU, behind the mapping that has the operator before it on GPU `before`.
+  // Tries `rank` on each GPU. The operators of lower ranks are on the GPUs of the best mapping that
+  // has the operator of the rank before on GPU `before`.
   void Extend(int rank, int before);
 
   const GpuCosts& costs_;

@@ -13,8 +13,8 @@ namespace tvm_interop {
 // an operator starts `wait_us` later for each other stream that holds an operator it reads. So
 // operators spread over streams only where this gains more time than the waits cost. The sync plan
 // may drop such a wait because another wait covers it, but the scheduler does not take this into
-// account. It inserts no operator into a gap. Ties are as in ScheduleLios. Takes O(n log n + edges
-// * log streams).
+// account. It inserts no operator into a gap. Ties are as in ScheduleLios. Takes
+// O(n log n + edges * log streams).
 Schedule ScheduleLiosPlus(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
                           double wait_us);
 

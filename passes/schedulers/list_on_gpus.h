@@ -25,8 +25,8 @@ class ListOnGpus {
 
   static constexpr double kNoLower = std::numeric_limits<double>::infinity();
 
-  // The latency if `ranks` are on `gpu` as well. `ranks` are ascending and not mapped yet. Returns
-  // kNoLower as soon as the latency is known to be `limit_us` or more.
+  // Returns the latency of the mapping if `ranks` are added to `gpu`. `ranks` are ascending and not
+  // mapped yet. Returns kNoLower as soon as the latency is known to be `limit_us` or more.
   double Try(const std::vector<int>& ranks, int gpu, double limit_us);
   void Map(const std::vector<int>& ranks, int gpu);
 

@@ -13,8 +13,8 @@
 
 namespace tvm_interop {
 
-// Asks for the latency of each stage as it will run, one price for each stage. A price of infinity
-// marks a stage that must not be chosen.
+// Returns one price for each stage of a batch: the latency of the stage as it will run. A price of
+// infinity marks a stage that must not be chosen.
 using AskPrices = std::function<std::vector<double>(const StageBatch&)>;
 
 struct BeamOptions {
@@ -69,7 +69,8 @@ class StageBeam {
                                          const std::vector<int>& set_of = {});
   virtual ~StageBeam() = default;
 
-  // Searches once. `ask` gets stages in few batches, and never a stage that an earlier call had.
+  // Searches once. `ask` is called with few batches, and never with a stage that was in an earlier
+  // call of `ask`.
   virtual BeamResult Run(const BeamOptions& options, const AskPrices& ask) = 0;
 };
 

@@ -33,7 +33,7 @@ class ServingEngine {
 
   // Runs until an instance ends and returns its number. Returns -1 if none ends by `until_us`. The
   // simulated time is then `until_us`. If `until_us` is infinity and nothing runs, the simulated
-  // time stays as it was.
+  // time does not advance further.
   int Advance(double until_us);
 
  private:

@@ -10,8 +10,8 @@ namespace tvm_interop {
 struct DeviceLimits {
   double cores;      // the number of cores; infinity for no limit
   double bandwidth;  // how many purely memory-bound operators run at once at full speed
-  // While k operators run, each takes 1 + interference * (k - 1) times as long, whatever it asks
-  // for.
+  // While k operators run, each takes 1 + interference * (k - 1) times as long, whichever resources
+  // it uses.
   double interference = 0;
 };
 

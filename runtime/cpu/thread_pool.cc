@@ -32,8 +32,8 @@ std::mutex& MakingPool() {
 
 std::atomic<int> fork_generation{0};
 
-// The shortest time between two calls of sleeping helpers for one job. A call costs the caller
-// microseconds.
+// The shortest time between two wake-ups of sleeping helpers for one job. A wake-up costs the
+// caller microseconds.
 constexpr int64_t kCallEveryNs = 30'000;
 
 int NumThreadsByDefault() {
@@ -85,8 +85,8 @@ int ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
 
 struct Job::Helper {
   std::thread thread;
-  // The job that the helper may be inside of. A job is destroyed only when no helper's `visits`
-  // names it.
+  // The job whose functions the helper may be running. A job is destroyed only when no helper's
+  // `visits` names it.
   std::atomic<const Job*> visits{nullptr};
   std::atomic<bool> ends{false};
   // Whether another thread has lent its core to the helper, so that the helper can end its current

@@ -72,8 +72,8 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      // This test comes first because most operators of a large state reach too many others for a
-      // group.
+      // This test comes first because most operators of a large state reach more operators than a
+      // group may hold.
       const int limit = limits_.max_group_ops;
       if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
       const Set group = up_sets_[u] & state;

@@ -19,7 +19,7 @@ struct RefineOptions {
 struct RefineResult {
   GpuSchedule schedule;
   int64_t trials = 0;         // how many changes were tried
-  bool is_cut_short = false;  // whether the time ran out
+  bool is_cut_short = false;  // whether the time limit ended the search
 };
 
 // Simulated annealing of a schedule over GPUs (Kirkpatrick et al., 1983). The search tries random

@@ -145,8 +145,8 @@ class Sequence {
     return start;
   }
 
-  // Computes the ends of the stages from position `from` on anew, and returns the latency. Returns
-  // kNoLower if the latency is not below `limit_us`.
+  // Computes the end times of the stages from position `from` on anew, and returns the latency.
+  // Returns kNoLower if the latency is not below `limit_us`.
   double Visit(int from, double limit_us) {
     double latest_us = 0;
     for (int i = 0; i < from; ++i) latest_us = std::max(latest_us, stages_[sequence_[i]].end_us);

@@ -32,7 +32,9 @@ struct IosStats {
   int64_t states = 0;       // nonempty states
   int64_t transitions = 0;  // pairs of a state and one of its endings
   int64_t stages = 0;       // distinct endings
-  double schedules = 1;     // number of ways through the states, multiplied over all blocks
+  // The number of possible schedules: the number of ways through each part, multiplied over all
+  // parts.
+  double schedules = 1;
 };
 
 class PartSearch;

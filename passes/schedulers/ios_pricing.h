@@ -62,8 +62,8 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // no less than the cost of the schedule found.
 //
 // Each round also prices stages beyond those of the schedule. These are the stages that add least
-// to its cost if it must use them. A stage is left out if a schedule of priced stages is cheaper
-// than every schedule with this stage.
+// to the cost of the schedule if the schedule must use the stage. A stage is left out if a schedule
+// of priced stages is cheaper than every schedule with this stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
 // are then multiplied by the lowest ratio of a price to its bound, and the tolerance and the slack

@@ -14,7 +14,7 @@ struct OparaSchedule {
 
 // Opara (Chen et al. 2023).
 //
-// The launch order comes first (Algorithm 2). Among the operators that are ready, it takes a
+// The launch order is found first (Algorithm 2). Among the operators that are ready, Opara takes a
 // memory-bound and a compute-bound one in turn, beginning with a memory-bound one. If one kind has
 // run out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
 // ties to the lowest id.

@@ -13,11 +13,12 @@
 namespace tvm_interop {
 namespace {
 
-// On top of its limit, a search may store this many 64-bit words of sets, and this many numbers of
-// stages.
+// On top of its limit, a search may store this many 64-bit words of sets. It may also store as many
+// more numbers that describe stages.
 constexpr size_t kSmall = 1 << 16;
-constexpr size_t kLook = 256;       // the number of states between two calls of `is_over`
-constexpr double kRounding = 1e-9;  // far above rounding errors, far below differences that matter
+constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
+// Far above rounding errors, and far below differences that matter.
+constexpr double kRounding = 1e-9;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename Set>

@@ -32,7 +32,7 @@ struct Schedule {
   std::vector<std::vector<int>> streams;  // the operators of each stream, in order
   // The placements in the order in which the scheduler made them. Empty if there are none.
   std::vector<Placement> timeline;
-  double makespan_us = 0;  // 0 if the scheduler predicts none
+  double makespan_us = 0;  // the predicted makespan; 0 if the scheduler predicts none
 };
 
 // The next two functions throw ScheduleError at the first fault and name the operators at fault. An

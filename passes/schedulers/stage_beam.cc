@@ -16,10 +16,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The most groups looked at for one ready operator. Without a limit on the size of groups, there
-// may be any number.
+// The largest number of groups that are looked at for one ready operator. Without a limit on the
+// size of groups, there may be any number.
 constexpr size_t kMaxGroupsOfOp = 32;
-// The most lengths of groups that are tried from one state.
+// The largest number of group lengths that are tried from one state.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>

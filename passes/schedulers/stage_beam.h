@@ -34,8 +34,8 @@ struct BeamOptions {
 };
 
 struct BeamResult {
-  StageBatch stages;             // in running order; none if no sequence costs less than `below_us`
-  std::vector<double> price_us;  // of each stage
+  StageBatch stages;  // the stages in running order; none if no sequence costs less than `below_us`
+  std::vector<double> price_us;  // the price of each stage
   int64_t transitions = 0;
   bool is_through = false;  // whether the search ran to its end
 };

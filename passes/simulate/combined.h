@@ -47,7 +47,7 @@ struct ServedRequest {
 };
 
 struct CombinedRun {
-  std::vector<ServedRequest> requests;  // in order of arrival
+  std::vector<ServedRequest> requests;  // the requests in order of arrival
   double busy_us = 0;
   int64_t rounds = 0;
 };

@@ -25,8 +25,9 @@ struct ServedOp {
   double cores;
   double memory_share;
   int num_waits;  // number of waits for other streams within the segment
-  int segment;    // from 0; a segment starts when the segment before it has ended
-  int part;       // from 0; the part of the program that the operator belongs to
+  // The operator's segment, counted from 0; a segment starts when the segment before it has ended.
+  int segment;
+  int part;  // the operator's part of the program, counted from 0
 };
 
 // The time that one run of a program takes on a device that runs nothing else.

@@ -124,7 +124,7 @@ class LossOfCore {
   }
 
  private:
-  static constexpr int kLooks = 256;  // Takes about ten microseconds.
+  static constexpr int kLooks = 256;  // `kLooks` calls take about ten microseconds.
 
   int looks_ = 0;
   Job::Helper* seen_ = nullptr;

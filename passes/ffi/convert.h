@@ -138,7 +138,8 @@ inline int CheckedOp(const OpGraphRef& graph, int64_t op) {
                    std::to_string(num_ops) + ", numbered from 0");
 }
 
-// One number for each operator of the graph. Throws GraphError for any other count.
+// Unpacks one number for each operator of the graph. Throws GraphError if there are more or fewer
+// numbers.
 template <typename T>
 std::vector<T> UnpackForOps(const OpGraphRef& graph, const ffi::Bytes& bytes) {
   std::vector<T> values = Unpack<T>(bytes);

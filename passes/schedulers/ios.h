@@ -44,9 +44,9 @@ class PartSearch;
 // they can be priced in one batch. `Solve` then finds the cheapest schedule.
 //
 // The blocks share `max_transitions` evenly. The blocks that need the fewest transitions come
-// first. The blocks after them share the transitions that they do not use. A block that needs more
-// than its share is left out or cut in two. Its parts are cut again if need be, and each part is
-// searched by itself. This bounds the memory, but the schedule is then only optimal between the
+// first. Transitions that a block does not use are left to the blocks after it. A block that needs
+// more than its share is left out or cut in two. Its parts are cut again if need be, and each part
+// is searched by itself. This bounds the memory, but the schedule is then only optimal between the
 // cuts. A part of one operator is never cut: its one transition is kept even if it exceeds the
 // limit.
 //

@@ -39,8 +39,9 @@ class OpGraph {
   const std::vector<int>& positions() const { return positions_; }
 
   // `descendants` are the operators that a path of at least one edge from `op` leads to.
-  // `ancestors` are the operators from which such a path leads to `op`. The first call of either
-  // function computes the sets of all operators, which take n * n / 8 bytes.
+  // `ancestors` are the operators from which such a path leads to `op`. Each of the two functions
+  // computes the sets of all operators at its first call. These sets take n * n / 8 bytes for each
+  // function.
   const BitSet& descendants(int op) const;
   const BitSet& ancestors(int op) const;
   // Whether a path of at least one edge leads from `from` to `to`.

@@ -61,8 +61,9 @@ class ServedProgram {
 
   // `ops` describes each operator by its id, and `streams` hold each operator once. Throws
   // ScheduleError for streams that ValidateStreams refuses. Also throws ScheduleError for an
-  // operator that reads an operator of a later segment, or that follows such an operator on its
-  // stream. Also throws ScheduleError for a part outside 0 to 63 and for an edge between two parts.
+  // operator that reads an operator of a later segment, or that follows an operator of a later
+  // segment on its stream. Also throws ScheduleError for a part outside 0 to 63 and for an edge
+  // between two parts.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
 

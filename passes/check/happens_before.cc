@@ -9,7 +9,7 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The most 32-bit words in all rows together: 256 MiB.
+// The largest number of 32-bit words in all rows of `known_` together, which is 256 MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -49,7 +49,8 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
-  std::vector<std::pair<int, size_t>> path;  // operators, and how many of their sources are done
+  // Each operator on the path, and how many of its sources are done.
+  std::vector<std::pair<int, size_t>> path;
   for (size_t start = 0; start < sources_.size(); ++start) {
     if (state[start] == kNew) path.emplace_back(start, 0);
     while (!path.empty()) {
@@ -86,8 +87,8 @@ void HappensBefore::Learn(int op, int source) {
 }
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
-  // The path leads from each operator to an operator before it. The end of the path, read
-  // backwards, is the circle.
+  // Each operator on the path waits for the next operator on the path. So the end of the path, from
+  // `source` on, is the circle. It is stored in reverse order.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

@@ -35,11 +35,13 @@ class HappensBefore {
   void Learn(int op, int source);
   void SetCircle(const std::vector<std::pair<int, size_t>>& path, int source);
 
-  std::vector<std::vector<int>> sources_;  // for each operator, the operators right before it
-  std::vector<uint32_t> stream_, place_;   // of each operator: its stream, and its place there
+  std::vector<std::vector<int>> sources_;  // the operators that each operator directly waits for
+  // The stream of each operator, and its position on the stream.
+  std::vector<uint32_t> stream_, place_;
   bool has_counts_;
-  size_t width_;                 // words in a row
-  std::vector<uint32_t> known_;  // a row for each operator
+  size_t width_;  // the number of 32-bit words in each row of `known_`
+  // A row for each operator: a count for each stream, or a bit for each operator.
+  std::vector<uint32_t> known_;
   std::vector<int> order_;
   std::vector<int> circle_;
 };

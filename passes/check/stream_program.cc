@@ -36,7 +36,8 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// The most comparisons of two accesses. Only a program made for the purpose needs more.
+// The largest number of steps that comparisons of accesses may take. Only a program that is built
+// to exceed this limit needs more.
 constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
@@ -171,8 +172,8 @@ class Checker {
             std::min(accesses_[a].end, accesses_[b].end)};
   }
 
-  // Counts steps, and returns false once there are too many. The faults found by then are still
-  // returned.
+  // Counts steps, and returns false once there are more than `kMostSteps`. The checker still
+  // returns the faults that it has found before.
   bool Spend(size_t steps) {
     steps_ += steps;
     return steps_ <= kMostSteps;

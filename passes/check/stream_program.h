@@ -31,7 +31,7 @@ struct Access {
 struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
-  // For each operator, whether its writes must not overlap its other accesses.
+  // For each operator, whether its writes may overlap none of its other accesses.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
@@ -41,17 +41,19 @@ struct Fault {
   enum Kind {
     kRace,         // nothing orders the two operators, and at least one writes
     kOverwritten,  // `first` writes over a tensor before `second` has read it
-    kOverlap,      // an operator in `takes_no_overlap` writes where another of its accesses is
+    kOverlap,      // two accesses of one operator in `takes_no_overlap` overlap, and one is a write
   };
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  int64_t begin;  // the bytes that both operators touch, or that were lost
+  // The bytes that both accesses touch; for `kOverwritten`, only the bytes that are lost.
+  int64_t begin;
   int64_t end;
 };
 
 struct Verdict {
-  std::vector<int> circle;  // operators that wait for each other; `faults` is then empty
+  // Operators that wait for each other in a circle; if there are any, `faults` is empty.
+  std::vector<int> circle;
   // At most one fault for each pair of operators and kind. The faults are sorted by the higher
   // number of the pair, then by the lower number.
   std::vector<Fault> faults;
@@ -65,12 +67,12 @@ struct Verdict {
 // and the waits. If the walk does not show this, every two accesses of the same bytes are compared.
 // There is a limit to these comparisons, and only the faults found within the limit are returned.
 //
-// Throws std::invalid_argument if a number in the program points nowhere. Throws std::length_error
+// Throws std::invalid_argument if a number in the program is out of range. Throws std::length_error
 // if the comparisons reach their limit without a fault, or if there are too many streams and
 // operators. So the check takes seconds at most, whatever the program.
 Verdict CheckStreamProgram(const StreamProgram& program);
 
-// The same check without the walk: it compares every two accesses. For tests.
+// Makes the same check without the walk, by comparing every two accesses. Tests use this function.
 Verdict CompareEachTwo(const StreamProgram& program);
 
 }  // namespace tvm_interop::check

@@ -11,12 +11,14 @@ namespace {
 // The state of a range of bytes. Every access so far covers the whole range or no byte of it.
 struct Segment {
   int64_t end = 0;
-  std::vector<const Access*> writers;  // the last one, or the writers of shares of the last tensor
-  std::vector<int> readers;            // the operators that have read since then
-  std::vector<int> before;  // the readers and writers right before the first of several shares
+  // The last writer, or the writers of the shares of the last tensor.
+  std::vector<const Access*> writers;
+  std::vector<int> readers;  // the operators that have read the bytes since the last write
+  // The last readers and writers before the first of several shares was written.
+  std::vector<int> before;
 };
 
-using Segments = std::map<int64_t, Segment>;  // by their beginning
+using Segments = std::map<int64_t, Segment>;  // the segments by their first byte
 
 // The most steps that a walk may take. A step looks at or copies one access of a segment.
 constexpr size_t kMostSteps = size_t{1} << 25;

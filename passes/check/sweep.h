@@ -12,9 +12,9 @@ namespace tvm_interop::check {
 // the last writer and the operators that have read since. If all of these come before the next
 // writer, so does every operator that touched the range earlier.
 //
-// Returns true only for a safe program, but may return false for a safe program too. One such
-// program reads bytes of which only some shares are written. Another takes too many steps, such as
-// one with thousands of reads, each within the range of the next.
+// Returns true only for a safe program, but may return false for a safe program too. Such a program
+// may read bytes of which only some shares are written. Or its walk may take too many steps, for
+// example if there are thousands of reads and each lies within the range of the next.
 bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before);
 
 }  // namespace tvm_interop::check

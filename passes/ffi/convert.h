@@ -39,8 +39,8 @@ class OpGraphRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(OpGraphRef, ffi::ObjectRef, OpGraphObj);
 };
 
-// Saturates at the limits of int. The graph has no operator with such an id, so the id is refused
-// later.
+// Converts a number to int, and saturates at the limits of int. No graph has an operator with an id
+// at a limit, so such an id is refused later.
 inline int ToInt(int64_t value) {
   return static_cast<int>(
       std::clamp<int64_t>(value, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
@@ -138,7 +138,8 @@ inline int CheckedOp(const OpGraphRef& graph, int64_t op) {
                    std::to_string(num_ops) + ", numbered from 0");
 }
 
-// One number for each operator of the graph. Throws GraphError for any other count.
+// Unpacks one number for each operator of the graph. Throws GraphError if there are more or fewer
+// numbers.
 template <typename T>
 std::vector<T> UnpackForOps(const OpGraphRef& graph, const ffi::Bytes& bytes) {
   std::vector<T> values = Unpack<T>(bytes);

@@ -42,7 +42,8 @@ IntList LaunchOrderOf(OpGraphRef graph, ffi::Array<IntLists> stages, IntList dev
   return ToArray(LaunchOrder(graph->graph, ToStages(stages, devices)));
 }
 
-// The paths that `HiosLp` maps, in order. They do not depend on the GPUs that the paths go to.
+// Returns the paths in the order in which `HiosLp` maps them. The paths do not depend on the GPUs
+// that they are mapped to.
 IntLists LongestPathsOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us) {
   const GpuCosts costs = ToCosts(graph, op_us, edge_us);
   PathSearch search(costs);
@@ -53,7 +54,7 @@ IntLists LongestPathsOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us) 
   }
   return ToArrays(paths);
 }
-// The operators of each GPU, in order.
+// Returns the operators of each GPU in running order.
 IntLists HiosLp(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us, int64_t gpus) {
   return ToArrays(MapLongestPaths(ToCosts(graph, op_us, edge_us), ToGpus(gpus)));
 }
@@ -70,7 +71,7 @@ ffi::Array<ffi::Bytes> WindowCandidatesOf(OpGraphRef graph, ffi::Bytes op_us, ff
   return FromBatch(
       WindowCandidates(ToCosts(graph, op_us, edge_us), ToVectors(orders), ToInt(window)));
 }
-// The stages of each GPU, and the makespan in microseconds.
+// Returns the stages of each GPU, and the makespan in microseconds.
 ffi::Array<ffi::Any> OpenWindowsOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us,
                                    IntLists orders, int64_t window, ffi::Array<ffi::Bytes> priced,
                                    ffi::Bytes price_us, bool by_start) {
@@ -78,8 +79,8 @@ ffi::Array<ffi::Any> OpenWindowsOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Byte
                                      ToInt(window), ToPrices(priced, price_us, op_us),
                                      by_start ? WindowOrder::kStart : WindowOrder::kPriority));
 }
-// The stages of each GPU, the makespan in microseconds, how many changes were tried, and whether
-// the time ran out.
+// Returns the stages of each GPU, the makespan in microseconds, how many changes were tried, and
+// whether the time limit ended the search.
 ffi::Array<ffi::Any> RefineOnGpusOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Bytes edge_us,
                                     ffi::Array<IntLists> initial, int64_t window,
                                     ffi::Array<ffi::Bytes> priced, ffi::Bytes price_us,
@@ -95,7 +96,8 @@ ffi::Array<ffi::Any> RefineOnGpusOf(OpGraphRef graph, ffi::Bytes op_us, ffi::Byt
   return found;
 }
 
-// Returns the start and end of each launch. A launch has operators, a lane, a device and a latency.
+// Returns the start times and the end times of the launches. Launch i has the operators `ops[i]`,
+// the lane `lanes[i]`, the device `devices[i]` and the latency `launch_us[i]`.
 ffi::Array<ffi::Bytes> SimulateGpusOf(OpGraphRef graph, IntLists ops, IntList lanes,
                                       IntList devices, ffi::Bytes launch_us, ffi::Bytes edge_us,
                                       bool fifo) {

@@ -139,8 +139,8 @@ ffi::Bytes PriceStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us_bytes) {
   return Pack(PriceStages(ToBatch(batch, op_us), op_us));
 }
 
-// The caller's function that says whether the time of a search is over. Without it, the time is
-// never over.
+// A function of the caller that returns whether the time of a search is over. If it is missing, the
+// search has no time limit.
 using IsOver = ffi::Optional<ffi::Function>;
 std::function<bool()> AsksWhether(const IsOver& is_over) {
   if (!is_over.has_value()) return [] { return false; };
@@ -165,7 +165,8 @@ IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_gro
                                                      static_cast<size_t>(first_window),
                                                      max_transitions, AsksWhether(is_over)));
 }
-// Returns how many parts there are, and how many transitions were looked at to find them.
+// Returns the number of parts of the graph that are searched by themselves, and how many
+// transitions were looked at to find these parts.
 IntList IosEffort(IosSearchRef search) {
   return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }
@@ -183,7 +184,7 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
-// Returns the indices of the stages to price next, the most important first.
+// Returns the indices of the stages to price next, in the order of `WantedStages`.
 ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
                      int64_t at_least) {
   PricingProgress progress(search->search.parts().size());
@@ -194,7 +195,7 @@ ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_pri
 }
 
 StageBookRef StageBookMake() { return StageBookRef(ffi::make_object<StageBookObj>()); }
-// `op_us` has a number for each operator that stages may hold.
+// `op_us` holds the latency of each operator that the stages may hold.
 void StageBookWrite(StageBookRef book, ffi::Array<ffi::Bytes> stages, ffi::Bytes op_us,
                     ffi::Bytes price_us) {
   book->book.Write(ToBatch(stages, Unpack<double>(op_us)), Unpack<double>(price_us));
@@ -205,8 +206,8 @@ ffi::Bytes StageBookRead(StageBookRef book, ffi::Array<ffi::Bytes> stages, ffi::
 IosPricingRef IosPricingMake(IosSearchRef search, StageBookRef book) {
   return IosPricingRef(ffi::make_object<IosPricingObj>(search, book));
 }
-// If the stages are not packed, `op_us` is empty and `streams` is 0. If each operator has one core,
-// `work_us` is empty.
+// `op_us` is empty and `streams` is 0 if stages are not packed onto a limited number of streams.
+// `work_us` is empty if every operator uses one core.
 void IosPricingBounds(IosPricingRef pricing, ffi::Bytes alone_us, ffi::Bytes op_us, int64_t streams,
                       int64_t cores, ffi::Bytes work_us, double tolerance, double slack_us,
                       double scale) {
@@ -223,8 +224,8 @@ ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
   return FromBatch(pricing->search->search.stages().Select(next));
 }
-// Returns how many prices were below their bound, and the factor that the bounds are now scaled
-// down to.
+// Returns how many prices were below their bound, and the factor by which all bounds are now
+// multiplied.
 ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
   const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
   return {below, pricing->pricing.scale()};
@@ -240,8 +241,8 @@ StageBeamRef StageBeamMake(OpGraphRef graph, IntList ops, ffi::Bytes op_us, int6
   return StageBeamRef(ffi::make_object<StageBeamObj>(
       graph, ToVector(ops), UnpackForOps<double>(graph, op_us), limits, ToVector(set_of)));
 }
-// Returns the stages, their prices, how many transitions were looked at, and whether the search got
-// to the end.
+// Returns the stages, their prices, how many transitions were looked at, and whether the search ran
+// to its end.
 ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backward, double below_us,
                                   double parallelism, double certain, int64_t max_transitions,
                                   IsOver is_over, ffi::Function ask) {

@@ -1,5 +1,5 @@
-// The bindings that export the serving simulator to Python. Sets of parts are passed as the bits of
-// an int64.
+// The bindings that export the serving simulator to Python. A set of parts of a program is passed
+// as an int64, with one bit for each part.
 #include "passes/simulate/serving.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -47,7 +47,7 @@ ServingDevice ToDevice(const ffi::Bytes& figures) {
   return {{values.at(0), values.at(1), values.at(2)}, values.at(3), values.at(4), values.at(5)};
 }
 
-// `places` are rows of three numbers: waits, segment, part.
+// `places` holds three numbers for each operator: its number of waits, its segment and its part.
 ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Bytes op_us,
                                    ffi::Bytes op_cores, ffi::Bytes memory_share, ffi::Bytes places,
                                    bool has_barriers) {
@@ -64,8 +64,8 @@ ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Byte
       ServedProgram(graph->graph, ToVectors(streams), ops, has_barriers)));
 }
 
-// Returns the time of the run and the integral over time of the share of busy cores, in
-// microseconds.
+// Returns two times in microseconds: the duration of the run, and its busy time. The busy time is
+// the integral over time of the share of cores that are busy.
 ffi::Array<double> RunAlone(ServedProgramRef program, int64_t present, ffi::Bytes device) {
   const AloneRun run = program->program.Alone(static_cast<uint64_t>(present), ToDevice(device));
   return {run.us, run.busy_us};
@@ -88,9 +88,14 @@ int64_t AdvanceEngine(ServingEngineRef engine, double until_us) {
 double EngineNow(ServingEngineRef engine) { return engine->engine.now_us(); }
 double EngineBusy(ServingEngineRef engine) { return engine->engine.busy_us(); }
 
-// `places` hold two lists for each model: the combined block of each of the model's blocks, and the
-// block's part there. `followers` are rows of two models and a delay in microseconds. Returns the
-// models, the times as rows of three (arrived, dequeued, finished), and the busy microseconds with
+// `places` holds two lists for each model. For each block of the model, the first list gives the
+// combined block that holds the block, and the second list gives the block's part there.
+//
+// `arrivals` holds the times of the given arrivals, their models and the followers. A follower is a
+// row of three numbers: a model, the next model and a delay in microseconds.
+//
+// Returns three lists. The first holds the model of each request. The second holds three times of
+// each request: arrived, dequeued and finished. The third holds the busy time in microseconds and
 // the number of rounds.
 ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
                                           ffi::Array<IntLists> places, ffi::Bytes interval_us,

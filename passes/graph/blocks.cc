@@ -7,15 +7,15 @@
 namespace tvm_interop {
 namespace {
 
-// Grows a prefix of the topological order operator by operator, and says whether a cut lies behind
-// the prefix.
+// Grows a prefix of the topological order operator by operator, and says whether there is a cut
+// right after the prefix.
 //
-// There is a cut if every operator in the prefix reaches every operator behind it. Call an operator
-// in the prefix a last operator if all its readers are behind the prefix. Call an operator behind
-// the prefix a first operator if it reads only from the prefix. A path from a last operator to a
-// first one is always a single edge. So there is a cut exactly if every last operator has an edge
-// to every first one, and it is enough to count these edges. Each operator becomes a first and a
-// last operator once, so all steps together take O(n + edges).
+// There is a cut if every operator in the prefix reaches every operator after the prefix. Call an
+// operator in the prefix a last operator if none of its readers is in the prefix. Call an operator
+// after the prefix a first operator if it reads only operators in the prefix. A path from a last
+// operator to a first operator is always a single edge. So there is a cut exactly if every last
+// operator has an edge to every first operator. It is enough to count these edges. Each operator
+// becomes a first and a last operator once, so all steps together take O(n + edges).
 class Prefix {
  public:
   explicit Prefix(const OpGraph& graph) : graph_(graph), unread_(graph.num_ops()) {
@@ -58,10 +58,11 @@ class Prefix {
   }
 
   const OpGraph& graph_;
-  std::vector<size_t> unread_;  // by operator: how many of its predecessors are behind
+  // For each operator, how many of its predecessors are not in the prefix yet.
+  std::vector<size_t> unread_;
   std::vector<char> is_last_, is_first_;
   int64_t lasts_ = 0, firsts_ = 0;
-  int64_t edges_ = 0;  // from last operators to first ones
+  int64_t edges_ = 0;  // the number of edges from last operators to first operators
 };
 
 }  // namespace

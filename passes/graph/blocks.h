@@ -12,9 +12,9 @@ namespace tvm_interop {
 //
 // A cut divides the graph in two halves such that every operator before the cut reaches every
 // operator after it. The components between neighbouring cuts are the finest series decomposition.
-// A component of one operator that follows a component of several is the exit of the larger
-// component, such as the concat of an Inception module. The exit joins the larger component. Any
-// other component is a block of its own. Takes O(n + edges).
+// If a component of one operator follows a component of several operators, the single operator is
+// the exit of the larger component. An example is the concat of an Inception module. The exit joins
+// the larger component. Any other component is a block of its own. Takes O(n + edges).
 std::vector<std::vector<int>> FindBlocks(const OpGraph& graph);
 
 }  // namespace tvm_interop

@@ -10,8 +10,9 @@ namespace tvm_interop {
 // Maximum matchings of bipartite graphs (Hopcroft and Karp 1973). Each function returns the right
 // partner of every left vertex, or -1 for a left vertex without a partner.
 
-// The form for graphs with many edges. `adjacency[u]` holds the right neighbours of u, as a set of
-// `num_right` bits. A phase takes O(left * right / 64), however many edges there are.
+// Finds a maximum matching of a graph with many edges. `adjacency[u]` holds the right neighbours of
+// u, as a set of `num_right` bits. A phase takes O(left * right / 64), however many edges there
+// are.
 std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_right);
 
 // Finds a maximum matching that starts from `matching`. A vertex that is matched in `matching`
@@ -19,7 +20,8 @@ std::vector<int> MaximumMatching(const std::vector<BitSet>& adjacency, int num_r
 std::vector<int> GrowMatching(const std::vector<BitSet>& adjacency, int num_right,
                               std::vector<int> matching);
 
-// The form for graphs with few edges. Takes O(edges * sqrt(vertices)).
+// Finds a maximum matching of a graph with few edges. `adjacency[u]` lists the right neighbours of
+// u. Takes O(edges * sqrt(vertices)).
 std::vector<int> MaximumMatching(const std::vector<std::vector<int>>& adjacency, int num_right);
 
 }  // namespace tvm_interop

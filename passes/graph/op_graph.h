@@ -19,14 +19,15 @@ using Edge = std::pair<int, int>;
 class OpGraph {
  public:
   // Throws GraphError for an empty or repeated name, an edge to or from an unknown operator, an
-  // edge from an operator to itself, and a cycle. The message about a cycle names the operators on
-  // one.
+  // edge from an operator to itself, and a cycle. If there is a cycle, the message names the
+  // operators on a cycle.
   OpGraph(std::vector<std::string> names, std::vector<Edge> edges);
 
   int num_ops() const { return static_cast<int>(names_.size()); }
   const std::vector<std::string>& names() const { return names_; }
   const std::string& name(int op) const { return names_[op]; }
-  // The edges as given. An operator that reads another's output twice has two edges from it.
+  // The edges as given. If an operator reads the output of another operator twice, there are two
+  // edges between the two operators.
   const std::vector<Edge>& edges() const { return edges_; }
   // The neighbours of an operator, each once, in ascending order.
   const std::vector<int>& predecessors(int op) const { return predecessors_[op]; }
@@ -37,9 +38,10 @@ class OpGraph {
   // The position of each operator in `topological_order`.
   const std::vector<int>& positions() const { return positions_; }
 
-  // The operators that a path of at least one edge leads to (descendants) or comes from
-  // (ancestors). The first call of either function computes the sets of all operators, which take
-  // n * n / 8 bytes.
+  // `descendants` are the operators that a path of at least one edge from `op` leads to.
+  // `ancestors` are the operators from which such a path leads to `op`. Each of the two functions
+  // computes the sets of all operators at its first call. These sets take n * n / 8 bytes for each
+  // function.
   const BitSet& descendants(int op) const;
   const BitSet& ancestors(int op) const;
   // Whether a path of at least one edge leads from `from` to `to`.

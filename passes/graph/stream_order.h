@@ -25,8 +25,8 @@ std::vector<std::vector<int>> OrderSuccessors(const OpGraph& graph,
                                               const std::vector<std::vector<int>>& streams,
                                               const std::vector<Edge>& edges);
 
-// A topological order of the operators, given the successors of each. Throws PlanError if there is
-// none, and names operators that wait for each other in a circle.
+// A topological order of the operators, given the successors of each. If there is none, throws
+// PlanError, which names operators that wait for each other in a circle.
 std::vector<int> OrderOrThrow(const OpGraph& graph,
                               const std::vector<std::vector<int>>& successors);
 

@@ -48,7 +48,7 @@ std::vector<int> FindCycle(const std::vector<std::vector<int>>& successors) {
   std::vector<int> cycle = {start};
   for (int v = before[start]; v != start; v = before[v]) cycle.push_back(v);
   std::reverse(cycle.begin(), cycle.end());
-  // The cycle starts at its lowest vertex, so that the same cycle always reads the same.
+  // The cycle starts at its lowest vertex, so that the same cycle always gives the same list.
   std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end()), cycle.end());
   return cycle;
 }

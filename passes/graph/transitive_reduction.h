@@ -7,10 +7,10 @@
 
 namespace tvm_interop {
 
-// The transitive reduction of the graph: the edges that no longer path replaces. Returns the
-// successors that are left for each operator, in topological order and without repeats. An acyclic
-// graph has exactly one such reduction, and it is the minimum equivalent graph. Takes
-// O(edges * n / 64) after the closure.
+// The transitive reduction of the graph. It drops each edge whose ends are also connected by a
+// longer path. Returns the remaining successors of each operator, in topological order and without
+// repeats. An acyclic graph has exactly one such reduction, and it is the minimum equivalent graph.
+// Takes O(edges * n / 64) after the closure.
 std::vector<std::vector<int>> TransitiveReduction(const OpGraph& graph);
 
 }  // namespace tvm_interop

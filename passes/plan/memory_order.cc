@@ -20,7 +20,7 @@ class Usage {
     left_ = touching_;
   }
 
-  // The change in the bytes in use from before the operator's start to after its end.
+  // How much the bytes in use change from before the operator's start to after its end.
   int64_t Change(int op) const { return Allocated(op) - Freed(op); }
 
   void Run(int op) {
@@ -49,9 +49,10 @@ class Usage {
   }
 
   const std::vector<Buffer>& buffers_;
-  std::vector<std::vector<size_t>> touched_;  // by operator: the buffers it writes or reads
-  std::vector<size_t> touching_;              // by buffer: how many operators write or read it
-  // By buffer: how many of these operators have not run yet.
+  // For each operator, the buffers that it writes or reads.
+  std::vector<std::vector<size_t>> touched_;
+  std::vector<size_t> touching_;  // for each buffer, how many operators write or read it
+  // For each buffer, how many of the operators that write or read it have not run yet.
   std::vector<size_t> left_;
   int64_t live_ = 0, peak_ = 0;
 };

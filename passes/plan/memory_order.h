@@ -11,9 +11,9 @@ namespace tvm_interop {
 
 // An order of all operators on one stream that keeps the bytes in use at once low. The order is
 // greedy: among the ready operators, the one that adds least to the bytes in use comes next. The
-// bytes that an operator frees are subtracted from what it adds. Ties go to the lowest id. The
-// result is not always the best order, which is NP-hard to find. If the topological order needs
-// fewer bytes, it is returned instead. Throws PlanError for a malformed buffer.
+// bytes that an operator frees are subtracted from the bytes that it adds. Ties go to the lowest
+// id. The result is not always the best order, which is NP-hard to find. If the topological order
+// needs fewer bytes, it is returned instead. Throws PlanError for a malformed buffer.
 std::vector<int> MemoryOrder(const OpGraph& graph, const std::vector<Buffer>& buffers);
 
 // The most bytes in use at once when the operators run in this order. A buffer is in use from the

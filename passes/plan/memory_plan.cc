@@ -115,7 +115,8 @@ MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>&
 
   MemoryPlan plan;
   plan.offsets.resize(buffers.size());
-  std::vector<size_t> placed;  // by ascending offset, so that the search ends at the first gap
+  // The buffers placed so far, by ascending offset; the search ends at the first gap.
+  std::vector<size_t> placed;
   for (size_t b : by_size) {
     const int64_t nbytes = buffers[b].nbytes;
     if (nbytes == 0) break;  // only empty buffers are left, and they fit anywhere

@@ -11,12 +11,12 @@ namespace tvm_interop {
 // A tensor that needs storage while the model runs.
 struct Buffer {
   int64_t nbytes = 0;
-  std::vector<int> producers;  // the operators that write the tensor, each a part
+  std::vector<int> producers;  // the operators that write the tensor; each one writes a part of it
   std::vector<int> users;      // the operators that read the tensor
 };
 
 struct MemoryPlan {
-  std::vector<int64_t> offsets;  // of each buffer, in bytes
+  std::vector<int64_t> offsets;  // the offset of each buffer in the arena, in bytes
   int64_t arena_bytes = 0;
 };
 

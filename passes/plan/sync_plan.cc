@@ -8,8 +8,9 @@
 namespace tvm_interop {
 namespace {
 
-// Keeps the last operator of each stream, by ascending stream. `ops` are the operators of other
-// streams that one operator needs. A stream runs in order, so it is enough to wait for the last.
+// Returns the last operator of `ops` on each stream, by ascending stream. One operator of another
+// stream needs all of `ops`. A stream runs its operators in order, so it is enough to wait for the
+// last one.
 std::vector<int> LastOfEachStream(std::vector<int> ops, const std::vector<StreamPlace>& places) {
   std::sort(ops.begin(), ops.end(), [&](int a, int b) {
     if (places[a].stream != places[b].stream) return places[a].stream < places[b].stream;
@@ -48,7 +49,7 @@ std::vector<std::vector<int>> PlanSync(const OpGraph& graph,
     const int previous = position > 0 ? streams[stream][position - 1] : -1;
     if (previous >= 0) clocks.Join(op, previous);
     for (int source : candidates) {
-      // A wait for `source` is redundant if another operator that comes before op runs after
+      // A wait for `source` is redundant if `op` also comes after another operator that runs after
       // `source`.
       bool covered = previous >= 0 && is_behind(source, previous);
       for (size_t i = 0; i < candidates.size() && !covered; ++i) {

@@ -8,10 +8,10 @@
 namespace tvm_interop {
 
 // For each operator, the operators on other streams that it must wait for, by ascending stream. The
-// waits are the edges between streams that a transitive reduction leaves over. The reduction covers
-// the streams' order, the dependencies and `extra_edges`. No smaller set of waits gives the same
-// order. Uses vector clocks and takes O(operators * streams + edges * streams). Throws PlanError
-// for streams that cannot be run.
+// waits are the edges between streams that remain after a transitive reduction. The reduction
+// covers the streams' order, the dependencies and `extra_edges`. No smaller set of waits gives the
+// same order. Uses vector clocks and takes O(operators * streams + edges * streams). Throws
+// PlanError for streams that cannot be run.
 std::vector<std::vector<int>> PlanSync(const OpGraph& graph,
                                        const std::vector<std::vector<int>>& streams,
                                        const std::vector<Edge>& extra_edges);

@@ -13,17 +13,17 @@ namespace tvm_interop {
 // Limits on the endings that are enumerated for a state. IOS, section 4.3, calls the limits r and
 // s.
 struct EndingLimits {
-  int max_group_ops = 0;  // r; 0 for any number
-  int max_groups = 0;     // s; 0 for any number
+  int max_group_ops = 0;  // r: the most operators in a group; 0 for any number
+  int max_groups = 0;     // s: the most groups in an ending; 0 for any number
   // Whether to enumerate only groups with a single root. Such a group is an operator and all
   // operators that it reaches, as in the code behind the paper's published counts. Otherwise a
   // group is any weakly connected set.
   bool single_root = false;
 };
 
-// For each b up to `most`, the number of ways to choose 1 to `max_groups` out of b operators, where
-// 0 stands for any number. If b independent operators can all come last in a state, the state has
-// at least this many endings.
+// For each b up to `most`, the number of ways to choose 1 to `max_groups` out of b operators. If
+// `max_groups` is 0, any number may be chosen. If b independent operators can all come last in a
+// state, the state has at least this many endings.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);
@@ -58,8 +58,8 @@ class EndingEnumerator {
   // `max_endings`. Returns whether all endings were visited.
   template <typename Visit>
   bool ForEach(const Set& state, size_t max_endings, Visit visit) {
-    // Each group is an ending by itself. So a state with more groups than allowed endings has too
-    // many.
+    // Each group is an ending by itself. So a state with more than `max_endings` groups has too
+    // many endings.
     if (!FindGroups(state, max_endings)) return false;
     pool_.resize(groups_.size());
     for (size_t i = 0; i < pool_.size(); ++i) pool_[i] = i;
@@ -72,7 +72,8 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      // This test comes first because most operators of a large state reach too many others.
+      // This test comes first because most operators of a large state reach more operators than a
+      // group may hold.
       const int limit = limits_.max_group_ops;
       if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
       const Set group = up_sets_[u] & state;
@@ -80,8 +81,8 @@ class EndingEnumerator {
       found_.Insert(group);
     });
     if (!limits_.single_root) {
-      // Any connected group grows from a rooted group by union with other rooted groups that touch
-      // it.
+      // Any connected group is a union of rooted groups. It grows from one rooted group, and each
+      // further rooted group has an operator in common with the union so far.
       for (size_t i = 0; i < found_.size() && found_.size() <= max_groups; ++i) {
         const Set group = found_[i];
         for (const auto& [root, rooted] : rooted_) {

@@ -7,16 +7,17 @@
 
 namespace tvm_interop {
 
-// Folds streams onto at most `num_streams` streams. Each stream stays whole. The stream with the
-// most `op_us` goes first, onto the least loaded one (PackGroups; ties go to the lowest). If
-// streams share one, their operators run in `order`, which must be a topological order of the
-// graph. Streams that already fit are returned unchanged.
+// Folds `streams` onto at most `num_streams` new streams. The operators of a stream stay together.
+// The stream with the largest sum of `op_us` is placed first, onto the new stream with the least
+// load (PackGroups). Ties go to the lowest stream. If several streams share a new stream, their
+// operators run in `order`, which must be a topological order of the graph. If there are at most
+// `num_streams` streams, they are returned unchanged.
 std::vector<std::vector<int>> FoldStreams(const std::vector<std::vector<int>>& streams,
                                           const std::vector<double>& op_us, int num_streams,
                                           const std::vector<int>& order);
 
-// The operators by the time at which each could start if there were always a free stream. Ties are
-// in topological order, and so the result is a topological order too.
+// The operators sorted by the time at which each could start if there were always a free stream.
+// Ties are in topological order, and so the result is a topological order too.
 std::vector<int> EarliestFirst(const OpGraph& graph, const std::vector<double>& op_us);
 
 }  // namespace tvm_interop

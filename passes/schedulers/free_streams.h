@@ -44,7 +44,8 @@ class FreeStreams {
   void Refresh(size_t i) { least_[i] = std::min(least_[2 * i], least_[2 * i + 1]); }
 
   size_t leaves_ = 1;
-  std::vector<double> least_;  // the root is 1, the children of i are 2 * i and 2 * i + 1
+  // The tree of minima: the root has index 1, and the children of i are 2 * i and 2 * i + 1.
+  std::vector<double> least_;
 };
 
 }  // namespace tvm_interop

@@ -43,7 +43,8 @@ GpuCosts::GpuCosts(const OpGraph& graph, const std::vector<double>& op_us,
     : graph_(graph) {
   CheckCosts(graph, op_us, edge_us);
   const int n = graph.num_ops();
-  // The transfer times of each operator's edges, in the order of its successors.
+  // For each operator, the transfer times of the edges to its successors, in the order of the
+  // successors.
   std::vector<std::vector<double>> reader_us(n);
   for (int op = 0; op < n; ++op) reader_us[op].resize(graph.successors(op).size());
   for (size_t e = 0; e < edge_us.size(); ++e) {

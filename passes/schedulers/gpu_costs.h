@@ -7,8 +7,8 @@
 
 namespace tvm_interop {
 
-// A neighbour in the graph, and the transfer time of the edge to it if the two are on different
-// GPUs.
+// A neighbour of an operator in the graph, and the transfer time of the edge between the two. The
+// transfer takes place only if the two operators are on different GPUs.
 struct Arc {
   int rank;
   double us;
@@ -27,14 +27,16 @@ class ArcRange {
 // The latencies of operators and of copies between GPUs. Operators are renumbered by priority, and
 // an operator's new number is its rank.
 //
-// The priority of an operator is the longest path from its start to the end of the graph, all
-// copies counted (HIOS, section IV-A). Rank 0 has the highest priority. Ties go to the earlier
-// operator in topological order, so every edge leads to a higher rank.
+// The priority of an operator is the length of the longest path from its start to the end of the
+// graph. This length includes a copy for every edge (HIOS, section IV-A). Rank 0 has the highest
+// priority. Ties go to the earlier operator in topological order, so every edge leads to a higher
+// rank.
 class GpuCosts {
  public:
-  // `op_us` is by operator, and `edge_us` is by edge of `graph.edges()`. Among repeated edges, the
-  // largest value counts. Throws ScheduleError if a list has the wrong length. Throws it too,
-  // naming the operators, for a value that is negative or not finite.
+  // `op_us` holds the latency of each operator, and `edge_us` holds the transfer time of each edge
+  // of `graph.edges()`. If an edge is repeated, its largest value counts. Throws ScheduleError if a
+  // list has the wrong length. Also throws ScheduleError, naming the operators, for a value that is
+  // negative or not finite.
   GpuCosts(const OpGraph& graph, const std::vector<double>& op_us,
            const std::vector<double>& edge_us);
 
@@ -43,14 +45,15 @@ class GpuCosts {
   int op(int rank) const { return op_of_[rank]; }
   int rank(int op) const { return rank_of_[op]; }
   double us(int rank) const { return us_[rank]; }
-  // The operator's position in the graph's topological order, which breaks ties.
+  // The operator's position in the graph's topological order. Ties are decided by this position.
   int position(int rank) const { return graph_.positions()[op_of_[rank]]; }
   ArcRange sources(int rank) const { return Range(sources_, rank); }
   ArcRange readers(int rank) const { return Range(readers_, rank); }
 
  private:
   struct Arcs {
-    std::vector<int> begins;  // where each rank begins in `arcs`, then the end
+    // The index in `arcs` at which each rank begins, followed by the size of `arcs`.
+    std::vector<int> begins;
     std::vector<Arc> arcs;
   };
   static ArcRange Range(const Arcs& arcs, int rank) {

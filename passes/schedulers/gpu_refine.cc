@@ -17,7 +17,8 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kTooLate = std::numeric_limits<double>::infinity();
-// The temperature at the beginning and at the end, as a share of an operator's mean latency.
+// The temperatures at the beginning and at the end of the search, as shares of the mean latency of
+// an operator.
 constexpr double kHottest = 0.2;
 constexpr double kColdest = 0.002;
 constexpr int kBetweenMarks = 16;
@@ -90,7 +91,7 @@ class Annealed {
     return longest_us;
   }
 
-  // Makes one random change. It stays if the makespan is then below `limit_us`.
+  // Makes one random change. The change is undone unless the makespan is then below `limit_us`.
   void Change(double limit_us) {
     const double kind = dice_.Share();
     int first = -1;
@@ -144,11 +145,11 @@ class Annealed {
     int gpu = 0;
     double us = 0;
     double end_us = 0;
-    double visited_us = 0;  // its end by the last Visit
-    int position = 0;       // in the sequence
+    double visited_us = 0;  // end time that the last Visit computed
+    int position = 0;       // position in the sequence
   };
 
-  // The stages by start, so that neighbours in the sequence run at about the same time.
+  // The stages sorted by start time, so that neighbours in the sequence run at about the same time.
   std::vector<int> InOrder(const GpuStages& initial) const {
     std::vector<std::vector<int>> successors(stages_.size());
     for (int rank = 0; rank < costs_.num_ops(); ++rank) {
@@ -184,7 +185,7 @@ class Annealed {
     for (int i = from; i < Size(); ++i) stages_[sequence_[i]].position = i;
   }
 
-  // Sets the latency of the stage. Returns false if it is unknown.
+  // Sets the latency of the stage. Returns false if the latency is unknown.
   bool Price(Stage* stage) const {
     if (stage->ranks.size() == 1) {
       stage->us = costs_.us(stage->ranks.front());
@@ -198,8 +199,8 @@ class Annealed {
     return true;
   }
 
-  // The makespan, with all stages from position `from` on computed anew. Returns kTooLate as soon
-  // as the makespan cannot be below `limit_us`.
+  // Computes all stages from position `from` on anew and returns the makespan. Returns kTooLate as
+  // soon as the makespan cannot be below `limit_us`.
   double Visit(int from, double limit_us) {
     int i = from / kBetweenMarks * kBetweenMarks;
     if (from == 0) {
@@ -245,11 +246,11 @@ class Annealed {
     critical_.clear();
   }
 
-  // The operators of a longest path. The walk goes back from the stage that ends last, each time to
-  // the stage that was waited for.
+  // The operators on a critical path. The search for the path begins at the stage that ends last.
+  // From each stage, it goes back to the stage that this stage waited for.
   const std::vector<int>& Critical() {
     if (!critical_.empty()) return critical_;
-    std::vector<int> before(stages_.size(), -1);  // on its GPU
+    std::vector<int> before(stages_.size(), -1);  // for each stage, the stage before it on its GPU
     std::vector<int> last_of(gpus_, -1);
     int last = sequence_.front();
     for (int s : sequence_) {
@@ -287,7 +288,8 @@ class Annealed {
     return critical[dice_.Below(static_cast<int>(critical.size()))];
   }
 
-  // The positions of an operator's last source and of its first reader. It can move between them.
+  // The positions of an operator's last source and of its first reader. The operator can move to
+  // any position between these two.
   std::pair<int, int> Bounds(int rank) const {
     std::pair<int, int> bounds = {-1, Size()};
     for (const Arc& arc : costs_.sources(rank)) {
@@ -325,7 +327,8 @@ class Annealed {
     Remember(s);
     if (is_alone) {
       stages_[s].gpu = gpu;
-      if (to > at) --to;  // The stage is gone from its old position.
+      // Without the stage at its old position, all later positions are one lower.
+      if (to > at) --to;
       const int first = std::min(at, to);
       RememberSequence(first, std::max(at, to) + 1);
       const auto begin = sequence_.begin();
@@ -395,8 +398,8 @@ class Annealed {
     return first;
   }
 
-  // Takes an operator out of a stage of several. Returns false if the latency of the rest is
-  // unknown.
+  // Takes an operator out of a stage of several operators. Returns false if the latency of the
+  // remaining operators together is unknown.
   bool Leave(int rank) {
     Stage& stage = stages_[stage_of_[rank]];
     stage.ranks.erase(std::find(stage.ranks.begin(), stage.ranks.end(), rank));
@@ -420,7 +423,7 @@ class Annealed {
     return s;
   }
 
-  // The following functions store what a change replaces, so that GoBack can restore it.
+  // The following functions store the state that a change replaces, so that GoBack can restore it.
 
   void Remember(int s) { old_stages_.emplace_back(s, stages_[s]); }
   void RememberSequence(int first, int last) {
@@ -460,13 +463,15 @@ class Annealed {
   const int gpus_;
   Dice dice_;
   std::vector<Stage> stages_;
-  std::vector<int> stage_of_;      // by rank
-  std::vector<double> behind_us_;  // by rank: the longest path behind it, without copies
-  std::vector<int> sequence_;      // of stages
-  std::vector<int> free_stages_;   // stages that the sequence does not hold
-  std::vector<double> marks_;      // when each GPU is free before every kBetweenMarks-th stage
+  std::vector<int> stage_of_;  // by rank
+  // By rank: length of the longest path after the operator, without copies.
+  std::vector<double> behind_us_;
+  std::vector<int> sequence_;     // of stages
+  std::vector<int> free_stages_;  // unused stages, which the sequence does not hold
+  // The time at which each GPU is free, stored before every kBetweenMarks-th stage.
+  std::vector<double> marks_;
   std::vector<double> free_us_;
-  std::vector<int> critical_;  // ranks; empty if not computed yet
+  std::vector<int> critical_;  // ranks on a critical path; empty if not computed yet
   double makespan_us_ = 0;
 
   std::vector<std::pair<int, Stage>> old_stages_;

@@ -11,7 +11,7 @@ namespace tvm_interop {
 
 struct RefineOptions {
   int window = 2;           // the most operators in a stage
-  int64_t trials = 0;       // changes to try
+  int64_t trials = 0;       // the largest number of changes to try
   double time_limit_s = 0;  // the search ends after this time, even if trials are left
   uint64_t seed = 0;
 };
@@ -19,7 +19,7 @@ struct RefineOptions {
 struct RefineResult {
   GpuSchedule schedule;
   int64_t trials = 0;         // how many changes were tried
-  bool is_cut_short = false;  // whether the time ran out
+  bool is_cut_short = false;  // whether the time limit ended the search
 };
 
 // Simulated annealing of a schedule over GPUs (Kirkpatrick et al., 1983). The search tries random
@@ -28,14 +28,15 @@ struct RefineResult {
 // same result unless the time runs out. The search ends early when the schedule is as short as the
 // longest path.
 //
-// A change is one of the following. An operator moves to another GPU or another place in the order,
-// into a stage of others or out of it. Two stages exchange their GPUs. Two GPUs exchange all that
-// they run from some time on. Stages stand in one order that agrees with the dependencies, so no
-// change can make them wait for each other in a circle. Operators of a longest path are moved most
-// often. Operators are put side by side only if `prices` has a price for them together.
+// A change is one of the following. An operator moves to another GPU or to another place in the
+// order. An operator joins a stage of other operators, or leaves such a stage. Two stages exchange
+// their GPUs. Two GPUs exchange all their stages from some position in the order on. Stages stand
+// in one order that agrees with the dependencies, so no change can make them wait for each other in
+// a circle. Operators of a longest path are moved most often. Operators are put side by side only
+// if `prices` has a price for them together.
 //
 // Throws ScheduleError if the stages of `initial` wait for each other in a circle or have no price.
-// Takes O(trials * (n + edges)) at worst. Only the stages behind a change are computed anew, and
+// Takes O(trials * (n + edges)) at worst. Only the stages after a change are computed anew, and
 // only until the change is known to be too slow.
 RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
                           const StagePrices& prices, const RefineOptions& options);

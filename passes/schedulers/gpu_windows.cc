@@ -30,8 +30,8 @@ std::vector<int> CommonOrder(const OpGraph& graph, const GpuOrders& orders) {
                       graph.name(cycle.front()) + "` wait for each other in a circle");
 }
 
-// All stages in one order that agrees with the dependencies and with each GPU, and the end of each
-// stage.
+// All stages of all GPUs in one order, and the end time of each stage. The order agrees with the
+// dependencies and with the order of each GPU.
 class Sequence {
  public:
   Sequence(const GpuCosts& costs, const GpuOrders& orders)
@@ -57,22 +57,23 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // The operator behind this one on its GPU if both are alone in their stages, or -1.
+  // Returns the next operator on the same GPU, or -1 if there is none or its stage holds other
+  // operators too.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
   }
 
-  // Whether the known longest path leads through one of these operators. If not, this path keeps
-  // its length whatever happens to them.
+  // Whether the known longest path leads through one of these operators. If not, no change of these
+  // operators makes the path shorter.
   bool MayShorten(const std::vector<int>& ranks) const {
     return std::any_of(ranks.begin(), ranks.end(),
                        [this](int rank) { return is_critical_[stage_of_[rank]] != 0; });
   }
 
-  // The latency if these operators, one behind the other on a GPU, become one stage that takes
-  // `us`. Returns kNoLower if the latency is not below `limit_us` or if stages wait for each other
-  // in a circle.
+  // Returns the latency of the schedule if the operators in `ranks` become one stage that takes
+  // `us`. These operators follow each other on a GPU. Returns kNoLower if the latency is not below
+  // `limit_us` or if stages wait for each other in a circle.
   double Try(const std::vector<int>& ranks, double us, double limit_us) {
     const Region region = RegionOf(ranks);
     if (region.has_circle) return kNoLower;
@@ -102,17 +103,18 @@ class Sequence {
   struct Stage {
     std::vector<int> ranks;
     int gpu;
-    int before, behind;  // neighbours on its GPU; -1 for none
+    int before, behind;  // the stages before and after it on its GPU; -1 for none
     double us;
     double end_us = 0;
-    double visited_us = 0;  // its end by the last Visit
-    int position = 0;       // in the sequence
+    double visited_us = 0;  // end time that the last Visit computed
+    int position = 0;       // position in the sequence
   };
 
   // The part of the sequence from the first to the last operator to merge.
   struct Region {
     int first;
-    // Of stages; in the new one, the first member stands for all.
+    // The stages of the region before and after the merge. In `new_order`, the first merged stage
+    // stands for all merged stages.
     std::vector<int> old_order, new_order;
     bool has_circle = false;
   };
@@ -123,8 +125,9 @@ class Sequence {
     for (int i = from; i < Size(); ++i) stages_[sequence_[i]].position = i;
   }
 
-  // The time at which the stage's inputs are there and its GPU is free, and the stage it waited
-  // for, or -1. For stages from position `from` on, the ends of the last visit count.
+  // Returns the time at which the stage's inputs have arrived and its GPU is free. Also returns the
+  // stage that this stage waited for last, or -1 if there is none. For stages from position `from`
+  // on, the end times of the last Visit count.
   std::pair<double, int> Start(const Stage& stage, int from) const {
     std::pair<double, int> start = {0, -1};
     const auto wait = [&](int s, double copy_us) {
@@ -142,8 +145,8 @@ class Sequence {
     return start;
   }
 
-  // Computes the ends of the stages from position `from` on anew, and returns the latency. Returns
-  // kNoLower if the latency is not below `limit_us`.
+  // Computes the end times of the stages from position `from` on anew, and returns the latency.
+  // Returns kNoLower if the latency is not below `limit_us`.
   double Visit(int from, double limit_us) {
     double latest_us = 0;
     for (int i = 0; i < from; ++i) latest_us = std::max(latest_us, stages_[sequence_[i]].end_us);
@@ -160,7 +163,8 @@ class Sequence {
     for (int i = from; i < Size(); ++i) {
       stages_[sequence_[i]].end_us = stages_[sequence_[i]].visited_us;
     }
-    // Walk back from a stage that ends last, each time to the stage that was waited for.
+    // This walk begins at a stage that ends last. From each stage it goes back to the stage that
+    // this stage waited for.
     is_critical_.assign(stages_.size(), 0);
     int last = -1;
     for (int s : sequence_) {
@@ -189,7 +193,8 @@ class Sequence {
     region.first = stages_[kept].position;
     const int last = stages_[stage_of_[ranks.back()]].position;
     region.old_order.assign(sequence_.begin() + region.first, sequence_.begin() + last + 1);
-    // By position in the region: whether the stage is a member or waits for one.
+    // For each position in the region, whether its stage is to be merged or waits for a stage that
+    // is to be merged.
     std::vector<char> is_behind(region.old_order.size());
     const auto waits_behind = [&](int s) {
       const int at = stages_[s].position - region.first;
@@ -223,7 +228,7 @@ class Sequence {
     Number(first);
   }
 
-  // Merges the stages, and returns the members as they were.
+  // Merges the stages of `ranks`. Returns these stages as they were before.
   std::vector<Stage> Merge(const std::vector<int>& ranks, double us, const Region& region) {
     std::vector<Stage> members;
     for (int rank : ranks) members.push_back(stages_[stage_of_[rank]]);
@@ -245,7 +250,7 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The stage behind the merged one comes right after the last member.
+    // The next stage on the GPU follows the last member again.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }
@@ -265,8 +270,8 @@ bool AreIndependent(const OpGraph& graph, int op, const std::vector<int>& others
   });
 }
 
-// The best window that begins with `first`: its ranks and its price. No ranks if no window is
-// better.
+// Returns the ranks and the price of the best window that begins with `first`. The ranks are empty
+// if no window lowers the latency.
 std::pair<std::vector<int>, double> BestWindow(const GpuCosts& costs, Sequence* sequence, int first,
                                                int window, const StagePrices& prices) {
   std::pair<std::vector<int>, double> best;

@@ -20,18 +20,19 @@ struct GpuSchedule {
 
 // The order in which `OpenWindows` looks at the operators.
 enum class WindowOrder {
-  kPriority,  // HIOS, Algorithm 2
-  kStart,     // for schedules that do not follow the priorities, such as HEFT's
+  kPriority,  // by priority, as in HIOS, Algorithm 2
+  kStart,     // by start time, for schedules that do not follow the priorities, such as HEFT's
 };
 
-// All windows that `OpenWindows` may need the price of. A window is 2 to `window` operators, one
-// behind the other on a GPU, none of which depends on another. Each operator is a group.
+// All windows whose price `OpenWindows` may need. A window holds 2 to `window` operators that
+// follow each other on a GPU. None of them depends on another. Each operator is a group.
 StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int window);
 
-// Puts neighbours on a GPU side by side (HIOS, Algorithm 2). For each operator that is alone in its
-// stage, up to `window` - 1 operators behind it may join it. They join if three things hold: none
-// of them depends on another, no stages then wait for each other in a circle, and the latency gets
-// lower. If several numbers of operators may join, the best is taken, with ties to the smallest.
+// Merges neighbouring operators on a GPU into stages, so that they run side by side (HIOS,
+// Algorithm 2). For each operator that is alone in its stage, up to `window` - 1 operators behind
+// it may join it. They join if three things hold: none of them depends on another, no stages then
+// wait for each other in a circle, and the latency gets lower. If several numbers of operators may
+// join, the best is taken, with ties to the smallest.
 //
 // This differs from the paper's listing in two ways. The listing keeps a merged stage before it
 // knows whether that is better (line 11 before line 14); here only an improvement is kept. The
@@ -40,11 +41,11 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 //
 // A stage starts once its GPU is free and all inputs of all its operators are there. Its operators
 // end together. Windows without a price in `prices` stay apart. With `window` 1 all operators stay
-// apart, and the makespan is that of the orders as they are. Throws ScheduleError, naming the
+// apart, and the makespan is the makespan of `orders` as given. Throws ScheduleError, naming the
 // operators, if the orders make operators wait for each other in a circle.
 //
-// Takes O(n + edges) for each operator on a longest path. A window off the known longest path is
-// not tried, because it cannot shorten that path.
+// Takes O(n + edges) for each operator on a longest path. A window without an operator on the known
+// longest path is not tried, because it cannot shorten that path.
 GpuSchedule OpenWindows(const GpuCosts& costs, const GpuOrders& orders, int window,
                         const StagePrices& prices, WindowOrder order);
 

@@ -14,7 +14,7 @@ struct Busy {
 
 struct Slot {
   int gpu;
-  size_t index;  // in the GPU's list
+  size_t index;  // position in the GPU's list
   double start_us;
   double finish_us;
 };
@@ -64,9 +64,9 @@ class Heft {
     return best;
   }
 
-  // The first gap that is long enough for the operator. An operator that ends by the time the
-  // inputs are there stays in front, even if either operator takes no time. It may be one of the
-  // inputs.
+  // The first gap on the GPU that is long enough for the operator. The operator goes behind every
+  // operator that ends no later than its inputs arrive, even if one of the two takes no time. Such
+  // an earlier operator may compute one of the inputs.
   Slot SlotOn(int rank, int gpu) const {
     double ready_us = 0;
     for (const Arc& source : costs_.sources(rank)) {
@@ -124,8 +124,8 @@ class Heft {
   }
 
   const GpuCosts& costs_;
-  std::vector<std::vector<Busy>> busy_;  // of each GPU, in order
-  std::vector<int> gpu_of_;              // by rank; -1 if not placed
+  std::vector<std::vector<Busy>> busy_;  // for each GPU, its operators in running order
+  std::vector<int> gpu_of_;              // for each rank, its GPU; -1 if not placed
   std::vector<double> finish_us_;        // by rank
   std::vector<int> readers_;
 };

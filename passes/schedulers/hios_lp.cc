@@ -31,7 +31,8 @@ LongestPath PathSearch::TakeLongest() {
       }
     }
     next_[*rank] = next;
-    // A path that comes here goes on only if no neighbour of the operator is taken.
+    // A path that enters this operator from a source goes on only if no neighbour of this operator
+    // is taken.
     tail_us_[*rank] = costs_.us(*rank) + (is_clean_[*rank] ? behind_us : out_us_[*rank]);
     const double head_us = in_us_[*rank] + costs_.us(*rank) + behind_us;
     if (head_us > path.us || (head_us == path.us && IsEarlier(*rank, first))) {
@@ -76,8 +77,8 @@ int BestGpu(ListOnGpus* mapping, const std::vector<int>& path) {
       best_us = us;
       best = gpu;
     }
-    // No latency is lower than the one without the path. Other empty GPUs would give the same
-    // latency.
+    // The latency cannot get lower than it is without the path, so an equal latency is the best.
+    // All empty GPUs give the same latency, so it is enough to try one of them.
     if (best_us <= mapping->latency_us() || mapping->is_empty(gpu)) break;
   }
   return best;

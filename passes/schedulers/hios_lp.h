@@ -10,8 +10,8 @@ namespace tvm_interop {
 
 struct LongestPath {
   std::vector<int> ranks;  // ascending
-  // The length of the path: its operators, its edges, and the longest edge from or to a taken
-  // operator at each end.
+  // The length of the path in microseconds. It includes the path's operators and edges, and at each
+  // end the longest edge from or to a taken operator.
   double us;
 };
 
@@ -30,13 +30,14 @@ class PathSearch {
   void Take(const std::vector<int>& path);
 
   const GpuCosts& costs_;
-  std::vector<int> left_;        // ranks, ascending
-  std::vector<char> is_taken_;   // by rank, like the members below
-  std::vector<char> is_clean_;   // whether no neighbour is taken
+  std::vector<int> left_;  // ranks, ascending
+  // By rank, like the next five members: whether the operator is taken.
+  std::vector<char> is_taken_;
+  std::vector<char> is_clean_;   // whether no neighbour of the operator is taken
   std::vector<double> in_us_;    // the longest edge from a taken operator
   std::vector<double> out_us_;   // the longest edge to a taken operator
-  std::vector<double> tail_us_;  // the longest rest of a path that comes here
-  std::vector<int> next_;        // the operator that follows on the longest path, or -1
+  std::vector<double> tail_us_;  // length from here on of the longest path that enters here
+  std::vector<int> next_;        // the next operator on the longest path from here, or -1
 };
 
 // HIOS-LP's mapping (HIOS, Algorithm 1 without line 11). In each step, it takes the longest valid
@@ -47,10 +48,11 @@ class PathSearch {
 // length of a path is the sum over its operators and the edges between them, plus an edge at each
 // end. At the front, this is the longest edge from a mapped operator to the first operator. At the
 // back, it is the longest edge from the last operator to a mapped one. Ties go to the path whose
-// first operator is earliest in topological order. From there on, ending the path wins over going
-// on; otherwise the earliest next operator wins. Ties between GPUs go to the lowest.
+// first operator is earliest in topological order. At each operator of the path, ending here is
+// better than an equally long continuation. Among equally long continuations, the earliest next
+// operator is taken. Ties between GPUs go to the lowest.
 //
-// Takes O(paths * gpus * (operators + edges)). Only what lies behind a path's first operator is
+// Takes O(paths * gpus * (operators + edges)). Only the operators after a path's first operator are
 // computed anew.
 GpuOrders MapLongestPaths(const GpuCosts& costs, int gpus);
 

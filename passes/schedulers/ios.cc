@@ -33,7 +33,7 @@ int WidthOf(const OpGraph& graph, const std::vector<int>& ops) {
   return width;
 }
 
-// The operators by the time at which each can start. Ties are in topological order.
+// The operators sorted by the time at which each can start. Ties are in topological order.
 std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_us) {
   std::vector<double> start_us(graph.num_ops());
   for (int op : graph.topological_order()) {
@@ -46,9 +46,9 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
   return order;
 }
 
-// How many of the first operators go before a cut. The cut lies in the middle third, where the
-// operators behind it read the fewest operators before it. Ties go to the cut nearest to the
-// middle.
+// Returns how many operators lie before the cut. The cut lies in the middle third, at the position
+// where the operators after it read the fewest operators before it. Ties go to the cut nearest to
+// the middle.
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
@@ -78,9 +78,9 @@ size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
 }
 
 // A lower bound on the number of transitions of a part. Any set closed under predecessors is a
-// state, since single operators can always be taken off. Take any b of the `width` operators of an
-// antichain. Some state has exactly these b operators last, and any 1 to `max_groups` of them are
-// an ending of that state.
+// state, because operators can be taken off one at a time. Take any b of the `width` operators of
+// an antichain. Some state has exactly these b operators as its last ones. Any 1 to `max_groups` of
+// these b operators are an ending of that state.
 double LeastTransitions(int width, int max_groups) {
   const std::vector<double> endings_of = LeastEndings(width, max_groups);
   double least = 0, choose = 1;  // "width choose b"
@@ -132,7 +132,7 @@ IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options,
     return too_large;
   };
   std::vector<size_t> too_large = search(easy_first, false);
-  // These blocks may fit into the transitions that the other blocks have left.
+  // The other blocks may have left enough transitions for these blocks.
   if (options.cuts) {
     early_first = EarlyFirst(graph, op_us);
     search(too_large, true);
@@ -154,10 +154,11 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   const auto topological = [&](int a, int b) {
     return graph.positions()[a] < graph.positions()[b];
   };
-  size_t width = 2;  // the width to start with, that of the last window
+  size_t width = 2;  // the width to try first, in stages; it is the width of the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
-    // The window gets as wide as fits, starting from the width of the last window.
+    // The window becomes as wide as `max_transitions_of_window` allows. The first width to try is
+    // the width of the last window.
     std::vector<Part> fitting;
     size_t fits = 1;
     bool grows = true;

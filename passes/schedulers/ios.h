@@ -32,27 +32,31 @@ struct IosStats {
   int64_t states = 0;       // nonempty states
   int64_t transitions = 0;  // pairs of a state and one of its endings
   int64_t stages = 0;       // distinct endings
-  double schedules = 1;     // number of ways through the states, multiplied over all blocks
+  // The number of possible schedules: the number of ways through each part, multiplied over all
+  // parts.
+  double schedules = 1;
 };
 
 class PartSearch;
 
 // IOS: dynamic programming over the endings of a graph (Ding et al. 2021, Algorithm 1). It works
-// block by block and uses concurrent execution only. The constructor enumerates, so that all stages
-// can be priced in one batch. `Solve` then finds the cheapest schedule.
+// block by block and uses concurrent execution only. The constructor enumerates all stages, so that
+// they can be priced in one batch. `Solve` then finds the cheapest schedule.
 //
-// The blocks share `max_transitions` evenly. The blocks that need least come first, and a block
-// leaves what it does not use to the blocks after it. A block that needs more than its share is
-// left out or cut in two. Its parts are cut again if need be, and each part is searched by itself.
-// This bounds the memory, but the schedule is then only optimal between the cuts. A part of one
-// operator is never cut: its one transition is kept even if it exceeds the limit.
+// The blocks share `max_transitions` evenly. The blocks that need the fewest transitions come
+// first. Transitions that a block does not use are left to the blocks after it. A block that needs
+// more than its share is left out or cut in two. Its parts are cut again if need be, and each part
+// is searched by itself. This bounds the memory, but the schedule is then only optimal between the
+// cuts. A part of one operator is never cut: its one transition is kept even if it exceeds the
+// limit.
 //
 // A cut separates operators that can start early from operators that can start late. It lies near
-// the middle of the block, where few operators are read across it.
+// the middle of the block, where few operators before it are read by operators after it.
 class IosSearch {
  public:
-  // Searches all of `graph`, which must outlive the search. `op_us` says when operators can start,
-  // which decides where cuts lie. It is empty if all operators take equally long.
+  // Searches all of `graph`, which must outlive the search. `op_us` holds the latencies of the
+  // operators. They determine when operators can start, and so where cuts lie. `op_us` is empty if
+  // all operators take equally long.
   IosSearch(const OpGraph& graph, const IosOptions& options, const std::vector<double>& op_us = {});
   // Searches windows of neighbouring stages in a known list of stages. In each window it looks for
   // all stages that can be made of the window's operators. A window is as wide as
@@ -96,15 +100,15 @@ class IosSearch {
   };
 
   // Searches the operators as one part and appends the part. Returns false, and appends nothing, if
-  // the part has more than `max_transitions` or time is over.
+  // the part has more than `max_transitions` transitions or `is_over` returns true.
   bool SearchWhole(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
                    const std::function<bool()>& is_over, std::vector<Part>* parts);
-  // Searches the operators and appends the parts, cut until no part has more than
-  // `max_transitions`.
+  // Searches the operators and appends the parts. Cuts the parts until none has more than
+  // `max_transitions` transitions.
   void Search(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
               const std::vector<int>& early_first, std::vector<Part>* parts);
 
-  // Adds a part behind the parts that the search has.
+  // Adds a part after the existing parts.
   void Append(Part part);
 
   const OpGraph& graph_;

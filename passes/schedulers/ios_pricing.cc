@@ -11,8 +11,8 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The next call looks further than this call had to, by this factor. Each call asks for more
-// stages, and looking twice takes longer than looking too far.
+// The factor by which the next call's gap exceeds the gap that this call needed. The next call asks
+// for more stages, and two searches take longer than one search with too wide a gap.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
@@ -27,9 +27,9 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
   return work_us;
 }
 
-// The `count` stages that add least to the cost of the cheapest way of their part if it must use
-// them, or fewer if there are no more. The stage that adds least comes first. Parts that are solved
-// and stages marked in `is_wanted` are left out.
+// Returns the `count` stages that add least to the cost of the cheapest way through their part if
+// the way must use the stage. Returns fewer if there are no more. The stage that adds least comes
+// first. Parts that are solved and stages marked in `is_wanted` are left out.
 std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
                                        const std::vector<char>& is_priced,
                                        const std::vector<char>& is_wanted, size_t count,

@@ -12,58 +12,62 @@
 
 namespace tvm_interop {
 
-// How to bound the latency of a stage from below by the latencies of its operators alone.
+// How to compute a lower bound on the latency of a stage from the latencies of its operators when
+// each runs alone.
 struct StageBounds {
-  std::vector<double> op_us;  // by operator, to pack groups by; used only if num_streams > 0
-  int num_streams = 0;        // how many streams the stages are packed onto first; 0 for no limit
-  // A stage takes at least its total work divided by `cores`; 0 for no limit.
+  std::vector<double> op_us;  // latencies by which groups are packed; used only if num_streams > 0
+  int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
+  // The number of cores. A stage takes at least its total work divided by `cores`. If `cores` is 0,
+  // there is no such bound.
   int cores = 0;
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if the work of an operator is its latency alone.
   std::vector<double> work_us = {};
   double tolerance = 0;  // the share by which a price may be below its bound
-  double slack_us = 0;   // microseconds by which a price may be below its bound in addition
-  double scale = 1;      // the factor that earlier searches scaled the bounds down to
+  double slack_us = 0;   // how much more a price may be below its bound, in microseconds
+  double scale = 1;      // the factor by which earlier searches multiplied the bounds
 };
 
-// What one call of WantedStages leaves for the next. It is valid as long as no value falls. When a
-// value falls, start with a new one.
+// The progress that one call of WantedStages passes on to the next call. It is valid as long as no
+// value falls. When a value falls, start with a new PricingProgress.
 struct PricingProgress {
   explicit PricingProgress(size_t num_parts) : ways(num_parts), is_solved(num_parts) {}
 
   std::vector<CheapestWays> ways;  // by part
-  std::vector<char> is_solved;     // by part: whether the cheapest way is priced
-  // How far above the cheapest way to look first; any value is correct.
+  std::vector<char> is_solved;     // for each part, whether its cheapest way is priced
+  // How far above the cost of the cheapest way to look first, in microseconds. It changes only the
+  // time of the search, not the result.
   double gap_us = 0;
 };
 
 // The stages worth pricing next. Stage i takes `value_us[i]`, which is a guess unless
 // `is_priced[i]`. Single operators must be priced. First come the unpriced stages on the cheapest
 // way through each part; a way is a sequence of stages. Then come the stages that add least to the
-// cost of the cheapest way if it must use them, until there are `at_least` stages. The result is
-// empty if the cheapest way is priced.
+// cost of the cheapest way if the way must use the stage, until there are `at_least` stages. The
+// result is empty if the cheapest way is priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);
 
 // Prices only the stages that an optimal schedule may need. As long as no price is below its bound,
-// the outcome is the same as if all stages were priced, to the last bit and tie.
+// the outcome is the same as if all stages were priced, down to the last bit and the choice in each
+// tie.
 //
 // A stage takes at least as long as its longest group, where a group takes the sum of its
-// operators' latencies alone. It also takes at least its total work divided by the cores; an
-// operator with several cores is that much more work. The search is solved with these bounds in
-// place of the unknown prices. Then the stages of the schedule that it finds are priced. This
-// repeats until all stages of the schedule that it finds have prices. Then no other schedule is
-// cheaper: its cost is at least its bound, and its bound is no less than the cost of the schedule
-// found.
+// operators' latencies alone. It also takes at least its total work divided by the number of cores.
+// The work of an operator is summed over all the cores that the operator uses. The search is solved
+// with these bounds in place of the unknown prices. Then the stages of the schedule that it finds
+// are priced. This repeats until all stages of the schedule that it finds have prices. Then no
+// other schedule is cheaper: the cost of another schedule is at least its bound, and its bound is
+// no less than the cost of the schedule found.
 //
 // Each round also prices stages beyond those of the schedule. These are the stages that add least
-// to its cost if it must use them. A stage is left out if a schedule of priced stages is cheaper
-// than every schedule with this stage.
+// to the cost of the schedule if the schedule must use the stage. A stage is left out if a schedule
+// of priced stages is cheaper than every schedule with this stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
-// are then scaled down to the worst ratio of price to bound, less the tolerance and the slack. The
-// search goes on with these lower bounds.
+// are then multiplied by the lowest ratio of a price to its bound, and the tolerance and the slack
+// are taken off. The search goes on with these lower bounds.
 class IosPricing {
  public:
   // Stages with a price in `book` are not asked for, and new prices are written into `book`.
@@ -77,12 +81,12 @@ class IosPricing {
   // Gives prices of stages without being asked. Call it after SetBounds and before Next.
   void Give(const std::vector<size_t>& stages, const std::vector<double>& price_us);
 
-  // The stages to price next, ascending: all unpriced stages on the best way, and more up to
-  // `at_least`. Empty once the optimum is known.
+  // The stages to price next, ascending: all unpriced stages of the cheapest schedule, and further
+  // stages until there are `at_least`. Empty once the optimum is known.
   std::vector<size_t> Next(size_t at_least);
   // Sets the prices of the stages that Next returned last. Returns how many prices were below their
-  // bound. Infinity says that a stage could not be priced. That stage is not chosen then, nor is
-  // any other stage without a price, and Next asks for no more.
+  // bound. A price of infinity says that the stage could not be priced. Then this stage and all
+  // stages without a price are never chosen, and Next asks for no more stages.
   int64_t SetPrices(const std::vector<double>& price_us);
 
   // The latency of each stage, or its lower bound if there is no price. The search is solved with
@@ -90,7 +94,7 @@ class IosPricing {
   const std::vector<double>& value_us() const { return value_us_; }
   // How many stages have a price or are known to get none.
   size_t num_priced() const;
-  // The factor that the bounds are scaled down to. It is 1 until SetBounds.
+  // The factor by which the bounds are multiplied. It is 1 until SetBounds is called.
   double scale() const { return scale_; }
 
  private:

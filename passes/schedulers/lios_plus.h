@@ -8,11 +8,12 @@
 
 namespace tvm_interop {
 
-// LIOS with two changes that are not in its paper. First, the priority of an operator is the
-// longest path from it to the end, its own latency included, instead of that latency alone. Second,
-// an operator starts `wait_us` later for each other stream that holds an operator it reads. So work
-// spreads only where that pays. The sync plan may drop such a wait because another wait covers it,
-// but the scheduler does not look at that. It inserts no operator into a gap. Ties are as in
+// LIOS with two changes that are not in its paper. First, the priority of an operator is the length
+// of the longest path from it to the end, including its own latency. LIOS uses only the latency of
+// the operator itself. Second, an operator starts `wait_us` later for each other stream that holds
+// an operator it reads. So operators spread over streams only where this gains more time than the
+// waits cost. The sync plan may drop such a wait because another wait covers it, but the scheduler
+// does not take this into account. The scheduler inserts no operator into a gap. Ties are as in
 // ScheduleLios. Takes O(n log n + edges * log streams).
 Schedule ScheduleLiosPlus(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
                           double wait_us);

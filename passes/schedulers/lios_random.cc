@@ -13,9 +13,10 @@ class Draw {
  public:
   explicit Draw(uint64_t seed) : engine_(seed) {}
 
-  // A uniform number in [0, bound). It uses only the standard's engine, which is the same in every
-  // library; the standard's distributions differ between libraries. A number above the last whole
-  // multiple of `bound` is drawn again.
+  // A uniform number in [0, bound). It uses only the random engine of the C++ standard library,
+  // which gives the same numbers in every implementation. The distributions of the standard library
+  // differ between implementations. A number above the last whole multiple of `bound` is drawn
+  // again.
   size_t operator()(size_t bound) {
     const uint64_t surplus = (UINT64_MAX % bound + 1) % bound;
     uint64_t drawn = engine_();

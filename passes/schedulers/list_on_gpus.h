@@ -16,21 +16,22 @@ using GpuOrders = std::vector<std::vector<int>>;
 // such an operator is on another GPU, the time of the copy is added. Operators that are not mapped
 // do not count (HIOS, section IV-A).
 //
-// Only the operators behind the first new one are computed anew. This takes O(gpus log n), plus the
-// operators and edges from there on.
+// When operators are added, only the operators from the first new one on are computed anew. This
+// takes O(gpus log n + operators + edges), where only operators and edges from the first new
+// operator on count.
 class ListOnGpus {
  public:
   ListOnGpus(const GpuCosts& costs, int gpus);
 
   static constexpr double kNoLower = std::numeric_limits<double>::infinity();
 
-  // The latency if `ranks` are on `gpu` as well. `ranks` are ascending and not mapped yet. Returns
-  // kNoLower as soon as the latency is known to be `limit_us` or more.
+  // Returns the latency of the mapping if `ranks` are added to `gpu`. `ranks` are ascending and not
+  // mapped yet. Returns kNoLower as soon as the latency is known to be `limit_us` or more.
   double Try(const std::vector<int>& ranks, int gpu, double limit_us);
   void Map(const std::vector<int>& ranks, int gpu);
 
-  // The latency of the present mapping. More operators never lower it, because they only delay
-  // others.
+  // The latency of the present mapping. Mapping more operators never lowers the latency, because it
+  // only delays other operators.
   double latency_us() const { return latest_us_.empty() ? 0 : latest_us_.back(); }
   bool is_mapped(int rank) const { return gpu_of_[rank] >= 0; }
   bool is_empty(int gpu) const { return on_gpu_[gpu].empty(); }
@@ -42,13 +43,13 @@ class ListOnGpus {
   double Visit(const std::vector<int>& ranks, int gpu, double limit_us);
 
   const GpuCosts& costs_;
-  std::vector<int> gpu_of_;               // by rank; -1 if not mapped
+  std::vector<int> gpu_of_;               // for each rank, its GPU; -1 if not mapped
   std::vector<double> finish_us_;         // by rank
   std::vector<std::vector<int>> on_gpu_;  // ranks, ascending
   std::vector<int> mapped_;               // ranks, ascending
-  std::vector<double> latest_us_;         // for each of `mapped_`: the latest finish up to there
-  std::vector<int> visited_;              // ranks visited by the last Visit
-  std::vector<double> visited_us_;        // by rank: the finish by the last Visit
+  std::vector<double> latest_us_;   // for each of `mapped_`, the latest finish up to this operator
+  std::vector<int> visited_;        // ranks visited by the last Visit
+  std::vector<double> visited_us_;  // for each rank, the finish that the last Visit computed
 };
 
 }  // namespace tvm_interop

@@ -9,10 +9,10 @@
 namespace tvm_interop {
 
 struct NimbleSchedule {
-  std::vector<std::vector<int>> streams;  // by first operator, in topological order
+  std::vector<std::vector<int>> streams;  // sorted by first operator, in topological order
   int64_t reduced_edges = 0;              // |E'|
   int64_t matching = 0;                   // |M|
-  int64_t chains = 0;                     // number of operators - |M|
+  int64_t chains = 0;                     // the number of operators minus |M|
 
   int64_t waits() const { return reduced_edges - matching; }
 };

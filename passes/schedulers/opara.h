@@ -14,7 +14,7 @@ struct OparaSchedule {
 
 // Opara (Chen et al. 2023).
 //
-// The launch order comes first (Algorithm 2). Among the operators that are ready, it takes a
+// The launch order is found first (Algorithm 2). Among the operators that are ready, Opara takes a
 // memory-bound and a compute-bound one in turn, beginning with a memory-bound one. If one kind has
 // run out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
 // ties to the lowest id.
@@ -24,7 +24,8 @@ struct OparaSchedule {
 // the lowest id counts. If there is none, the operator opens a stream. Takes O(n log n + edges).
 //
 // The paper allocates streams along any topological order and does not say which successor is the
-// first. Its code launches first and allocates streams along the launches, and so do we.
+// first. Its code finds the launch order first and allocates streams along this order. This
+// function does the same.
 OparaSchedule ScheduleOpara(const OpGraph& graph, const std::vector<double>& demand,
                             const std::vector<char>& is_memory_bound);
 

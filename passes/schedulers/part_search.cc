@@ -13,10 +13,12 @@
 namespace tvm_interop {
 namespace {
 
-// A search may store this many words of sets, and numbers of stages, on top of its limit.
+// On top of its limit, a search may store this many 64-bit words of sets. It may also store as many
+// more numbers that describe stages.
 constexpr size_t kSmall = 1 << 16;
-constexpr size_t kLook = 256;       // states between two looks at the clock
-constexpr double kRounding = 1e-9;  // far above rounding errors, far below differences that matter
+constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
+// Far above rounding errors, and far below differences that matter.
+constexpr double kRounding = 1e-9;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename Set>
@@ -60,7 +62,7 @@ class PartSearchOf : public PartSearch {
       if (!done) return false;
     }
     first_transition_.push_back(transitions_.size());
-    transitions_.shrink_to_fit();  // they are kept until all parts are enumerated and priced
+    transitions_.shrink_to_fit();  // transitions are kept until all parts are priced
     for (const Set& state : states.sets()) state_sizes_.push_back(state.Count());
     smallest_first_ = SmallestFirst();
     num_stages_ = batch.num_stages();
@@ -149,22 +151,23 @@ class PartSearchOf : public PartSearch {
     uint32_t next;
   };
 
-  // The costs of ways within a limit. A cost is infinity if there is no such way.
+  // The costs of ways that cost no more than a limit. A cost is infinity if there is no such way.
   struct WaysThrough {
-    std::vector<double> cost_us;   // of the cheapest way through each stage
-    double priced_us;              // of the cheapest way of priced stages alone
-    double beyond_us = kInfinity;  // a lower bound on the ways above the limit
+    std::vector<double> cost_us;   // the cost of the cheapest way through each stage
+    double priced_us;              // the cost of the cheapest way of priced stages alone
+    double beyond_us = kInfinity;  // a lower bound on the cost of every way above the limit
   };
 
-  // Follows only states and transitions on ways that cost no more than the limit. There are few of
-  // them if the limit is near the best cost.
+  // Computes the costs of ways that cost no more than `limit_us`. It looks only at states and
+  // transitions on such ways. There are few such ways if the limit is near the cost of the cheapest
+  // way.
   WaysThrough FindWaysThrough(const std::vector<double>& value_us,
                               const std::vector<char>& is_priced, const CheapestWays& ways,
                               double limit_us) const {
     WaysThrough found;
     found.cost_us.resize(num_stages_, kInfinity);
-    // The cost of the cheapest way to each state, over all ways and over ways of priced stages
-    // alone.
+    // For each state, the costs of two ways from the first state to this state: the cheapest of all
+    // ways, and the cheapest of the ways whose stages all have prices.
     std::vector<double> reached(state_sizes_.size(), kInfinity);
     std::vector<double> reached_priced(state_sizes_.size(), kInfinity);
     reached[0] = 0;
@@ -242,7 +245,8 @@ class PartSearchOf : public PartSearch {
     batch->stage_ends.push_back(static_cast<int64_t>(batch->group_ends.size()));
   }
 
-  // A transition leads to a smaller state, so the states can be solved in this order.
+  // The states by ascending size. A transition leads to a smaller state, so the states can be
+  // solved in this order.
   std::vector<uint32_t> SmallestFirst() const {
     std::vector<std::vector<uint32_t>> by_size(ops_.size() + 1);
     for (size_t i = 0; i < state_sizes_.size(); ++i) {

@@ -13,8 +13,9 @@ namespace tvm_interop {
 
 // A stage whose price may change which schedule is the cheapest.
 struct WantedStage {
-  size_t stage;          // index into the batch
-  double above_best_us;  // cost of the cheapest way through the stage, less that of the best way
+  size_t stage;  // index into the batch
+  // The cost of the cheapest way through the stage minus the cost of the cheapest way of all.
+  double above_best_us;
 };
 
 // The cheapest way from each state of a part to the end of the part. A way is a chain of
@@ -26,7 +27,8 @@ struct CheapestWays {
   std::vector<size_t> first;  // the transition that the way starts with
 };
 
-// The IOS search of one part of the graph. A part is a block or a piece of a block.
+// The IOS search of one part of the graph. A part is a block, a piece of a block, or a window of
+// stages.
 class PartSearch {
  public:
   // A search of `ops`, which must be in topological order and include every operator on a path

@@ -21,8 +21,8 @@ Set MakeEmpty(size_t size) {
 }
 
 // For each operator in `ops`, the operator itself and the operators in `ops` that it reaches.
-// Operators are given as positions in `ops`. `ops` must be in topological order, and no path
-// between two of them may leave the part.
+// Operators are given as positions in `ops`. `ops` must be in topological order, and every operator
+// on a path between two of them must be in `ops` too.
 template <typename Set>
 std::vector<Set> PartUpSets(const OpGraph& graph, const std::vector<int>& ops) {
   std::unordered_map<int, int> local;

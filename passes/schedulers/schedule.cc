@@ -31,7 +31,8 @@ struct Place {
   int stage = -1, group = -1, index = -1;
 };
 
-// The place of each operator. Throws ScheduleError unless each operator is there once.
+// The place of each operator. Throws ScheduleError unless the stages hold each operator exactly
+// once.
 std::vector<Place> PlacesOf(const OpGraph& graph, const std::vector<Stage>& stages) {
   std::vector<Place> places(graph.num_ops());
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -65,7 +66,8 @@ std::string Reads(const OpGraph& graph, int op, int source) {
   return Quoted(graph, op) + " reads the output of " + Quoted(graph, source);
 }
 
-// Operators of a stage may depend on each other only along their group.
+// Throws ScheduleError if an operator depends on an operator of another group of its stage, or on a
+// later operator of its own group.
 void CheckWithinStages(const OpGraph& graph, const std::vector<Place>& places) {
   for (int op : graph.topological_order()) {
     for (int source : graph.predecessors(op)) {
@@ -137,8 +139,8 @@ void CheckBetweenStages(const OpGraph& graph, const std::vector<Stage>& stages,
   for (int op : graph.topological_order()) {
     for (int source : graph.predecessors(op)) {
       if (places[source].stage <= places[op].stage) continue;
-      // On different GPUs this is no fault. It only matters there that stages do not wait in a
-      // circle.
+      // If the two stages are on different GPUs, their order in the list does not matter.
+      // LaunchOrder checks that stages do not wait for each other in a circle.
       if (stages[places[source].stage].device != stages[places[op].stage].device) continue;
       throw ScheduleError(Reads(graph, op, source) + " but is in stage " +
                           std::to_string(places[op].stage) + ", before it in stage " +

@@ -10,7 +10,7 @@ namespace tvm_interop {
 // Groups of operators that run side by side. The operators of a group run in order.
 struct Stage {
   std::vector<std::vector<int>> groups;
-  std::vector<int> streams;  // of each group
+  std::vector<int> streams;  // the stream of each group
   // The GPU that the stage runs on, or -1 if there is only one device. On several GPUs, a stage
   // waits for its inputs and for the stage before it on its own GPU. Its place among the stages of
   // other GPUs does not matter.
@@ -32,12 +32,12 @@ struct Schedule {
   std::vector<std::vector<int>> streams;  // the operators of each stream, in order
   // The placements in the order in which the scheduler made them. Empty if there are none.
   std::vector<Placement> timeline;
-  double makespan_us = 0;  // 0 if the scheduler predicts none
+  double makespan_us = 0;  // the predicted makespan; 0 if the scheduler predicts none
 };
 
-// Both functions throw ScheduleError at the first fault and name the operators at fault. An
-// operator is at fault if the graph does not have it, if it is there twice or not at all, or if it
-// would run before an operator that it reads.
+// The next two functions throw ScheduleError at the first fault and name the operators at fault. An
+// operator is at fault if the graph does not have it, if the schedule holds it twice or not at all,
+// or if it would run before an operator that it reads.
 //
 // Operators in different groups of a stage may not depend on each other, whatever their streams.
 // The reason is that the price of a stage assumes that its groups run side by side.

@@ -10,7 +10,7 @@ namespace tvm_interop {
 // Many stages in three flat lists. So even a hundred thousand stages are passed to Python, and to a
 // vectorised latency model, as three arrays.
 struct StageBatch {
-  std::vector<int64_t> ops;         // of all groups, one group after the other
+  std::vector<int64_t> ops;         // the operators of all groups, one group after the other
   std::vector<int64_t> group_ends;  // where each group ends in `ops`
   std::vector<int64_t> stage_ends;  // where each stage ends in `group_ends`
 
@@ -23,7 +23,8 @@ struct StageBatch {
 };
 
 // Throws LatencyError, naming the offender, if an entry of the batch points outside the batch, or
-// if an operator is not one of `num_ops`. The functions below take a checked batch for granted.
+// if an operator is not one of `num_ops`. The functions below expect a batch that has passed this
+// check.
 void CheckBatch(const StageBatch& batch, size_t num_ops);
 
 // The stream of each group, stage after stage, if every stage runs on at most `num_streams`
@@ -32,7 +33,7 @@ void CheckBatch(const StageBatch& batch, size_t num_ops);
 std::vector<int> PackGroupsOfStages(const StageBatch& batch, const std::vector<double>& op_us,
                                     int num_streams);
 
-// The same stages as they run on at most `num_streams` streams. PackGroupsOfStages chooses the
+// The same stages, packed onto at most `num_streams` streams. PackGroupsOfStages chooses the
 // streams. Groups that share a stream become one group, in their old order.
 StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams);
 

@@ -16,10 +16,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The most groups looked at for one ready operator. Without a limit on the size of groups, there
-// may be any number.
+// The largest number of groups that are looked at for one ready operator. Without a limit on the
+// size of groups, there may be any number.
 constexpr size_t kMaxGroupsOfOp = 32;
-// The most lengths of groups that are tried from one state.
+// The largest number of group lengths that are tried from one state.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>
@@ -50,7 +50,8 @@ class StageBeamOf : public StageBeam {
     if (options.backward != is_backward_) TurnRound();
     SetPaths();
     BeamResult result;
-    std::vector<std::vector<State>> levels(ops_.size() + 1);  // by number of operators done
+    // The states by their number of operators done.
+    std::vector<std::vector<State>> levels(ops_.size() + 1);
     std::vector<SetIndex<Set>> seen(ops_.size() + 1);
     State first = {empty_, empty_, 0, 0, -1, 0};
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -99,13 +100,13 @@ class StageBeamOf : public StageBeam {
     Set ready;
     double cost_us;
     double rank_us;
-    int before_level;  // level of the state it comes from, -1 for none
+    int before_level;  // level of the state before this one; -1 for the first state
     int before;
   };
   struct Group {
     Set ops;
     double us;
-    double path_us;  // the longest path from the group to the end
+    double path_us;  // the longest path from an operator of the group to the end
   };
   struct Step {
     int from;  // index of the state before the step, in its level
@@ -202,7 +203,7 @@ class StageBeamOf : public StageBeam {
     });
   }
 
-  // The lengths of groups that are tried, ascending.
+  // The limits on the length of a group that are tried, ascending.
   std::vector<double> Lengths() const {
     std::vector<double> lengths;
     for (const Group& group : groups_) lengths.push_back(group.us);
@@ -220,7 +221,8 @@ class StageBeamOf : public StageBeam {
                  std::vector<Step>* steps) {
     FindGroups(state);
     tried_.Clear();
-    // Adds a step if its stage is new here and may be on a sequence that is cheap enough.
+    // Adds a step if its stage has not been tried from this state and may belong to a sequence that
+    // costs less than `below_us`.
     const auto try_stage = [&](const Set& ops, const std::vector<Set>& groups, double longest_us) {
       if (!tried_.Insert(ops).second) return;
       const Set ready = ReadyAfter(state, ops);
@@ -242,7 +244,8 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    std::map<int, std::vector<Set>> mergeable;  // by set, the longest path ahead first
+    // By set: the ready operators that can be merged, with the longest path ahead first.
+    std::map<int, std::vector<Set>> mergeable;
     for (const Group& group : groups_) {
       const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;
       if (set >= 0) mergeable[set].push_back(group.ops);
@@ -273,7 +276,7 @@ class StageBeamOf : public StageBeam {
     return ready;
   }
 
-  // The number of the stage. A stage without a price goes into the batch to ask for.
+  // Returns the number of the stage. A new stage joins the batch of stages to ask prices for.
   uint32_t NumberOf(const Set& ops, const std::vector<Set>& groups) {
     const auto [number, is_new] = stages_.Insert(ops);
     if (is_new) Append(groups, &to_ask_);

@@ -13,8 +13,8 @@
 
 namespace tvm_interop {
 
-// Asks for the latency of each stage as it will run, one price for each stage. A price of infinity
-// marks a stage that must not be chosen.
+// Returns one price for each stage of a batch: the latency of the stage as it will run. A price of
+// infinity marks a stage that must not be chosen.
 using AskPrices = std::function<std::vector<double>(const StageBatch&)>;
 
 struct BeamOptions {
@@ -25,8 +25,8 @@ struct BeamOptions {
   // How many operators a good schedule runs at once on average. To rank states, the search guesses
   // that the operators that are left take at least their work divided by this number.
   double parallelism = 1;
-  // The share of the longest path left that every schedule needs. It is less than 1 if stages may
-  // be cheaper than their operators suggest.
+  // Every schedule takes at least this share of the longest path through the operators that are
+  // left. The share is less than 1 if stages may be cheaper than their operators suggest.
   double certain = 1;
   int64_t max_transitions = 0;
   // Called now and then. The search ends early once it returns true.
@@ -34,10 +34,10 @@ struct BeamOptions {
 };
 
 struct BeamResult {
-  StageBatch stages;             // in running order; none if no sequence costs less than `below_us`
-  std::vector<double> price_us;  // of each stage
+  StageBatch stages;  // the stages in running order; none if no sequence costs less than `below_us`
+  std::vector<double> price_us;  // the price of each stage
   int64_t transitions = 0;
-  bool is_through = false;  // whether the search got to the end
+  bool is_through = false;  // whether the search ran to its end
 };
 
 // Looks for a cheap sequence of stages in a part of a graph that is too large to enumerate. A state
@@ -46,11 +46,11 @@ struct BeamResult {
 // The result need not be optimal. More width gives better sequences.
 //
 // From a state, the search tries only some stages. For each length that a group can have, it takes
-// the groups that are no longer. Groups with the longest path ahead come first, and the longest
+// the groups of at most this length. Groups with the longest path ahead come first, and the longest
 // groups among these. Groups that overlap an earlier one are skipped. The search tries the first
 // group, the first two groups, and so on, as many as a stage may hold. A group is a connected set
-// of operators that depends on no operator left outside the set. Seen from the other end of the
-// graph, it is a group of some ending.
+// of operators that depends on no operator left outside the set. In the reversed graph, such a
+// group is a group of an ending.
 //
 // The search also tries stages of operators that can be merged. Among those that are ready, it
 // takes the two with the longest paths, then the three with the longest paths, and so on.
@@ -69,7 +69,8 @@ class StageBeam {
                                          const std::vector<int>& set_of = {});
   virtual ~StageBeam() = default;
 
-  // Searches once. `ask` gets stages in few batches, and never a stage that an earlier call had.
+  // Searches once. `ask` is called with few batches, and never with a stage that was in an earlier
+  // call of `ask`.
   virtual BeamResult Run(const BeamOptions& options, const AskPrices& ask) = 0;
 };
 

@@ -190,7 +190,7 @@ class Serving {
   }
 
   bool IsBetter(int program, int than) const {
-    // The two shares are multiplied by both numbers of parts, to compare them as integers.
+    // Multiplying both shares by both numbers of parts makes them integers, which compare exactly.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =

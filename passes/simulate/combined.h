@@ -29,11 +29,11 @@ struct Combination {
   // The program of each combined block. The parts of the program are the blocks of the combined
   // block.
   std::vector<const ServedProgram*> programs;
-  // By model and block: the combined block that holds the block, and the block's part in its
-  // program.
+  // For each model and block, `program_of` is the combined block that holds the block, and
+  // `part_of` is the block's part in that program.
   std::vector<std::vector<int>> program_of;
   std::vector<std::vector<int>> part_of;
-  // By model: the least time between two requests that leave the model's queue.
+  // For each model, the least time between two requests that leave its queue.
   std::vector<double> interval_us;
   int buffer;  // the most requests that the buffer in front of a block holds
 };
@@ -47,7 +47,7 @@ struct ServedRequest {
 };
 
 struct CombinedRun {
-  std::vector<ServedRequest> requests;  // in order of arrival
+  std::vector<ServedRequest> requests;  // the requests in order of arrival
   double busy_us = 0;
   int64_t rounds = 0;
 };

@@ -11,10 +11,10 @@ namespace tvm_interop {
 // A device whose running operators share cores and memory bandwidth, and the demand of each
 // operator. `SharedDevice` says how much sharing slows an operator down.
 struct Contention {
-  double cores;                  // infinity for no limit
+  double cores;                  // the number of cores; infinity for no limit
   double bandwidth;              // how many purely memory-bound operators run at once at full speed
-  std::vector<double> op_cores;  // how many cores each operator keeps busy alone
-  std::vector<double> memory_share;  // share of its latency that an operator waits for memory
+  std::vector<double> op_cores;  // how many cores each operator keeps busy when it runs alone
+  std::vector<double> memory_share;  // the share of its latency that each operator waits for memory
   double wait_us;                    // how long a wait delays the stream that waits
 };
 

@@ -14,7 +14,7 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
   }
   const auto device_of = [&](int op) { return launches[launch_of[op]].device; };
   std::vector<std::vector<std::pair<int, double>>> inputs(graph.num_ops());
-  // Transfer times by the GPU that reads.
+  // For each operator, the transfer time to each GPU that reads its output.
   std::vector<std::map<int, double>> copies(graph.num_ops());
   for (size_t e = 0; e < edge_us.size(); ++e) {
     const auto& [from, to] = graph.edges()[e];
@@ -26,7 +26,7 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
   }
 
   Times times = {std::vector<double>(launches.size()), std::vector<double>(launches.size())};
-  std::map<int, double> free_us;  // by lane
+  std::map<int, double> free_us;  // the time at which each lane is free
   // The time at which each link is free, by source and target GPU.
   std::map<std::pair<int, int>, double> link_us;
   for (size_t i = 0; i < launches.size(); ++i) {

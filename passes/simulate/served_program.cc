@@ -56,7 +56,8 @@ const ServedProgram::Variant& ServedProgram::Of(uint64_t present) const {
 ServedProgram::Variant ServedProgram::Make(uint64_t present) const {
   Variant variant;
   variant.has_barriers = has_barriers_;
-  std::vector<int> place(ops_.size(), -1);  // by operator: its number in the variant
+  // For each operator, its number in the variant; -1 if left out.
+  std::vector<int> place(ops_.size(), -1);
   int segment = -1;
   for (int op : launch_order_) {
     const ServedOp& from = ops_[op];

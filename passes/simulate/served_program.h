@@ -25,8 +25,9 @@ struct ServedOp {
   double cores;
   double memory_share;
   int num_waits;  // number of waits for other streams within the segment
-  int segment;    // from 0; a segment starts when the segment before it has ended
-  int part;       // from 0; the part of the program that the operator belongs to
+  // The operator's segment, counted from 0; a segment starts when the segment before it has ended.
+  int segment;
+  int part;  // the operator's part of the program, counted from 0
 };
 
 // The time that one run of a program takes on a device that runs nothing else.
@@ -35,10 +36,10 @@ struct AloneRun {
   double busy_us;  // SharedDevice::busy_us
 };
 
-// The operators that an instance runs: those of one model, or those of several parts. There are no
-// edges between parts, and a run may leave out any of them. Within a segment, an operator waits for
-// the operator before it on its stream and for the operators it reads. A segment waits for the end
-// of the whole segment before it.
+// The operators that an instance runs. They belong to one model, or to several parts, such as the
+// blocks of a combined block. There are no edges between parts, and a run may leave out any of
+// them. Within a segment, an operator waits for the operator before it on its stream and for the
+// operators it reads. A segment waits for the end of the whole segment before it.
 class ServedProgram {
  public:
   // The operators of a run of some of the parts, renumbered in launch order.
@@ -46,21 +47,22 @@ class ServedProgram {
     struct Op {
       double work_us, cores, memory_share;
       int num_waits;
-      int waits_for;                        // operators of the same segment to wait for
+      int waits_for;  // the number of operators of the same segment to wait for
       int first_successor, last_successor;  // the operator's range of `successors`
     };
     std::vector<Op> ops;
     std::vector<int> successors;
-    // The first operator of each segment that is not empty, then ops.size().
+    // The first operator of each segment that is not empty, followed by the number of operators.
     std::vector<int> segment_begin;
     bool has_barriers;  // whether the host waits for the end of each segment
     std::vector<int> segment_of;
     mutable AloneRun alone = {-1, 0};
   };
 
-  // `ops` is by operator id; `streams` hold each operator once. Throws ScheduleError for streams
-  // that ValidateStreams refuses. Throws it too for an operator that reads an operator of a later
-  // segment or follows one on its stream. Throws it also for a part outside 0 to 63 and for an edge
+  // `ops` describes each operator by its id, and `streams` hold each operator once. Throws
+  // ScheduleError for streams that ValidateStreams refuses. Also throws ScheduleError for an
+  // operator that reads an operator of a later segment, or that follows an operator of a later
+  // segment on its stream. Also throws ScheduleError for a part outside 0 to 63 and for an edge
   // between two parts.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
@@ -68,7 +70,8 @@ class ServedProgram {
   int num_parts() const { return num_parts_; }
   uint64_t all_parts() const { return num_parts_ == 64 ? ~0ull : (1ull << num_parts_) - 1; }
 
-  // The variant of the program that has only the parts in `present`, one bit for each part.
+  // The variant of the program that has only the parts in `present`. `present` has one bit for each
+  // part.
   const Variant& Of(uint64_t present) const;
 
   // The time of a run of the parts in `present` on the device alone. The program stores this time
@@ -79,9 +82,10 @@ class ServedProgram {
   Variant Make(uint64_t present) const;
 
   std::vector<ServedOp> ops_;
-  std::vector<std::vector<int>> predecessors_;  // of each operator in the graph
+  std::vector<std::vector<int>> predecessors_;  // the predecessors of each operator in the graph
   std::vector<std::vector<int>> streams_;
-  std::vector<int> launch_order_;  // by segment, then topological
+  // Operators by segment, and in topological order within a segment.
+  std::vector<int> launch_order_;
   bool has_barriers_;
   int num_parts_ = 1;
   mutable std::unordered_map<uint64_t, std::unique_ptr<Variant>> variants_;

@@ -32,7 +32,8 @@ class ServingEngine {
   int Start(const ServedProgram& program, uint64_t present, bool alone);
 
   // Runs until an instance ends and returns its number. Returns -1 if none ends by `until_us`. The
-  // time is then `until_us`, unless that is infinity and nothing runs.
+  // simulated time is then `until_us`. If `until_us` is infinity and nothing runs, the simulated
+  // time does not advance further.
   int Advance(double until_us);
 
  private:
@@ -61,7 +62,8 @@ class ServingEngine {
   void SetTimer(double at_us, int instance, int op);
   void BeginSegment(int instance);
   void EndSegment(int instance);
-  void Ready(int instance, int op);  // ends one wait of the operator, and starts it after the last
+  // Ends one wait of the operator. After its last wait, the operator starts.
+  void Ready(int instance, int op);
   void End(int instance);
   void Fire(const Timer& timer);
 

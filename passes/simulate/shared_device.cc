@@ -23,8 +23,8 @@ double SharedDevice::Advance(double most_us, std::vector<int64_t>* ended) {
   step_us = std::min(step_us, most_us);
   bool has_ended = false;
   for (Running& running : running_) {
-    // The remainder of an operator that gets done in this step is set to exactly 0, whatever the
-    // rounding.
+    // If this step ends the delay or the work of an operator, its remaining time is set to exactly
+    // 0. Otherwise rounding could leave a little time over.
     const bool is_through = TimeLeft(running) <= step_us;
     if (running.wait_us > 0) {
       running.wait_us = is_through ? 0 : running.wait_us - step_us;

@@ -8,10 +8,10 @@ namespace tvm_interop {
 
 // The resources that the operators share while they run at once.
 struct DeviceLimits {
-  double cores;      // infinity for no limit
+  double cores;      // the number of cores; infinity for no limit
   double bandwidth;  // how many purely memory-bound operators run at once at full speed
-  // While k operators run, each takes 1 + interference * (k - 1) times as long, whatever it asks
-  // for.
+  // While k operators run, each takes 1 + interference * (k - 1) times as long, whichever resources
+  // it uses.
   double interference = 0;
 };
 
@@ -47,8 +47,8 @@ class SharedDevice {
  private:
   struct Running {
     int64_t tag;
-    double wait_us;  // what is left of the delay for its waits
-    double work_us;  // what is left of its latency alone
+    double wait_us;  // the time that is left of the delay for its waits
+    double work_us;  // the time that is left of its latency alone
     double cores;
     double memory_share;
     double rate = 1;

@@ -22,8 +22,8 @@ enum class Activation {
 };
 
 // One step on the way to a quantised result, applied to each element. For a clip, `a` and `b` are
-// the lower and the upper bound. For a linear step, `a` is the factor and `b` the addend. Rounding
-// takes halves to the even number.
+// the lower and the upper bound. For a linear step, `a` is the factor and `b` the addend. A half is
+// rounded to the nearest even number.
 enum class StepKind { kClip, kRound, kLinear, kAddTensor };
 
 struct Step {

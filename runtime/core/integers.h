@@ -13,13 +13,14 @@ namespace tvm_interop {
 //
 // The operator subtracts each tensor's zero point from the tensor's integers and adds up their
 // products in int32. It multiplies the sum by a scale, adds a bias, applies the steps and then
-// applies the activation. The result stays float32, or it is rounded to int8 or uint8. Rounding
-// takes halves to the even number, and values out of range become the nearest number in range. One
-// of the steps may add a tensor of 8-bit integers.
+// applies the activation. The result stays float32, or it is rounded to int8 or uint8. A half is
+// rounded to the nearest even number, and a value out of range becomes the nearest number in range.
+// One of the steps may add a tensor of 8-bit integers.
 struct Integers {
   int64_t data_zero = 0;
   int64_t weight_zero = 0;
-  std::vector<Step> steps;  // In order, before the activation.
+  // The steps in the order in which they are applied, all before the activation.
+  std::vector<Step> steps;
 
   void Visit(Fields* fields) {
     fields->Visit("data_zero", &data_zero);

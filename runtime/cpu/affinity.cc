@@ -22,7 +22,7 @@ bool IsCpu(int cpu) { return cpu >= 0 && cpu < CPU_SETSIZE; }
 }  // namespace
 
 pid_t StartWitness() {
-  // The witness blocks all signals, so that it takes none that another thread waits for.
+  // The witness blocks all signals, so that it receives no signal that another thread waits for.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -36,7 +36,8 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // Without a witness, a new mask by the user is noticed only on the narrowed thread itself.
+    // If there is no witness, a new mask that the user sets is noticed only if it is set on the
+    // narrowed thread itself.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return witness;

@@ -8,9 +8,9 @@
 namespace tvm_interop {
 
 // Starts the witness, a thread that sleeps forever. This library never narrows the witness's
-// affinity mask, so that mask shows which CPUs the user of the process allows. The mask also shows
-// a later change for every thread of the process, such as one by `taskset -ap`. Returns the
-// witness's thread id, or 0 if the system refuses to start a thread.
+// affinity mask. So the mask shows which CPUs the user of the process allows. If the user later
+// changes the masks of all threads, for example with `taskset -ap`, the witness's mask shows this
+// too. Returns the witness's thread id, or 0 if the system refuses to start a thread.
 pid_t StartWitness();
 
 // The affinity mask of one thread, which this class narrows for a while. The mask never becomes

@@ -35,7 +35,7 @@ void Handle(int signal, siginfo_t* info, void*) {
 
 // Keeps our signal handlers installed while any thread needs them. The mutex guards the number of
 // users. `before` is only written while our handlers are not installed, and the handlers only read
-// it while they are.
+// it while they are installed.
 class Handlers {
  public:
   Handlers() {

@@ -62,7 +62,8 @@ class Loop : public Job {
       inside_loop = false;
       helped = true;
       PreemptionPoint();
-      // This operation releases the data that the task wrote to the thread that started the loop.
+      // This operation also acts as a release. So the thread that started the loop sees the data
+      // that the task wrote.
       if (left_.fetch_sub(1, std::memory_order_seq_cst) == 1) Announce(0);
       seen = claims_.load(std::memory_order_acquire);
     }

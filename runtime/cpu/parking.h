@@ -19,8 +19,8 @@ class alignas(64) Parking {
   // Announces that the calling thread is about to sleep. A call of `Sleep` or `Leave` must follow.
   // Returns a number to pass to `Sleep`.
   uint64_t Announce();
-  // Sleeps until a thread has called `Wake` after the `Announce` that returned `announced`. It may
-  // also return without a cause.
+  // Sleeps until a thread has called `Wake` after the `Announce` that returned `announced`. `Sleep`
+  // may also return without such a call.
   void Sleep(uint64_t announced);
   // Withdraws the announcement, because the calling thread has found work.
   void Leave() { announced_.fetch_sub(1, std::memory_order_seq_cst); }

@@ -10,8 +10,9 @@ namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// Reads the quota in version 2 of control groups, in cores. The file `cpu.max` holds the CPU time
-// for each period in microseconds, or `max`, and then the period in microseconds.
+// Reads the quota in version 2 of control groups, in cores. The file `cpu.max` holds two values.
+// The first is the CPU time for each period in microseconds, or `max` if there is no limit. The
+// second is the period in microseconds.
 double QuotaOfVersion2(const std::string& folder) {
   std::ifstream file(folder + "/cpu.max");
   double quota_us = 0;

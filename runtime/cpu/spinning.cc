@@ -15,7 +15,8 @@ constexpr int64_t kLimitInRunNs = 500'000;
 constexpr int64_t kSharedLimitNs = 5'000;
 // If the thread lost its core less than this time ago, the core still counts as shared.
 constexpr int64_t kSharedForNs = 20'000'000;
-// The number of looks for each read of the clock, because reading the clock costs more than a look.
+// How many times a thread looks for work between two reads of the clock. A read of the clock costs
+// more than a look.
 constexpr int kLooksPerClockRead = 32;
 
 // Whether the calling thread has recently lost its core to another thread. Losses are counted only

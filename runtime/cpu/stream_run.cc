@@ -72,8 +72,8 @@ bool StreamRun::TryToServe(Stream* stream, int thread) noexcept {
   PreemptionPoint();
   const Word owned(seen.run(), seen.ended(), true);
   uint64_t expected = seen.bits();
-  // The claim acquires the end of the stream's last operator, whichever thread ran it. Waits of
-  // later operators rely on this.
+  // The claim acquires the data of all operators of the stream that have ended, whichever threads
+  // ran them. Waits of later operators rely on this.
   if (!stream->word.compare_exchange_strong(expected, owned.bits(), std::memory_order_acquire,
                                             std::memory_order_relaxed)) {
     return false;

@@ -32,8 +32,8 @@ std::mutex& MakingPool() {
 
 std::atomic<int> fork_generation{0};
 
-// The shortest time between two calls of sleeping helpers for one job. A call costs the caller
-// microseconds.
+// The shortest time between two wake-ups of sleeping helpers for one job. A wake-up costs the
+// caller microseconds.
 constexpr int64_t kCallEveryNs = 30'000;
 
 int NumThreadsByDefault() {
@@ -85,8 +85,8 @@ int ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
 
 struct Job::Helper {
   std::thread thread;
-  // The job that the helper may be inside of. A job is destroyed only when no helper's `visits`
-  // names it.
+  // The job whose functions the helper may be running. A job is destroyed only when no helper's
+  // `visits` names it.
   std::atomic<const Job*> visits{nullptr};
   std::atomic<bool> ends{false};
   // Whether another thread has lent its core to the helper, so that the helper can end its current
@@ -124,7 +124,7 @@ class LossOfCore {
   }
 
  private:
-  static constexpr int kLooks = 256;  // Takes about ten microseconds.
+  static constexpr int kLooks = 256;  // `kLooks` calls take about ten microseconds.
 
   int looks_ = 0;
   Job::Helper* seen_ = nullptr;
@@ -235,7 +235,8 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  if (job->pool_ != this) job->pool_ = this;  // No needless write: a late helper may read it.
+  // This avoids a needless write, because a late helper may read `pool_`.
+  if (job->pool_ != this) job->pool_ = this;
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
   job->Announce(helpers);
@@ -339,7 +340,7 @@ void ThreadPool::WaitUntilLeft(const Job* job) {
 }
 
 void ThreadPool::RunHelper(Helper* helper, int number) {
-  runs_inside = 1;  // So a loop inside an operator does not count this thread again.
+  runs_inside = 1;  // Because of this, a loop inside an operator does not count this thread again.
   if (pins()) {
     const std::vector<int> cpus = AllowedCpus();
     PinThisThread({cpus[static_cast<size_t>(number) % cpus.size()]});

@@ -127,8 +127,8 @@ class ThreadPool {
   ThreadPool();
   static ThreadPool* MakeForThisProcess();
   std::atomic<Job*>* Enlist(Job* job);
-  // If the calling thread is on another core than the latest caller was, moves the helpers off that
-  // core. A helper and its caller must not share a core.
+  // If the calling thread is the only caller and is on another core than the latest caller was,
+  // moves the helpers off the calling thread's core. A helper and its caller must not share a core.
   void KeepHelpersOffThisCore();
   void WaitFor(Job* job);
   void LendThisCore(Helper* helper, Job* job);

@@ -68,7 +68,7 @@ const Api& Api::Get() {
 
 void ThrowStatus(int status, const char* call) {
   const Api& api = Api::Get();
-  api.GetLastError();  // Clears the error, or CUDA would report it again at the next call.
+  api.GetLastError();  // Clears the error. Otherwise CUDA would report it again at the next call.
   throw std::runtime_error(std::string("`") + call + "` failed: " + api.GetErrorString(status) +
                            " (" + api.GetErrorName(status) + ")");
 }

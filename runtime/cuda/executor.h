@@ -108,8 +108,10 @@ class CudaExecutor : public Timed {
   std::vector<cuda::Event> waits_;
   bool is_over_devices_;
   cuda::Event fork_ = nullptr;
-  std::vector<cuda::Stream> forked_;  // Later streams whose first operator has no waits.
-  std::vector<cuda::Event> joined_;   // Ends of streams that no operator waits for.
+  // Streams other than the first, if their first operator has no waits.
+  std::vector<cuda::Stream> forked_;
+  // Events at the ends of streams whose last operator no operator waits for.
+  std::vector<cuda::Event> joined_;
   std::vector<std::pair<int, cuda::OwnedEvent>> events_;  // All events above, each with its device.
   CudaDispatch dispatch_ = CudaDispatch::kStreams;
   std::string why_no_graph_;

@@ -72,7 +72,8 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
-  std::vector<std::unique_ptr<CudaStreamResources>> resources_;  // Destroyed before the streams.
+  // Declared after the streams, so that it is destroyed before them.
+  std::vector<std::unique_ptr<CudaStreamResources>> resources_;
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;
   std::vector<std::pair<int, int>> out_of_reach_;

@@ -16,8 +16,8 @@ float Median(std::vector<float> numbers) {
   return *middle;
 }
 
-// Returns the alternatives that can be launched, in order. Each of them has then run once, so its
-// code is loaded.
+// Runs each alternative once, so that its code is loaded. Returns the alternatives that can be
+// launched, in order.
 std::vector<size_t> Launchable(size_t number, const CudaStream& stream,
                                const std::function<void(size_t)>& launch) {
   const cuda::Api& api = cuda::Api::Get();

@@ -140,8 +140,8 @@ std::string RunFenced(const ffi::Function& kernel, const ffi::Array<ffi::Tensor>
   return arguments.Outcome(fault, outputs);
 }
 
-// Does the same for a kernel of a loaded library, on one thread. `constants` says which inputs the
-// kernel may pack once.
+// Does the same as `RunFenced` for a kernel of a loaded library, on one thread. `constants` says
+// which inputs the kernel may pack once.
 std::string RunLibraryFenced(const std::string& name, const Description& description,
                              const ffi::Array<ffi::Tensor>& inputs,
                              const ffi::Array<ffi::Tensor>& outputs,

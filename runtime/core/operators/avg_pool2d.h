@@ -11,7 +11,7 @@ namespace tvm_interop {
 // A 2-D average pooling: the mean of each window. The data and the result are (N,C,H,W).
 struct AvgPool2d : OpDescription {
   Window window;
-  bool counts_padding = false;  // Whether the mean counts the padding, as zeros.
+  bool counts_padding = false;  // Whether the mean includes the padding, which counts as zeros.
 
   size_t NumArguments() const override { return 2; }
   std::string WhyWrong() const override;

@@ -13,7 +13,8 @@ namespace tvm_interop {
 // of N numbers, optionally a tensor to add that has the output's shape, and the output.
 struct Matmul : OpDescription {
   Ending ending;
-  bool allow_tf32 = false;  // As in `Conv2d`.
+  // Whether the factors of float32 products may be rounded to TF32, as in `Conv2d`.
+  bool allow_tf32 = false;
 
   size_t NumArguments() const override { return 3 + ending.has_bias + ending.has_sum; }
   std::string WhyWrong() const override;

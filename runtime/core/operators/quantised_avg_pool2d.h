@@ -13,7 +13,8 @@ namespace tvm_interop {
 // type. The steps of `integers` are applied to the mean before it is rounded.
 struct QuantisedAvgPool2d : OpDescription {
   Window window;
-  bool counts_padding = false;  // Whether the mean counts the padding, as integers 0.
+  // Whether the mean includes the padding, which counts as integers 0.
+  bool counts_padding = false;
   Integers integers;
 
   size_t NumArguments() const override { return 2; }

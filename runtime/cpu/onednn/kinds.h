@@ -49,9 +49,9 @@ enum class Multiplies { kNo, kYes };
 std::string WhyNotFloats(const OpDescription& op, Multiplies multiplies,
                          const std::vector<size_t>& wide);
 
-// These two functions do the same for operators on 8-bit integers. `WhyNotIntegers` is for
-// operators that multiply integers. `WhyNotMovedIntegers` is for operators that only move or pool
-// integers.
+// The next two functions check types as `WhyNotFloats` does, but for operators on 8-bit integers.
+// `WhyNotIntegers` is for operators that multiply integers. `WhyNotMovedIntegers` is for operators
+// that only move or pool integers.
 std::string WhyNotIntegers(const OpDescription& op);
 std::string WhyNotMovedIntegers(const OpDescription& op);
 

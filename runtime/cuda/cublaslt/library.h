@@ -8,8 +8,9 @@
 
 namespace tvm_interop {
 
-// Loads cuBLASLt 13 from the shared library at `path`. It provides matrix products with bias, sum
-// and ReLU. Throws std::runtime_error with the reason if the library cannot be used.
+// Loads cuBLASLt 13 from the shared library at `path`. cuBLASLt provides matrix products that can
+// add a bias and a tensor and apply ReLU. Throws std::runtime_error with the reason if the library
+// cannot be used.
 std::unique_ptr<CudaKernelLibrary> LoadCublasLt(const std::string& path);
 
 // Returns why cuBLASLt cannot compute `op`, or an empty string if it can. `WhyUnsupportedOnCuda`

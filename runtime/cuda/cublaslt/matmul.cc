@@ -159,8 +159,8 @@ class CublasLtMatmul : public CudaLibraryKernel {
   void Launch(const CudaStream& stream, const Choice& choice, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     MatrixLayout output = descs_.output.get();
-    // cuBLASLt always wants a matrix to add. If there is no sum, it gets the output with a factor
-    // of zero.
+    // cuBLASLt always wants a matrix to add. If the operator adds no tensor, cuBLASLt gets the
+    // output with a factor of zero.
     TVM_INTEROP_CUBLASLT(api_, Matmul, HandleOf(stream), descs_.product.get(), &kOne, right_,
                          descs_.right.get(), left_, descs_.left.get(),
                          sum_ != nullptr ? &kOne : &kZero, sum_ != nullptr ? sum_ : output_, output,
@@ -202,7 +202,7 @@ class CublasLtMatmul : public CudaLibraryKernel {
   Descs descs_;
   const void* left_;
   const void* right_;
-  const void* sum_;  // Null if there is no sum.
+  const void* sum_;  // Null if no tensor is added.
   void* output_;
   Choice choice_;
 };

@@ -183,8 +183,8 @@ class CudnnConvolution : public CudaLibraryKernel {
   }
 
   void LaunchFused(Handle handle, const Algorithm& algorithm, void* workspace) const {
-    // cuDNN's fused call always wants a tensor to add. If there is no sum, it gets the output with
-    // a factor of zero.
+    // cuDNN's fused call always wants a tensor to add. If the operator adds no tensor, the call
+    // gets the output with a factor of zero.
     TVM_INTEROP_CUDNN(api_, ConvolutionBiasActivationForward, handle, &kOne, descs_.data.get(),
                       data_, descs_.filter.get(), weight_, descs_.convolution.get(),
                       algorithm.number, workspace, algorithm.workspace_nbytes,
@@ -220,7 +220,7 @@ class CudnnConvolution : public CudaLibraryKernel {
   const void* data_;
   const void* weight_;
   const void* bias_;  // Null if there is no bias.
-  const void* sum_;   // Null if there is no sum.
+  const void* sum_;   // Null if no tensor is added.
   void* output_;
   bool has_relu_;
   Algorithm algorithm_;

@@ -8,8 +8,9 @@
 
 namespace tvm_interop {
 
-// Loads cuDNN 9 from the shared library at `path`. It provides convolutions with bias, sum and
-// ReLU. Throws std::runtime_error with the reason if the library cannot be used.
+// Loads cuDNN 9 from the shared library at `path`. cuDNN provides convolutions that can add a bias
+// and a tensor and apply ReLU. Throws std::runtime_error with the reason if the library cannot be
+// used.
 std::unique_ptr<CudaKernelLibrary> LoadCudnn(const std::string& path);
 
 // Returns why cuDNN cannot compute `op`, or an empty string if it can. `WhyUnsupportedOnCuda` calls

@@ -16,7 +16,8 @@ class LayerNormMaker : public MakerOf<LayerNorm> {
 };
 
 void LayerNormMaker::Make() {
-  // oneDNN takes few dimensions, so the data is described as a matrix. Its rows are normalised.
+  // oneDNN supports only a few dimensions, so the data is described as a matrix. Its rows are
+  // normalised.
   const int64_t size = op_.shapes[0].back();
   const Shape rows{Product(op_.shapes[0]) / size, size};
   const auto data = descs_.Plain(rows, Stored(0)), result = descs_.Plain(rows, Stored(3));

@@ -22,8 +22,8 @@ def _path() -> Path:
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
     sanitizer build. That file must not belong to another user. Without the variable, the library of
-    the installed distribution is taken. In an editable install it is not in the folder of this
-    file.
+    the installed distribution is taken. In an editable install, that library is in another folder
+    than this file.
     """
     override = os.environ.get(OVERRIDE)
     if override:
@@ -37,8 +37,8 @@ def _path() -> Path:
     return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
 
 
-# The library raises these errors. All other errors of `errors` are raised only in Python.
-tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM has a `ScheduleError`.
+# The library raises these errors. The other classes in `errors` are raised only by Python code.
+tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM uses `ScheduleError`.
 for _error in (
     errors.UnsupportedModelError,
     errors.GraphError,

@@ -23,7 +23,7 @@ from .instance import Clock
 _LOG = logging.getLogger("tvm_interop")
 
 _BLOCK_ALIGNMENT = 256
-"""Alignment of inputs, outputs and weights in GPU memory, in bytes, as `cudaMalloc` has it."""
+"""Alignment of inputs, outputs and weights in GPU memory, in bytes, equal to `cudaMalloc`'s."""
 
 
 class CudaInstance:
@@ -58,14 +58,14 @@ class CudaInstance:
         kernels: the loaded library of TVM's kernels.
         weights: the weights, by index into `plan.values`.
         streams: streams to share with other instances, with the same GPUs and urgency as the plan's
-            streams. By default this instance has its own.
+            streams. By default the instance makes its own streams.
         dispatch: how operators get to the GPU. If no graph can be made, they are launched one by
             one, and the reason is logged.
 
         Raises
         ------
         DeviceError
-            There is no such GPU.
+            A GPU of the plan does not exist.
         InputError
             A stream of `streams` is on another GPU than the plan's stream, or only one of the two
             is urgent.
@@ -232,8 +232,8 @@ def require_cuda(device: int) -> None:
         return
     import tvm
 
-    # TVM silently leaves its CUDA runtime out in two cases: if it does not find CUDA while it is
-    # imported, and if only the part `libtvm_runtime.so` was loaded.
+    # TVM's CUDA runtime is silently missing in two cases: TVM did not find CUDA when TVM was
+    # imported, or only TVM's library `libtvm_runtime.so` was loaded.
     library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
     try:
         ctypes.CDLL(str(library))

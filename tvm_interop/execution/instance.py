@@ -11,7 +11,7 @@ from ..plan.plan import Plan
 
 
 class Clock(Protocol):
-    """Times executors for the same kind of device against each other."""
+    """Times executors against each other, on one kind of device."""
 
     def measure_interleaved(
         self,
@@ -62,7 +62,7 @@ class PlanInstance(Protocol):
         ...
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, which keeps it until the next `write`."""
+        """Copy `array` into value number `value`. The value keeps it until the next `write`."""
         ...
 
     def read(self, value: int) -> np.ndarray:
@@ -88,7 +88,7 @@ class PlanInstance(Protocol):
     def time(self, number: int) -> float:
         """Run `number` times, one run after the other, and return the time in seconds.
 
-        The time is that of the device's clock.
+        The device's clock measures the time.
         """
         ...
 

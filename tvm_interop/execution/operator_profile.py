@@ -67,7 +67,7 @@ def _ready_us(plan: Plan, timings: Mapping[int, OperatorTiming]) -> dict[int, fl
     before it on its stream.
     """
     ready_us: dict[int, float] = {}
-    ended_us: dict[int, float] = {}  # When the last operator so far ended, by stream.
+    ended_us: dict[int, float] = {}  # By stream: the end of its latest operator.
     for op, planned in enumerate(plan.operators):
         ends_us = [timings[wait].end_us for wait in planned.waits]
         ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])

@@ -135,8 +135,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """From now on, read an input from the memory of `value`, without a copy.
 
         The module uses this memory until the input is set again. You may change its contents
-        between runs, but not during a run. The module only reads it: if the input is set later, the
-        input gets its own memory again.
+        between runs, but not during a run. The module never writes to this memory: if the
+        input is set later, the input gets its own memory again.
 
         Parameters
         ----------
@@ -316,8 +316,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            The model has no weight of some name, or a weight has the wrong shape or dtype. In these
-            cases no weight changes.
+            The model has no weight of a given name, or a weight has the wrong shape or dtype. In
+            these cases no weight changes.
         """
         import tvm
 
@@ -362,7 +362,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             graph executor.
         func_name: `run`, the only function. It exists for the same reason as `device`.
         repeat: the number of measurements.
-        number: the number of runs in each measurement. Its result is their mean time.
+        number: the number of runs in each measurement, which gives the mean time of these runs.
         min_repeat_ms: the shortest time of a measurement, in milliseconds. `number` is raised until
             a measurement takes that long.
         end_to_end: whether to count the time to set the inputs and to get the outputs too.

@@ -85,7 +85,7 @@ class Wholes:
         return tuple(self._parts[whole])
 
     def divided_us(self, wholes: Iterable[int]) -> list[float]:
-        """Return the latency of each whole operator divided over all cores, in microseconds."""
+        """Return each whole operator's latency if its parts run on all cores, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._divided_us[whole]) for whole in chosen]
@@ -111,7 +111,7 @@ class Wholes:
         return found
 
     def measure_again(self, sets: Sequence[Sequence[int]]) -> None:
-        """Measure all latencies again that `side_by_side` of these sets depends on."""
+        """Measure again every latency that `side_by_side` needs for these sets."""
         if self._again is None or not sets:
             return
         stages = [streams for chosen in sets if (streams := self._packed(chosen))]

@@ -74,7 +74,7 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
     """Return the inputs of a node; for a `Concat`, leave out the empty inputs."""
     if op_type != "Concat":
         return inputs
-    kept = copy.copy(inputs)  # This keeps TVM's list type, which gives None past its end.
+    kept = copy.copy(inputs)  # A copy keeps TVM's list type, which gives None past its end.
     kept[:] = [value for value in inputs if not is_empty(value)]
     return kept
 
@@ -116,7 +116,7 @@ def _inferred(
 
 
 _MOST_ELEMENTS = 64
-"""The most elements of a constant whose values are given to shape inference.
+"""Shape inference gets the values of constants with at most this many elements.
 
 Constants for shapes, axes and sizes are smaller.
 """

@@ -1,4 +1,4 @@
-"""Replaces operators that have no converter by their ONNX definitions, which use simpler ones."""
+"""Replaces operators without a converter by their ONNX definitions, made of simpler operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 
 _OWN = "tvm_interop.written_out"
-"""The domain of functions that are added here. No model uses it."""
+"""The ONNX domain of the functions that this module adds. No model uses this domain."""
 _MOST_ROUNDS = 4
 """The largest number of expansions, one for each level of nested definitions."""
 
@@ -35,7 +35,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # A definition depends on types that ONNX cannot infer.
+        except RuntimeError:  # ONNX cannot infer types that a definition needs.
             break
     return model
 

@@ -1,6 +1,6 @@
 """Converts ONNX's `TopK`, the largest or smallest elements along an axis.
 
-TVM has no kernel for it.
+TVM has no kernel for this operator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
 
 In a closed loop, a runner gets its next request when it has finished the last one. In an open loop,
-requests arrive at given times, whether or not runners are free. Latencies in an open loop count
-from when a request was due, so they include the time that the request waits for a runner.
+requests arrive at given times, whether or not runners are free. In an open loop, a latency
+begins when the request is due, so it includes the time that the request waits for a runner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def closed_loop(runners: Sequence[Callable[[], object]], seconds: float, least: 
     Parameters
     ----------
     seconds: no call begins after this time, in seconds.
-    least: the least number of calls of each runner, even after that time.
+    least: the least number of calls of each runner, even if they take longer than `seconds`.
     """
     until = time.perf_counter() + seconds
 
@@ -102,7 +102,10 @@ def _timed(
     runners: Sequence[Callable[[], object]],
     calls: Callable[[Callable[[], object], list[float]], None],
 ) -> Turn:
-    """Run `calls` for each runner in its own thread, and for the first one in this thread."""
+    """Run `calls` for all runners at once, and return the measurements.
+
+    The first runner uses the calling thread. Each other runner gets a new thread.
+    """
     latencies_us: list[float] = []
     wrong: list[BaseException] = []
 

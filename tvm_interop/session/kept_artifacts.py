@@ -65,9 +65,9 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s: it is compiled anew", error)
             return None
-        artifact.from_elsewhere = False  # It was made on this machine with the same options.
+        artifact.from_elsewhere = False  # It was made here, with the same options.
         with contextlib.suppress(OSError):
-            os.utime(path)  # Mark it as used, so that it is deleted last.
+            os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
 
     def keep(self, name: str, key: str, artifact: Artifact) -> Path | None:
@@ -76,7 +76,7 @@ class KeptArtifacts:
         if reason is None:
             try:
                 make_own_folder(self.folder)
-                # Check again, because another user may have created the folder meanwhile.
+                # Check the folder again, because another user may have created it meanwhile.
                 reason = why_not_trusted(self.folder)
                 if reason is None:
                     path = self.path_of(name, key)

@@ -167,7 +167,7 @@ def run(executor: Executor) -> None:
 
 
 def profile(executor: Executor) -> list[OperatorTiming]:
-    """Run once and return when each operator ran."""
+    """Run every operator once, and return the times at which each operator ran."""
     with GATE:
         return cpu_timings(_function("profile")(executor))
 

@@ -135,7 +135,7 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
 
-    The copy comes after the runs that were launched on `streams` before, and before later runs.
+    The copy happens after the runs that are already launched on `streams`, and before later runs.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def time_launches(executor: CudaExecutor, number: int) -> float:
 
 
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
-    """Run once and return when each operator ran.
+    """Run every operator once, and return the times at which each operator ran.
 
     For this run, operators are launched one by one, whatever the executor's dispatch.
     """

@@ -59,7 +59,7 @@ LIBRARY = tvm_ffi.load_module(LIBRARY_PATH)
 
 @functools.cache
 def native_function(group: str, name: str) -> Any:
-    """Return the library's function `name` of a group, such as `runtime` or `cuda`."""
+    """Return the library's function `name` in a group such as `runtime` or `cuda`."""
     return tvm_ffi.get_global_func(f"tvm_interop.{group}.{name}")
 
 
@@ -72,7 +72,7 @@ class OperatorTiming(NamedTuple):
     start_us, end_us: when the operator started and when it ended.
     thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
         a helper thread.
-    on_core_us: on a CPU, for how long that thread had a core between start and end.
+    on_core_us: on a CPU, how long the thread had a core between `start_us` and `end_us`.
     """
 
     op: int
@@ -84,9 +84,9 @@ class OperatorTiming(NamedTuple):
 
 
 def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
-    """Convert timings of the native CPU runtime: a flat sequence of six numbers per operator.
+    """Convert timings of the native CPU runtime from numbers to objects.
 
-    Times in `flat` are in nanoseconds.
+    `flat` holds six numbers for each operator. Times in `flat` are in nanoseconds.
     """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3, int(thread), on_core / 1e3)
@@ -95,9 +95,9 @@ def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
 
 
 def gpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
-    """Convert timings of the native CUDA runtime: a flat sequence of four numbers per operator.
+    """Convert timings of the native CUDA runtime from numbers to objects.
 
-    Times in `flat` are in nanoseconds.
+    `flat` holds four numbers for each operator. Times in `flat` are in nanoseconds.
     """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3)

@@ -128,7 +128,7 @@ class Instance:
         return _runtime.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         return _runtime.profile(self.executor)
 
     def _library_kernel(self, op: PlannedOperator, tensors: list[Any]) -> Any:

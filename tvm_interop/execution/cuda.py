@@ -135,7 +135,7 @@ class CudaInstance:
         return _cuda.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         return _cuda.profile(self.executor)
 
     def _kernel(self, op: PlannedOperator, functions: Mapping[str, Any]) -> Any:
@@ -268,8 +268,8 @@ def _number(device: str) -> int:
 def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
     """Make the CUDA streams for `plan`, each on its GPU and with its priority.
 
-    A warning is logged if a GPU cannot access the memory of another one, because copies between
-    them are slower then.
+    A warning is logged if one GPU cannot access the memory of another GPU, because copies between
+    such GPUs are slower.
     """
     urgent = [stream.urgent for stream in plan.streams]
     streams = _cuda.make_streams(cuda_devices(plan), urgent)

@@ -396,7 +396,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return BenchmarkResult([timer(number) / number for _ in range(repeat)])
 
     def profile(self) -> list[OpProfile]:
-        """Run once and return when each operator ran: one row per operator, in order of start."""
+        """Run once, and return when each operator ran: a row for each, in the order of starts."""
         return operator_profile(self.plan, self._instance.profile())
 
     def _time(self, number: int) -> float:

@@ -41,8 +41,9 @@ class Clock(Protocol):
 class PlanInstance(Protocol):
     """One executable copy of a plan, with its own tensors in memory and kernels for its operators.
 
-    Only one thread at a time may use it. A failed run raises an `ExecutionError` that names the
-    operator. The classes for all kinds of devices pass the tests of `tests/conformance.py`.
+    Only one thread at a time may use an instance. A failed run raises an `ExecutionError` that
+    names the operator. The classes for all kinds of devices pass the tests of
+    `tests/conformance.py`.
 
     Attributes
     ----------
@@ -93,5 +94,5 @@ class PlanInstance(Protocol):
         ...
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         ...

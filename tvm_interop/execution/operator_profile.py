@@ -63,8 +63,8 @@ def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpPr
 def _ready_us(plan: Plan, timings: Mapping[int, OperatorTiming]) -> dict[int, float]:
     """Return when each operator could start, in microseconds since the run began.
 
-    An operator can start when all operators that it waits for have ended, and also the operator
-    before it on its stream.
+    An operator can start when two conditions hold: all operators that it waits for have ended, and
+    the operator before it on its stream has ended.
     """
     ready_us: dict[int, float] = {}
     ended_us: dict[int, float] = {}  # By stream: the end of its latest operator.

@@ -96,7 +96,7 @@ class RemoteInstance:
         return float(self._program.call("runtime.time", self.executor, number))
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         return cpu_timings(json.loads(self._program.call("remote.profile", self.executor)))
 
     def _tensor(self, value: int) -> Any:

@@ -60,8 +60,8 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
     DeviceError: the tracker cannot be reached, or has no free server of that key.
     """
     sessions: list[Any] = []
-    # The tracker is asked before each request, because another client may have taken a server. A
-    # request would then wait for that server.
+    # Ask the tracker before each request. Another client may have taken the last free server, and
+    # a request would then wait for a server.
     while len(sessions) != limit and _num_free(address):
         try:
             sessions.append(_request(address))

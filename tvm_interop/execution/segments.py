@@ -84,7 +84,7 @@ class Segments:
         ------
         ExecutionError
             It is not this segment's turn, or an operator failed (the message names it). After a
-            failure, the run must begin anew.
+            failure, the next run must begin with segment 0.
         """
         if segment not in (0, self._next) or not 0 <= segment < len(self):
             raise ExecutionError(
@@ -100,8 +100,8 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
     """Return the `count - 1` cuts that divide a plan into segments of about equal latency.
 
     Cuts are at the ends of blocks only. They make the longest segment as short as possible. Among
-    equal solutions, the one whose first cuts come earliest is taken. A plan with fewer than `count`
-    blocks is cut at the end of each block. The time is O(blocks^2 count).
+    equal solutions, the solution whose first cuts come earliest is taken. A plan with fewer than
+    `count` blocks is cut at the end of each block. The time is O(blocks^2 count).
 
     Parameters
     ----------

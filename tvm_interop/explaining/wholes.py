@@ -144,7 +144,7 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Return two stages for each operator: divided over all cores, and on one core."""
+        """Return two stages per operator: its parts divided over all cores, and all on one core."""
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]

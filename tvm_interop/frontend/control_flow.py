@@ -86,7 +86,7 @@ def _if(
 def _only_branch(
     bb: relax.BlockBuilder, condition: Any, branches: list[list[Any]], error: UnsupportedModelError
 ) -> list[Any]:
-    """Return the results of an `If` of which only one branch could be imported.
+    """Return the results of an `If` if only one of its branches could be imported.
 
     The other branch cannot run on inputs of these shapes. If the condition chooses it at run time,
     the results are NaN, so that nobody takes them for an answer.

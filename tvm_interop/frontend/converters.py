@@ -307,7 +307,7 @@ def _sequence_insert(
     position = _constant(inputs[2]) if len(inputs) > 2 else None
     if position is None or position >= 0 or position < -len(inputs[0]):
         return None
-    # For a negative position TVM's converter is off by one.
+    # TVM's converter is off by one if the position is negative.
     tensors = list(inputs[0])
     tensors.insert(position, inputs[1])
     return relax.Tuple(tensors)
@@ -391,4 +391,4 @@ _CONVERTERS: dict[str, Converter] = {
 }
 
 CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
-"""Operators with a converter in this module or in `pooling`, whether TVM has one or not."""
+"""Operators with a converter in this module or in `pooling`. TVM may have a converter too."""

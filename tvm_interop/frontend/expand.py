@@ -41,9 +41,10 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
-    """Return a copy whose nodes of the types in `wanted` have all default attributes.
+    """Return a copy of the model in which some nodes have all their default attributes.
 
-    Inlining would lose defaults that are not written out.
+    These are the nodes whose type is in `wanted`. Inlining would lose a default that a node does
+    not state.
     """
     model = _copied(model)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}

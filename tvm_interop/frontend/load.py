@@ -51,7 +51,7 @@ def load_model(
         of `models.list()`, or `light:` followed by one of `models.light.names()`.
     input_shapes
         The shape of each input that has a dynamic dimension. A shape given for any other input
-        replaces the declared one.
+        replaces the declared shape.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.I
 def batch_shapes(
     model: Model, input_shapes: Mapping[str, Sequence[int]] | None, size: int
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all inputs for the batch size `size`, the first dimension of each input.
+    """Return the shapes of all inputs, with the batch size `size` as the first dimension of each.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ class Found:
     mean_us, max_us: mean and largest latency.
     percentiles_us: latencies by percentile.
     throughput: runs per second.
-    cpu_s_per_run: CPU time of all threads of the process per run, in seconds. Spinning counts.
+    cpu_s_per_run: CPU time of all threads of the process per run, in seconds, including spinning.
     peak_mib: the largest resident memory of the process, in MiB.
     """
 

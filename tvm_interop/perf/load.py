@@ -1,6 +1,6 @@
 """Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
 
-In a closed loop, a runner gets its next request when it has finished the last one. In an open loop,
+In a closed loop, a runner gets a new request as soon as it has finished a request. In an open loop,
 requests arrive at given times, whether or not runners are free. In an open loop, a latency
 begins when the request is due, so it includes the time that the request waits for a runner.
 """
@@ -25,7 +25,7 @@ class Turn(NamedTuple):
     ----------
     latencies_us: the latency of each request in microseconds, in the order in which requests ended.
     wall_s: the time from the start of the turn to the end of the last request, in seconds.
-    cpu_s: the CPU time of all threads of this process in that time, in seconds. Spinning counts.
+    cpu_s: the CPU time of all threads of this process in that time, in seconds, including spinning.
     """
 
     latencies_us: list[float]

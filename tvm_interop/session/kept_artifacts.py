@@ -52,7 +52,7 @@ class KeptArtifacts:
         return self.folder / f"{readable}-{key[:16]}.tar"
 
     def find(self, name: str, key: str) -> Artifact | None:
-        """Return the stored artifact of a key, or None if there is none that may be used."""
+        """Return the stored artifact of a key, or None if it is missing or may not be used."""
         path = self.path_of(name, key)
         if not path.is_file():
             return None

@@ -268,7 +268,7 @@ class Session(AbstractContextManager["Session"]):
         return future
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[OpProfile]:
-        """Run once and return when each operator ran (see `GraphModule.profile`)."""
+        """Run once and return the times at which each operator ran; see `GraphModule.profile`."""
         feed = self._checked_feed(input_feed)
         pool = self._pool_for(feed)
         module = pool.modules.get()

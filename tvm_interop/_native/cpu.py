@@ -173,7 +173,7 @@ def profile(executor: Executor) -> list[OperatorTiming]:
 
 
 def time(executor: Executor, number: int) -> float:
-    """Run `number` times, one run after the other, and return the time in seconds."""
+    """Run `number` times, one run after the other, and return the total time in seconds."""
     with GATE:
         return float(_function("time")(executor, number))
 

@@ -263,7 +263,7 @@ def run(executor: CudaExecutor) -> None:
 
 
 def time(executor: CudaExecutor, number: int) -> float:
-    """Run `number` times, one run after the other, and return the GPU's time in seconds."""
+    """Run `number` times, one run after the other; return the GPU's total time in seconds."""
     with GATE:
         return float(_function("time")(executor, number))
 

@@ -106,7 +106,7 @@ ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], Ios
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(
     "ios_windows"
 )
-# Returns two numbers: the parts of the search, and the transitions that it examined to find them.
+# Returns two counts: the parts of the search, and the transitions that were examined to find them.
 ios_effort: Callable[[IosSearch], tuple[int, int]] = _find("ios_effort")
 ios_left_out: Callable[[IosSearch], IdLists] = _find("ios_left_out")
 ios_stages: Callable[[IosSearch], Sequence[bytes]] = _find("ios_stages")

@@ -124,7 +124,7 @@ class Instance:
         self._lent.discard(value)
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the time in seconds."""
+        """Run `number` times, one run after the other, and return the total time in seconds."""
         return _runtime.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
@@ -248,7 +248,7 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder until all root arrays exist.
+            arrays.append(np.empty(0))  # A placeholder until the other arrays exist.
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

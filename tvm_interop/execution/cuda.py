@@ -131,7 +131,7 @@ class CudaInstance:
         return array
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the GPU's time in seconds."""
+        """Run `number` times, one run after the other; return the GPU's total time in seconds."""
         return _cuda.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
@@ -174,8 +174,8 @@ class CudaInstance:
     def _allocate(self, plan: Plan) -> list[Any]:
         """Allocate two blocks of memory on each GPU, and return the tensors within them.
 
-        One block is the arena, whose layout the plan gives. The other one holds the inputs, outputs
-        and weights.
+        One block is the arena, whose layout the plan gives. The other block holds the inputs,
+        outputs and weights.
         """
         ends = dict.fromkeys(plan.devices, 0)
         offsets: dict[int, int] = {}

@@ -87,7 +87,7 @@ class PlanInstance(Protocol):
         ...
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the time in seconds.
+        """Run `number` times, one run after the other, and return the total time in seconds.
 
         The device's clock measures the time.
         """

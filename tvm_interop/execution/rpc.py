@@ -89,7 +89,7 @@ class RemoteInstance:
         )
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the time in seconds.
+        """Run `number` times, one run after the other, and return the total time in seconds.
 
         The server's clock measures the time.
         """

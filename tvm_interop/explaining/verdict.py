@@ -13,7 +13,7 @@ FILLS = 0.8
 """An operator fills the device if its speedup over one core is at least this fraction of the number
 of cores."""
 SLOWDOWN = 1.05
-"""Operators count as limited by memory if they slow each other down by at least this factor."""
+"""Operators get the verdict `MEMORY` if they slow each other down by at least this factor."""
 
 THRESHOLDS = (
     f"profitable: side by side, its waits counted, saves {GAIN:.0%} or more of the time in turn. "

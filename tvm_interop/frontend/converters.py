@@ -77,7 +77,7 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter emits kernels at once. Later passes could not fuse them with a convolution.
+    # TVM's converter emits finished kernels. Later passes cannot fuse them with a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
     if len(inputs) == 1:  # In old opsets the bounds are attributes.
@@ -228,7 +228,7 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter emits a kernel at once. Later passes could not fuse it with a convolution.
+    # TVM's converter emits a finished kernel. Later passes cannot fuse it with a convolution.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":
@@ -340,7 +340,7 @@ def _constant_node(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 
 def _constant(value: Any) -> Any:
-    """Return the number of a scalar constant, or None for a value computed at run time."""
+    """Return the value of a scalar constant, or None if the value is computed at run time."""
     data = getattr(value, "value", None)
     return None if data is None else data.numpy().item()
 

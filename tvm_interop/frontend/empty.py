@@ -82,7 +82,10 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
 def _inferred(
     op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], opset: int
 ) -> list[tuple[list[int], str]] | None:
-    """Return the shape and dtype of each result by ONNX's shape inference, or None if unknown."""
+    """Return the shape and dtype of each result, found by ONNX's shape inference.
+
+    Return None if an input's or a result's shape is unknown.
+    """
     typed: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []
     names = []

@@ -17,7 +17,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
     """Replace each operator of `model` that is not in `known` by its definition, if it has one.
 
     ONNX defines many of its operators as functions: `Attention`, `RotaryEmbedding`,
-    `LpNormalization`, the losses. An operator without such a definition stays.
+    `LpNormalization`, the loss functions. An operator without such a definition stays.
     """
     for _ in range(_MOST_ROUNDS):
         wanted = sorted(

@@ -24,5 +24,5 @@ def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
 
 
 def narrowed(bb: relax.BlockBuilder, result: Any) -> Any:
-    """Return `result`, which was computed from widened inputs, in float16."""
+    """Convert `result`, which was computed from widened inputs, to float16."""
     return relax.op.astype(bb.normalize(result), "float16")

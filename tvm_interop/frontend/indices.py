@@ -37,7 +37,7 @@ The indices address elements of the operator's first input.
 def with_safe_indices(
     bb: relax.BlockBuilder, op_type: str, inputs: list[Any], attrs: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the inputs of a node, with every index replaced by the index of an existing element.
+    """Return the inputs of a node, changed so that every index addresses an existing element.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def import_graph(
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path)
     try:
-        # On failure TVM's importer prints the node's inputs, including weights.
+        # Hide what TVM's importer prints on failure: all inputs of the node, including weights.
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(graph, _opset(model))
     except UnsupportedModelError:

@@ -59,7 +59,7 @@ class _Writer:
     shapes: the shapes of the model's constants and of new scales, by name.
     given: the model's constants, by name.
     nodes: the nodes of the rewritten model so far, in order.
-    constants: the constants that the rewritten model has in addition.
+    constants: the new constants of the rewritten model.
     """
 
     shapes: dict[str, tuple[int, ...]]

@@ -35,7 +35,7 @@ class Recurrence:
     length: steps of the sequence.
     batch: rows of the batch.
     hidden: elements of the hidden state of one row.
-    activations: ONNX's `f`, `g` and, for an LSTM, `h`.
+    activations: the activation functions, in ONNX's terms `f`, `g` and, for an LSTM, `h`.
     reverse: whether the kernel goes from the last step to the first.
     clip: the inputs of activations are limited to the range from `-clip` to `clip`.
     couple_gates: whether an LSTM's forget gate is one minus its input gate.

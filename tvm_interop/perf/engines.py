@@ -77,7 +77,11 @@ class OnnxRuntime(Engine):
         return found[self.best_threads]
 
     def session(self, model: Any, threads: int, profile_prefix: str | None = None) -> Any:
-        """Return a session. With `profile_prefix`, it writes a profile to a path that begins so."""
+        """Return a session.
+
+        If `profile_prefix` is given, the session writes a profile to a file. The path of this file
+        begins with `profile_prefix`.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -226,7 +230,7 @@ class Artifact(Engine):
 
 
 def read_in_place(module: Any, feed: Feed) -> Runner:
-    """Return a function that runs `module` with memory that it uses again, as other runtimes do.
+    """Return a function that runs `module` and reuses memory in every run, as other runtimes do.
 
     Inputs are read in place; a module on a GPU copies its inputs once, beforehand. Outputs are
     copied to the same arrays in each run. Other runtimes reuse memory from a pool in the same way.

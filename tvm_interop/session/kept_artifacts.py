@@ -65,7 +65,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s: it is compiled anew", error)
             return None
-        artifact.from_elsewhere = False  # It was made here, with the same options.
+        artifact.from_elsewhere = False  # The artifact was made here with the same options.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact

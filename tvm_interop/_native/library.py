@@ -64,7 +64,7 @@ def native_function(group: str, name: str) -> Any:
 
 
 class OperatorTiming(NamedTuple):
-    """When one operator ran, in microseconds since the run began.
+    """The times at which one operator ran, in microseconds since the run began.
 
     Attributes
     ----------

@@ -220,7 +220,7 @@ def require_gpu(plan: Plan) -> None:
 
 
 def require_cuda(device: int) -> None:
-    """Check that GPU number `device` exists, and load TVM's CUDA runtime, which loads its kernels.
+    """Check that GPU number `device` exists, and load TVM's CUDA runtime, which loads kernels.
 
     Raises
     ------

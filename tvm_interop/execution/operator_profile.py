@@ -10,13 +10,13 @@ from ..plan.plan import Plan
 
 
 class OpProfile(NamedTuple):
-    """When one operator ran, in microseconds since the run began.
+    """The times at which one operator ran, in microseconds since the run began.
 
     Attributes
     ----------
     name, kernel: names of the operator and of its kernel.
-    stream: index of its stream.
-    start_us, end_us: when it started and when it ended.
+    stream: index of the operator's stream.
+    start_us, end_us: when the operator started and when it ended.
     thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
         a helper thread.
     lost_us: on a CPU, for how long the operator had no core although it could run. Either no thread

@@ -254,7 +254,7 @@ def _efficiency(wholes: Wholes) -> float:
 
 
 def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
-    """Return by how many microseconds an operator is slower than with the given `efficiency`.
+    """Return by how many microseconds an operator is slower than at the given `efficiency`.
 
     `efficiency` is a parallel efficiency, from 0 to 1.
     """

@@ -19,7 +19,7 @@ from .verdict import Member, SideBySide
 
 Groups = Sequence[Sequence[int]]
 Price = Callable[[Sequence[Groups]], npt.NDArray[np.float64]]
-"""Returns the latencies of stages, in microseconds; an unknown latency is NaN."""
+"""A function that returns latencies of stages, in microseconds; NaN if a latency is unknown."""
 
 
 class Wholes:

@@ -23,7 +23,7 @@ from .indices import bounded
 _TAKE = tvm.ir.Op.get("relax.take")
 
 Sizes = Callable[[relax.Call, tuple[int, ...]], list[npt.NDArray[np.int64]]]
-"""Takes a call and the shape of its data. Returns the number of elements that each of the call's
+"""A function of a call and the shape of its data. It returns the number of elements that each of the call's
 index tensors may address."""
 
 

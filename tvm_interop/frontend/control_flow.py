@@ -32,8 +32,8 @@ MOST_OPERATORS = 4096
 """The largest number of operators that an unrolled loop may have."""
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
-"""Imports a subgraph of ONNX. It is given the subgraph and its inputs by name, and returns the
-outputs as relax expressions."""
+"""A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
+returns the outputs as relax expressions."""
 
 
 def import_control_flow(

@@ -20,7 +20,7 @@ import numpy as np
 
 Feed: TypeAlias = Mapping[str, np.ndarray]
 Runner: TypeAlias = Callable[[], list[np.ndarray]]
-"""Runs the model once and returns the outputs, in the model's order."""
+"""A function that runs the model once and returns the outputs, in the model's order."""
 
 
 class Engine(ABC):

@@ -1,8 +1,9 @@
 """Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
 
 In a closed loop, a runner gets a new request as soon as it has finished a request. In an open loop,
-requests arrive at given times, whether or not runners are free. In an open loop, a latency
-begins when the request is due, so it includes the time that the request waits for a runner.
+requests arrive at given times, whether or not runners are free. The latency of such
+a request begins when the request is due, so it includes the time that the request waits for a
+runner.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def open_loop(
 
 
 def arrival_times(seconds: float, rate: float, arrivals: Arrivals, seed: int) -> list[float]:
-    """Return when requests are due, in seconds from the beginning; there is at least one."""
+    """Return when requests are due, in seconds from the beginning, for at least one request."""
     if arrivals == "uniform":
         return [i / rate for i in range(max(1, round(seconds * rate)))]
     gaps = np.random.default_rng(seed).exponential(1 / rate, max(1, round(2 * seconds * rate) + 20))

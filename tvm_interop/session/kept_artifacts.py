@@ -152,7 +152,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _code_digest() -> str:
-    """Return a digest of this package's Python code, which determines what it compiles."""
+    """Return a digest of this package's Python code, on which compiled artifacts depend."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
         digest.update(path.read_bytes())

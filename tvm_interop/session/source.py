@@ -38,7 +38,9 @@ class Source(NamedTuple):
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
-    """Return the artifact, loaded if `given` is its path, or else the model to compile.
+    """Return an artifact, or the model to compile.
+
+    If `given` is the path of an artifact, the artifact is loaded.
 
     Raises
     ------

@@ -57,8 +57,8 @@ def prepare_kernel(
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
     threads: the number of threads that the kernel may use.
     tensors: the kernel's arguments, aligned to 64 bytes. The kernel keeps them alive.
-    constants: for each tensor, whether it holds the same values in every run.
-        The values may change only when the executor binds another tensor in its place.
+    constants: for each tensor, whether it holds the same values in every run. The values may change
+        only when the executor binds another tensor in its place.
 
     Raises
     ------
@@ -224,8 +224,8 @@ def run_fenced(
     kernel: the packed function.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
-    before_fence: whether tensors end right before a forbidden page. Otherwise
-        tensors begin right after a forbidden page.
+    before_fence: whether tensors end right before a forbidden page. Otherwise tensors begin right
+        after a forbidden page.
     fill: the byte that fills the outputs before the call.
     shares: the number of shares in which to run the function, one after the other; 0 runs the whole
         function at once.

@@ -38,7 +38,8 @@ def _path() -> Path:
 
 
 # The library raises these errors. The other classes in `errors` are raised only by Python code.
-tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM uses `ScheduleError`.
+# TVM has a `ScheduleError` of its own, so the name of ours differs in native code.
+tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)
 for _error in (
     errors.UnsupportedModelError,
     errors.GraphError,

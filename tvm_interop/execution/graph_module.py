@@ -47,9 +47,10 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         artifact: the artifact that `compile` or `load` returned, or the path of its file.
-        server: the address of the tracker of TVM's RPC, and the key of the servers to use. These
-            servers must have our runtime loaded. None runs the model on this machine. A server
-            runs only TVM's kernels, and `benchmark` measures times by the server's clock.
+        server: the address of the tracker of TVM's RPC, and the key of the servers to use. The
+            model runs on a free server, which must have our runtime loaded. None runs the model on
+            this machine. A server runs only TVM's kernels, and `benchmark` measures times by the
+            server's clock.
 
         Raises
         ------
@@ -135,8 +136,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """From now on, read an input from the memory of `value`, without a copy.
 
         The module uses this memory until the input is set again. You may change its contents
-        between runs, but not during a run. The module never writes to this memory: if the
-        input is set later, the input gets its own memory again.
+        between runs, but not during a run. The module never writes to this memory: if the input is
+        set later, the input gets its own memory again.
 
         Parameters
         ----------
@@ -396,7 +397,10 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return BenchmarkResult([timer(number) / number for _ in range(repeat)])
 
     def profile(self) -> list[OpProfile]:
-        """Run once, and return when each operator ran: a row for each, in the order of starts."""
+        """Run once and return when each operator ran.
+
+        There is one row for each operator, in the order in which the operators started.
+        """
         return operator_profile(self.plan, self._instance.profile())
 
     def _time(self, number: int) -> float:

@@ -67,7 +67,7 @@ def _ready_us(plan: Plan, timings: Mapping[int, OperatorTiming]) -> dict[int, fl
     the operator before it on its stream has ended.
     """
     ready_us: dict[int, float] = {}
-    ended_us: dict[int, float] = {}  # By stream: the end of its latest operator.
+    ended_us: dict[int, float] = {}  # For each stream: when its latest operator ended.
     for op, planned in enumerate(plan.operators):
         ends_us = [timings[wait].end_us for wait in planned.waits]
         ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])

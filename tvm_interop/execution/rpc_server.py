@@ -206,7 +206,7 @@ class ServedProgram:
         DeviceError: the server lacks our runtime.
         ArtifactError: the server's CPU lacks instructions that the kernels need.
         """
-        self._session = session  # Keep it: without its session, the program could not be freed.
+        self._session = session  # Without its session, the program could not be freed.
         missing = missing_features(
             cpu_features, parse_cpuinfo([self._function("remote.cpu_flags")()])
         )

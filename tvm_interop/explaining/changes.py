@@ -45,11 +45,11 @@ class Change:
     kind: `batch` for a larger batch, `merge` to merge convolutions, `parts` for more parts.
     what: a description of the change.
     gain: the estimated saving, as a fraction of the latency of sequential execution. For `batch`
-        and `merge`, the estimate assumes that the changed operators use the cores as efficiently
-        as the operators that are divided now. For `parts`, the gain is an upper bound. It
-        assumes that an operator's speedup becomes the number of cores.
+        and `merge`, the estimate assumes that the changed operators use the cores as efficiently as
+        the operators that are divided now. For `parts`, the gain is an upper bound. It assumes that
+        an operator's speedup becomes the number of cores.
     operators: the names of the operators that the change concerns.
-    amount: the batch size or the number of parts; 0 for a merge.
+    amount: the factor of the batch size, or the number of parts; 0 for a merge.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Trial:
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
     noise_ratio: the same ratio between two instances of the present model. If that ratio is below
         1, its inverse.
-    rounds: the number of rounds; each model runs once in a round.
+    rounds: the number of rounds. Each instance runs once in a round.
     """
 
     change: Change
@@ -183,7 +183,7 @@ _AND = " + "
 
 
 def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
-    """Return the change that makes the batch size equal to the number of cores.
+    """Return the change that multiplies the batch size by the number of cores.
 
     Each operator then has work for every core. Return None if no operator would become faster.
     """

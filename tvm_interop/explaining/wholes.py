@@ -46,12 +46,12 @@ class Wholes:
         Parameters
         ----------
         graph: the graph of the operators that run, including parts.
-        price: returns the latencies of stages of these operators. A stage has at most `cores`
-            groups.
+        price: a function that returns the latencies of stages of these operators. A stage has at
+            most `cores` groups.
         whole_of: for each operator of `graph`, the name of the operator that it is a part of, or
             None if it is not a part.
-        again: measures stages again, as `LatencyModel.measure_again` does; None if nothing is
-            measured.
+        again: a function that measures stages again, as `LatencyModel.measure_again` does; None if
+            nothing is measured.
         """
         parts: dict[str, list[int]] = {}
         for op, name in enumerate(graph.names):

@@ -1,9 +1,9 @@
 """Clips the indices that a model computes, so that they address only elements that exist.
 
 The operators that TVM's importers emit do not check indices. An index out of range, such as a token
-that is not in the vocabulary, would read or write memory outside of the tensor. This module
-changes PyTorch programs and Relax modules, once the sizes of their inputs are known. The module
-`indices` changes most nodes of ONNX models, one by one.
+that is not in the vocabulary, would read or write memory outside of the tensor. This module changes
+PyTorch programs and Relax modules, once the sizes of their inputs are known. The module `indices`
+changes most nodes of ONNX models, one by one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from .indices import bounded
 _TAKE = tvm.ir.Op.get("relax.take")
 
 Sizes = Callable[[relax.Call, tuple[int, ...]], list[npt.NDArray[np.int64]]]
-"""A function of a call and the shape of its data. It returns the number of elements that each of the call's
-index tensors may address."""
+"""A function that takes a call and the shape of its data.
+
+It returns, for each index tensor of the call, the number of elements that an index may address.
+"""
 
 
 def _along_axis(call: relax.Call, shape: tuple[int, ...]) -> list[npt.NDArray[np.int64]]:

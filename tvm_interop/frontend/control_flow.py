@@ -50,13 +50,13 @@ def import_control_flow(
     bb: emits the operators.
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes, with subgraphs as ONNX graphs.
-    body: imports one of these subgraphs.
+    body: a function that imports one of these subgraphs.
 
     Raises
     ------
     UnsupportedModelError
-        The number of turns or the shape of a result depends on values computed at run time, or the
-        unrolled loop has more than `MOST_OPERATORS` operators.
+        The number of iterations or the shape of a result depends on values computed at run time, or
+        the unrolled loop has more than `MOST_OPERATORS` operators.
     """
     writers = {"If": _if, "Loop": _loop, "Scan": _scan}
     return writers[node.op_type](bb, inputs, attrs, body)

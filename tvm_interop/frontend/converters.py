@@ -252,7 +252,7 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
     """Pad `x` periodically; a negative width cuts elements off.
 
-    Elements that are cut off at one end do not reappear at the other, as they do in TVM's kernel.
+    Elements that are cut off at one end do not reappear at the other end; in TVM's kernel they do.
     """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
     assert widths is not None  # `check_constants` has refused other pads.

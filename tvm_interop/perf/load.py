@@ -1,9 +1,8 @@
 """Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
 
 In a closed loop, a runner gets a new request as soon as it has finished a request. In an open loop,
-requests arrive at given times, whether or not runners are free. The latency of such
-a request begins when the request is due, so it includes the time that the request waits for a
-runner.
+requests arrive at given times, whether or not runners are free. The latency of such a request
+begins when the request is due, so it includes the time that the request waits for a runner.
 """
 
 from __future__ import annotations

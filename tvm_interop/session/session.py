@@ -75,13 +75,13 @@ class Session(AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        model: an artifact, its path, the bytes of an ONNX file, or a model as `compile` takes it,
-            such as the path of an ONNX file, the name of a network or an `onnx.ModelProto`.
+        model: an artifact, the path of an artifact, the bytes of an ONNX file, or a model as
+            `compile` takes it, such as the path of an ONNX file, the name of a network or an
+            `onnx.ModelProto`.
         sess_options: an `onnxruntime.SessionOptions`. Only `intra_op_num_threads` has an effect.
         providers: execution providers as in onnxruntime. They must include the CPU, unless `target`
             is another device.
-        threads: the number of cores to compile for; by default all cores that this process may
-            use.
+        threads: the number of cores to compile for; by default all cores that this process may use.
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
         options: more options for `compile`, such as `input_shapes`, `scheduler` or `progress`.
